@@ -1,0 +1,41 @@
+# Two commands on a fresh machine: `make up` and `make test`. Both need only Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install up test check lock schemas clean
+
+install: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml deploy/local/jars.lock
+	@$(PYTHON) deploy/local/check_platform.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m deploy.local.fetch
+	@touch $@
+
+up: install
+	@exec $(BIN)/highwater up
+
+test: install
+	@exec $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m schemas.generate --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+schemas: install
+	$(BIN)/python -m schemas.generate
+
+# Needs uv. The lock carries hashes and no address, so that any index that has the same files will do.
+lock:
+	uv pip compile --universal --generate-hashes --python-version 3.11 --extra local --extra dev --no-header \
+		--no-annotate -q pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .highwater

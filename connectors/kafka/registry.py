@@ -1,0 +1,98 @@
+"""The schema registry: registers the catalogue's schemas under FULL_TRANSITIVE and tells the codec of ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import httpx
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, ServerConfig
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from schemas.avro_files import schema_text
+from schemas.codec import Codec
+from schemas.errors import CatalogueMismatchError, ConfigurationError, UnavailableError, UnknownSchemaError
+from schemas.topics import TOPICS, Topic
+
+COMPATIBILITY = "FULL_TRANSITIVE"
+# The registry answers in milliseconds; a caller waits this long for one that is stuck.
+REQUEST_SECONDS = 5
+_NOT_FOUND = 404
+_INCOMPATIBLE = 409
+
+
+class Registry:
+    """A client of a registry with the Confluent API. Calls block, so each runs in a thread."""
+
+    def __init__(self, url: str | None) -> None:
+        if url is None:
+            raise ConfigurationError("SCHEMA_REGISTRY_URL is not set; `highwater up` sets it for its own processes")
+        self._client = SchemaRegistryClient({"url": url, "timeout": REQUEST_SECONDS, "max.retries": 0})
+
+    async def register(self, topics: Iterable[Topic]) -> dict[str, int]:
+        """Register each topic's schema, compatibility set first; returns topic -> schema id.
+
+        Raises:
+            CatalogueMismatchError: a schema is not compatible with all earlier versions of its subject.
+            UnavailableError: the registry does not answer.
+        """
+        return {topic.name: await self._call(self._register, topic) for topic in topics if topic.schema}
+
+    def _register(self, topic: Topic) -> int:
+        self._client.set_config(subject_name=topic.subject, config=ServerConfig(compatibility=COMPATIBILITY))
+        try:
+            return int(self._client.register_schema(topic.subject, Schema(schema_text(topic.schema), "AVRO")))
+        except SchemaRegistryError as error:
+            if error.http_status_code == _INCOMPATIBLE:
+                raise CatalogueMismatchError(
+                    f"{topic.schema} breaks {COMPATIBILITY} of {topic.subject}: {error.error_message}"
+                ) from error
+            raise
+
+    async def codec(self, topics: Iterable[Topic] = tuple(TOPICS.values())) -> Codec:
+        """A codec that writes the catalogue's schemas under the ids they were registered with.
+
+        Raises:
+            ConfigurationError: a schema was never registered; run `highwater init`.
+            UnavailableError: the registry does not answer.
+        """
+        return Codec({topic.name: await self._call(self._id_of, topic) for topic in topics})
+
+    def _id_of(self, topic: Topic) -> int:
+        try:
+            found = self._client.lookup_schema(topic.subject, Schema(schema_text(topic.schema), "AVRO"))
+        except SchemaRegistryError as error:
+            if error.http_status_code == _NOT_FOUND:
+                raise ConfigurationError(f"{topic.schema} is not registered; run `highwater init`") from error
+            raise
+        return int(found.schema_id)
+
+    async def text_of(self, schema_id: int) -> str:
+        """The schema under an id, whatever subject it belongs to.
+
+        Raises:
+            UnknownSchemaError: there is none.
+            UnavailableError: the registry does not answer.
+        """
+        return str(await self._call(self._text_of, schema_id))
+
+    def _text_of(self, schema_id: int) -> str:
+        try:
+            found = self._client.get_schema(schema_id)
+        except SchemaRegistryError as error:
+            if error.http_status_code == _NOT_FOUND:
+                raise UnknownSchemaError(schema_id) from error
+            raise
+        if found.schema_type != "AVRO":
+            raise UnknownSchemaError(schema_id)
+        return str(found.schema_str)
+
+    @staticmethod
+    async def _call(function: Any, argument: Any) -> Any:
+        try:
+            return await asyncio.to_thread(function, argument)
+        except (httpx.HTTPError, OSError) as error:
+            raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
+        except SchemaRegistryError as error:
+            raise UnavailableError(f"the schema registry refuses: {error.error_message}") from error

@@ -1,0 +1,37 @@
+"""The catalogue of Redis keys (R0.22 to R0.27, R2.4 to R2.10): who writes each, what it holds, when it goes.
+
+Redis holds nothing that cannot be rebuilt. A braced part is a parameter; ids are used as they are, so a colon in one
+cannot be told from a separator and no key is ever parsed back.
+"""
+
+from __future__ import annotations
+
+# HASH current_seq, last_ts; written by the mirror.
+CHANNEL = "ch:{channel_id}"
+# HASH last_seq; written by the mirror.
+HIGH_WATER_MARK = "hwm:{user_id}:{channel_id}"
+# HASH pending, last_clustered_at, last_active_at, cluster_version, plan, last_enqueued_at; written by the mirror.
+USER = "us:{user_id}"
+# ZSET of channels that moved since the last tick, score = broker time in ms; written by the mirror.
+DIRTY_CHANNELS = "dirty:channels"
+# STRING owner token, NX, expires; one rebuild a user at a time (R0.26).
+USER_LOCK = "lock:user:{user_id}"
+# STRING owner token, NX, 300 s or until the worker clears it; suppresses a repeated task (R0.27).
+USER_ENQUEUED = "enq:user:{user_id}"
+USER_ENQUEUED_SECONDS = 300
+# Present as long as the mirror is whole; its absence tells that Redis was emptied.
+MIRROR_EPOCH = "highwater:mirror-epoch"
+# HASH version, etag, caused_by of a resource; written by one script that sets only what is newer.
+RESOURCE_VERSION = "__v:{key}"
+# STRING payload of the version named in `__v:`.
+RESOURCE_PAYLOAD = "payload:{key}"
+# HASH user_id, organization_id, role, email, plan, created_at, last_active, ip; 86400 s, sliding (R2.4, R2.5).
+SESSION = "session:{session_id}"
+# SET of session ids; its time to live is renewed with each of its sessions (R2.6).
+USER_SESSIONS = "user_sessions:{user_id}"
+SESSION_SECONDS = 86_400
+
+
+def key(template: str, **parts: str) -> str:
+    """The key that a template of this catalogue gives for its parts."""
+    return template.format(**parts)

@@ -1,0 +1,65 @@
+"""The one root of every error that Highwater raises on purpose.
+
+The class of an error says what happens next; the docstring is its default message and ends with what the operator does.
+"""
+
+from __future__ import annotations
+
+
+class HighwaterError(Exception):
+    """Something failed. Read the message."""
+
+    retriable: bool = False
+    retry_after_ms: int | None = None
+
+    def __init__(self, message: str | None = None, *, retry_after_ms: int | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+        if retry_after_ms is not None:
+            self.retry_after_ms = retry_after_ms
+
+
+class ConfigurationError(HighwaterError):
+    """A setting is unknown or unreadable. Correct the environment or the .env file and start again."""
+
+
+class CatalogueMismatchError(HighwaterError):
+    """A topic differs from the catalogue. Change the topic or the catalogue; nothing is altered silently."""
+
+
+class UnavailableError(HighwaterError):
+    """A part of the system cannot be reached. It is retried; see `highwater doctor`."""
+
+    retriable = True
+    retry_after_ms = 1000
+
+
+class FencedError(HighwaterError):
+    """Another consumer moved this position: the batch is void and the partition is handed over. Nothing to do."""
+
+
+class TopicRecreatedError(HighwaterError):
+    """A topic was deleted and made anew, so stored positions mean nothing. Run `highwater reset GROUP --to earliest`."""
+
+
+class BreakerOpenError(HighwaterError):
+    """Too many events in a row were dead-lettered. Look at `highwater dlq list`, mend the producer, then restart."""
+
+
+class InvalidEventError(HighwaterError):
+    """An event breaks a rule of its schema or topic. It is dead-lettered, or refused with 422 at the API.
+
+    `reason` is a short name that a program can rely on; `field` is the field at fault, where there is one.
+    """
+
+    def __init__(self, reason: str, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.field = field
+
+
+class UnknownSchemaError(HighwaterError):
+    """The bytes name a schema id that the registry has not given out. The event is dead-lettered."""
+
+    def __init__(self, schema_id: int) -> None:
+        super().__init__(f"schema id {schema_id} is not in the registry")
+        self.schema_id = schema_id

@@ -1,0 +1,163 @@
+"""Typed records of the feeds events, written by `python -m schemas.generate` from the Avro files.
+
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class ChannelAdvanced(TypedDict):
+    """A batch moved the head of a channel."""
+
+    channel_id: str
+    head: int
+    arrived_at: int
+
+
+class ChannelDirty(TypedDict):
+    """A tick found that a channel moved since the last one; its subscribers are to be told."""
+
+    channel_id: str
+    head: int
+    dirty_since: int
+    tick: int
+    now: int
+
+
+class ClustersRebuilt(TypedDict):
+    """A new version of a user's clusters is stored."""
+
+    user_id: str
+    cluster_version: int
+    request_position: str
+    hwm: dict[str, int]
+    dataset_size: int
+    omitted: int
+    clusters: int
+    noise: int
+    rebuilt_at: int
+
+
+class InsightIngested(TypedDict):
+    """An insight arrived in a channel (R0.13)."""
+
+    insight_id: str
+    channel_id: str
+    ts: int
+    text: str | None
+    url: str | None
+    embedding: bytes | None
+    embedding_model: str | None
+
+
+class InsightRetracted(TypedDict):
+    """An insight was taken back: it keeps its number and is left out of later rebuilds and reads."""
+
+    insight_id: str
+    channel_id: str
+    ts: int
+
+
+class ChannelHead(TypedDict):
+    """Part of a record."""
+
+    channel_id: str
+    head: int
+    users: list[str]
+
+
+class NoveltyFound(TypedDict):
+    """Heads of channels for those subscribers whose keys hash to the record's partition."""
+
+    heads: list[ChannelHead]
+
+
+class PlanChanged(TypedDict):
+    """A user's plan changed (R0.10)."""
+
+    user_id: str
+    plan: str
+    ts: int
+
+
+class RebuildDemanded(TypedDict):
+    """An operator asked for a rebuild of a user's clusters now."""
+
+    user_id: str
+    ts: int
+
+
+class RebuildFinished(TypedDict):
+    """What became of a request to rebuild: whoever asked is always told."""
+
+    user_id: str
+    request_position: str
+    outcome: str
+    reason: str
+    cluster_version: int
+    hwm: dict[str, int]
+    last_clustered_at: int | None
+    last_checked_at: int | None
+    finished_at: int
+
+
+class RebuildRequested(TypedDict):
+    """The decision to rebuild a user's clusters, with all it was made from."""
+
+    user_id: str
+    trigger: str
+    planned_at: int
+    tick_position: str
+    pending: int
+    plan: str
+    last_active_at: int | None
+    last_clustered_at: int | None
+    last_checked_at: int | None
+    last_enqueued_at: int | None
+    policy_hash: str
+
+
+class SubscriptionChanged(TypedDict):
+    """A user subscribed to a channel or left it."""
+
+    user_id: str
+    channel_id: str
+    subscribed: bool
+    ts: int
+
+
+class SubscriptionsReplaced(TypedDict):
+    """A user's whole set of subscriptions was replaced."""
+
+    user_id: str
+    channels: list[str]
+    ts: int
+
+
+class UserActive(TypedDict):
+    """A user was active (R0.7)."""
+
+    user_id: str
+    ts: int
+
+
+class UserChanged(TypedDict):
+    """What a user's own events changed, in the order the sink stored them."""
+
+    user_id: str
+    revision: int
+    plan: str | None
+    last_active_at: int | None
+    subscribed: list[str]
+    unsubscribed: list[str]
+    rebuild_demanded: bool
+    erased: bool
+
+
+class UserErased(TypedDict):
+    """A user's data is to be erased."""
+
+    user_id: str
+    ts: int

@@ -1,0 +1,73 @@
+"""Writes the typed records (one module a subsystem) from the Avro files; `--check` fails when one is out of date."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from schemas.avro_files import schema_names, schema_text
+
+_PRIMITIVES = {"string": "str", "bytes": "bytes", "boolean": "bool", "int": "int", "long": "int", "double": "float"}
+_HEADER = '''"""Typed records of the {subsystem} events, written by `python -m schemas.generate` from the Avro files.
+
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+'''
+
+
+def _annotation(node: Any, nested: list[dict[str, Any]]) -> str:
+    if isinstance(node, list):
+        return " | ".join(sorted((_annotation(item, nested) for item in node), key=lambda text: text == "None"))
+    if isinstance(node, dict):
+        kind = node["type"]
+        if kind == "array":
+            return f"list[{_annotation(node['items'], nested)}]"
+        if kind == "map":
+            return f"dict[str, {_annotation(node['values'], nested)}]"
+        if kind == "record":
+            nested.append(node)
+            return str(node["name"])
+        return _annotation(kind, nested)
+    return "None" if node == "null" else _PRIMITIVES[node]
+
+
+def _record(node: dict[str, Any]) -> list[str]:
+    nested: list[dict[str, Any]] = []
+    lines = [f"class {node['name']}(TypedDict):", f'    """{node.get("doc", "Part of a record.")}"""', ""]
+    lines += [f"    {field['name']}: {_annotation(field['type'], nested)}" for field in node["fields"]]
+    before = [line for inner in nested for line in (*_record(inner), "", "")]
+    return before + lines
+
+
+def render(subsystem: str) -> str:
+    """The module of one subsystem."""
+    records = [json.loads(schema_text(name)) for name in schema_names() if name.startswith(f"{subsystem}/")]
+    body = "\n".join(line for record in records for line in ("", "", *_record(record)))
+    return _HEADER.format(subsystem=subsystem) + body.rstrip("\n") + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or with `--check` compare, `schemas/<subsystem>.py`; returns the exit status."""
+    stale = []
+    for subsystem in sorted({name.split("/")[0] for name in schema_names()}):
+        path = Path(__file__).parent / f"{subsystem}.py"
+        text = render(subsystem)
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(path.name)
+        if "--check" not in arguments:
+            path.write_text(text, encoding="utf-8")
+    if stale and "--check" in arguments:
+        sys.stderr.write(f"out of date: {', '.join(stale)}; run `make schemas`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""Events as JSON, at the API and in `publish`: times are ISO 8601 or milliseconds, an embedding an array or base64.
+
+An unknown or missing field is an error that names it; an optional one may be left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import functools
+import json
+from array import array
+from collections.abc import Mapping
+from sys import byteorder
+from typing import Any
+
+from schemas.avro_files import schema_text
+from schemas.envelope import iso_from_ms, ms_from_iso
+from schemas.errors import InvalidEventError
+from schemas.topics import TOPICS
+
+_JSON_TYPES = {"string": str, "boolean": bool}
+
+
+@functools.cache
+def _fields(topic: str) -> dict[str, tuple[Any, bool]]:
+    """Field name -> (Avro type without null, optional)."""
+    fields = {}
+    for field in json.loads(schema_text(TOPICS[topic].schema))["fields"]:
+        kind, optional = field["type"], "default" in field
+        if isinstance(kind, list):
+            kind = next(part for part in kind if part != "null")
+        fields[field["name"]] = (kind, optional)
+    return fields
+
+
+def event_from_json(topic: str, document: Any) -> dict[str, Any]:
+    """The event that a JSON document stands for, in the form the codec encodes.
+
+    Raises:
+        InvalidEventError: names the field that is unknown, missing or of the wrong form.
+    """
+    if not isinstance(document, dict):
+        raise InvalidEventError("not_an_object", "an event is a JSON object")
+    fields = _fields(topic)
+    for name in document:
+        if name not in fields:
+            raise InvalidEventError("unknown_field", f"{topic} has no field {name!r}", field=str(name)[:100])
+    event: dict[str, Any] = {}
+    for name, (kind, optional) in fields.items():
+        value = document.get(name)
+        if value is None:
+            if not optional:
+                raise InvalidEventError("missing_field", f"field {name!r} is missing", field=name)
+            event[name] = {"array": [], "boolean": False}.get(_kind_name(kind))
+        else:
+            event[name] = _from_json(name, kind, value)
+    return event
+
+
+def _kind_name(kind: Any) -> str:
+    return str(kind["type"] if isinstance(kind, dict) else kind)
+
+
+def _from_json(name: str, kind: Any, value: Any) -> Any:
+    kind_name = _kind_name(kind)
+    if isinstance(kind, dict) and kind.get("logicalType") == "timestamp-millis":
+        return _time(name, value)
+    if kind_name == "bytes":
+        return _vector(name, value)
+    if kind_name in ("long", "int"):
+        if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+            raise InvalidEventError("wrong_type", f"field {name!r} must be an integer of 64 bits", field=name)
+        return value
+    if kind_name == "array":
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise InvalidEventError("wrong_type", f"field {name!r} must be an array of strings", field=name)
+        return value
+    if not isinstance(value, _JSON_TYPES.get(kind_name, object)):
+        raise InvalidEventError("wrong_type", f"field {name!r} must be a {kind_name}", field=name)
+    if isinstance(value, str):
+        _check_unicode(name, value)
+    return value
+
+
+def _check_unicode(name: str, value: str) -> None:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidEventError("invalid_utf8", f"field {name!r} holds a lone surrogate", field=name) from error
+
+
+def _time(name: str, value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    try:
+        return ms_from_iso(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidEventError("not_a_time", f"field {name!r} must be an ISO 8601 time", field=name) from error
+
+
+def _vector(name: str, value: Any) -> bytes:
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidEventError("wrong_type", f"field {name!r} is not base64", field=name) from error
+    try:
+        numbers = array("f", value)
+    except (TypeError, OverflowError) as error:
+        raise InvalidEventError("wrong_type", f"field {name!r} must be an array of numbers", field=name) from error
+    if byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def event_to_json(topic: str, event: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON form of a decoded event: times as ISO 8601, bytes as base64, other values as they are."""
+    fields = _fields(topic)
+    document: dict[str, Any] = {}
+    for name, value in event.items():
+        kind = fields.get(name, ("", True))[0]
+        if isinstance(value, bytes):
+            document[name] = base64.b64encode(value).decode()
+        elif value is not None and isinstance(kind, dict) and kind.get("logicalType") == "timestamp-millis":
+            document[name] = _iso_or_number(value)
+        else:
+            document[name] = value
+    return document
+
+
+def _iso_or_number(ms: int) -> str | int:
+    try:
+        return iso_from_ms(ms)
+    except (ValueError, OverflowError, OSError):
+        return ms  # beyond the year 9999: shown as it is

@@ -1,0 +1,47 @@
+"""A log position: `topic/partition/offset`, the one name that replay, state version, ETag and freshness share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from schemas.errors import InvalidEventError
+
+# Topic names are what Kafka allows (letters, digits, `.`, `_`, `-`; at most 249); offsets fit 63 bits.
+_POSITION = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,6})/(\d{1,18})")
+
+
+class Position(NamedTuple):
+    """The place of one event in the log."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+def parse_position(text: str) -> Position:
+    """Read `topic/partition/offset`.
+
+    Raises:
+        InvalidEventError: the text has another form.
+    """
+    match = _POSITION.fullmatch(text.strip())
+    if match is None:
+        raise InvalidEventError("malformed_position", f"{text[:100]!r} is not topic/partition/offset")
+    return Position(match[1], int(match[2]), int(match[3]))
+
+
+def highest_positions(text: str) -> dict[tuple[str, int], int]:
+    """Read a comma list of positions (`X-Min-Position`): the highest offset per (topic, partition) counts."""
+    return _highest(parse_position(part) for part in text.split(",") if part.strip())
+
+
+def _highest(positions: Iterable[Position]) -> dict[tuple[str, int], int]:
+    highest: dict[tuple[str, int], int] = {}
+    for topic, partition, offset in positions:
+        highest[topic, partition] = max(offset, highest.get((topic, partition), -1))
+    return highest

@@ -1,0 +1,111 @@
+"""The catalogue of topics: the only place where a topic's name, key, schema, size and readers are declared.
+
+Topics are created from it, checked against it, and documented from it. A partition count is never changed silently,
+because the place of a key, and with it the order of its events, depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+DAY_MS = 86_400_000
+MIB = 1 << 20
+
+# Eight: enough for four workers of two partitions each, few enough that one worker recovers all of them in seconds.
+PARTITIONS = 8
+# An insight may carry 1 MiB of text and a vector; 8 MiB lets an oversized one arrive and be dead-lettered with a reason.
+MESSAGE_BYTES_MAX = 8 * MIB
+# A dead letter repeats the original bytes and adds headers.
+DEAD_LETTER_BYTES_MAX = 9 * MIB
+DEAD_LETTER_SUFFIX = ".dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic. `schema` names an Avro file `<subsystem>/<Event>.v1`; `key` names the field whose value is the key."""
+
+    name: str
+    schema: str
+    key: str
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    outsider: bool = False
+    partitions: int = PARTITIONS
+    retention_ms: int = -1
+    cleanup: str = "delete"
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    about: str = ""
+
+    @property
+    def subject(self) -> str:
+        """The registry subject of the value (TopicNameStrategy)."""
+        return f"{self.name}-value"
+
+    @property
+    def dead_letter(self) -> str:
+        """Where events of this topic that cannot be processed go."""
+        return self.name + DEAD_LETTER_SUFFIX
+
+    def config(self) -> dict[str, str]:
+        """What the broker must say of this topic; compared key by key."""
+        return {
+            "cleanup.policy": self.cleanup,
+            "retention.ms": str(self.retention_ms),
+            "message.timestamp.type": "LogAppendTime",
+            "max.message.bytes": str(self.message_bytes_max),
+        }
+
+
+def _outside(name: str, schema: str, key: str, sink: str, about: str) -> Topic:
+    return Topic(name, schema, key, producers=("api", "outside"), consumers=(sink,), outsider=True, about=about)
+
+
+_TOPICS = (
+    _outside("feeds.insight-ingested", "feeds/InsightIngested.v1", "channel_id", "insights", "insights as they come"),
+    _outside("feeds.insight-retracted", "feeds/InsightRetracted.v1", "channel_id", "insights", "insights taken back"),
+    _outside("feeds.subscription-changed", "feeds/SubscriptionChanged.v1", "user_id", "users", "one subscription"),
+    _outside("feeds.subscriptions-replaced", "feeds/SubscriptionsReplaced.v1", "user_id", "users", "a set of them"),
+    _outside("feeds.user-active", "feeds/UserActive.v1", "user_id", "users", "activity of users"),
+    _outside("feeds.plan-changed", "feeds/PlanChanged.v1", "user_id", "users", "plans of users"),
+    _outside("feeds.rebuild-demanded", "feeds/RebuildDemanded.v1", "user_id", "users", "an operator asks for a rebuild"),
+    _outside("feeds.user-erased", "feeds/UserErased.v1", "user_id", "users", "a user is to be erased"),
+    Topic("streams.tick", "streams/Tick.v1", "", ("worker",), ("worker", "mirror"), retention_ms=7 * DAY_MS,
+          about="the clock in the log, one record a partition and tick"),
+    Topic("feeds.channel-advanced", "feeds/ChannelAdvanced.v1", "channel_id", ("outbox",), ("worker", "mirror"),
+          about="a channel has a new head"),
+    Topic("feeds.channel-dirty", "feeds/ChannelDirty.v1", "channel_id", ("worker",), ("fanout", "mirror"),
+          about="a channel moved since the last tick"),
+    Topic("feeds.user-changed", "feeds/UserChanged.v1", "user_id", ("outbox",), ("worker", "fanout", "mirror"),
+          about="plan, activity and subscriptions as stored"),
+    Topic("feeds.novelty", "feeds/NoveltyFound.v1", "", ("fanout",), ("worker",), about="heads for the subscribers"),
+    Topic("feeds.rebuild-requested", "feeds/RebuildRequested.v1", "user_id", ("worker",), ("rebuild", "mirror"),
+          about="the decision to rebuild, with its inputs"),
+    Topic("feeds.rebuild-finished", "feeds/RebuildFinished.v1", "user_id", ("outbox",), ("worker", "mirror"),
+          about="what became of it"),
+    Topic("feeds.clusters-rebuilt", "feeds/ClustersRebuilt.v1", "user_id", ("outbox",), ("feeds-versions",),
+          about="a new version of a user's clusters"),
+    Topic("cache.version-bumped", "cache/VersionBumped.v1", "key", ("outbox",), ("cache",),
+          about="a resource has a new version"),
+)
+
+TOPICS: Mapping[str, Topic] = {topic.name: topic for topic in _TOPICS}
+
+
+def dead_letter_topic(topic: Topic) -> Topic:
+    """The dead-letter topic of a consumed topic: original bytes, so it has no schema and keeps its key as it was."""
+    return Topic(
+        name=topic.dead_letter,
+        schema="",
+        key=topic.key,
+        producers=topic.consumers,
+        consumers=("operator",),
+        partitions=1,  # dead letters are few and read by people, in order of arrival
+        message_bytes_max=DEAD_LETTER_BYTES_MAX,
+        about=f"dead letters of {topic.name}",
+    )
+
+
+def all_topics() -> tuple[Topic, ...]:
+    """Every topic that `highwater init` creates: the catalogue and a dead-letter topic beside each."""
+    return _TOPICS + tuple(dead_letter_topic(topic) for topic in _TOPICS)

@@ -1,0 +1,62 @@
+"""The product's clock: the only module that asks what time it is.
+
+The clock file holds an offset in seconds and is re-read each second, so that a rehearsal or a test can move the time of
+every process while it runs. Waiting is measured on the monotonic clock and is never moved.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+Clock = Callable[[], int]
+
+_REREAD_SECONDS = 1.0
+
+
+class ProductClock:
+    """Milliseconds since 1970-01-01 UTC, moved by the offset in a file."""
+
+    def __init__(self, offset_file: Path | None = None) -> None:
+        self._file = offset_file
+        self._offset_ms = 0
+        self._read_at = float("-inf")
+
+    def __call__(self) -> int:
+        if self._file is not None and time.monotonic() - self._read_at >= _REREAD_SECONDS:
+            self._read_at = time.monotonic()
+            self._offset_ms = self._read_offset(self._file)
+        return time.time_ns() // 1_000_000 + self._offset_ms
+
+    def _read_offset(self, path: Path) -> int:
+        """The offset in the file; a missing file is no offset, an unreadable one keeps the last (it is being written)."""
+        try:
+            return int(float(path.read_text(encoding="ascii").strip() or "0") * 1000)
+        except FileNotFoundError:
+            return 0
+        except (ValueError, OverflowError):
+            return self._offset_ms
+
+
+def to_datetime(ms: int) -> datetime:
+    """A UTC datetime of milliseconds since 1970, exact."""
+    return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds since 1970 of an aware datetime, exact."""
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
+
+
+def fresh_id() -> str:
+    """A fresh random identifier, for shells; the core takes ids as arguments."""
+    return uuid.uuid4().hex
+
+
+def monotonic_seconds() -> float:
+    """For measuring durations and waits; not a time of day."""
+    return time.monotonic()

@@ -1,0 +1,73 @@
+"""Every metric name with its meaning, and the one way to log.
+
+Metrics are declared here and nowhere else; logs are structured, one event a line, on standard error.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+
+# Seconds; a rebuild spans 10 ms (few insights) to minutes (20,000 at the limit).
+_SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 240)
+_ROWS = (0, 10, 100, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
+
+EVENTS_CONSUMED = Counter(
+    "highwater_events_consumed", "Events accounted for, by consumer group and topic.", ["group", "topic"])
+EVENTS_DEAD_LETTERED = Counter(
+    "highwater_events_dead_lettered", "Events sent to a dead-letter topic; look at `highwater dlq`.",
+    ["group", "topic", "reason"])
+BATCH_SECONDS = Histogram(
+    "highwater_batch_seconds", "Time to process one batch, its transaction included.", ["group"], buckets=_SECONDS)
+BATCHES_FENCED = Counter(
+    "highwater_batches_fenced", "Batches thrown away since another consumer had moved the position.", ["group"])
+BATCH_RETRIES = Counter("highwater_batch_retries", "Attempts repeated while a part was away.", ["group"])
+CONSUMER_UP = Gauge("highwater_consumer_up", "1 while a consumer makes progress, else 0.", ["group"])
+OUTBOX_PUBLISHED = Counter("highwater_outbox_published", "Outbox rows acknowledged by the broker.", ["topic"])
+OUTBOX_SHARDS = Gauge("highwater_outbox_shards", "Outbox shards held by this relay.")
+REBUILDS = Counter("highwater_rebuilds", "Ended rebuild tasks (R0.39).", ["outcome"])
+REBUILD_SECONDS = Histogram("highwater_rebuild_seconds", "Duration of a rebuild (R0.39).", buckets=_SECONDS)
+REBUILD_INSIGHTS = Histogram("highwater_rebuild_insights", "Data set size of a rebuild (R0.39).", buckets=_ROWS)
+REBUILD_RETRIES = Counter("highwater_rebuild_retries", "Repeated attempts of a rebuild (R0.39).")
+PENDING_CLAMPED = Counter("highwater_pending_clamped", "Negative pending values taken as 0 (R0.12).")
+DECISIONS = Counter("highwater_decisions", "Decisions of the planner, by kind.", ["kind"])
+TICKS = Counter("highwater_ticks", "Ticks applied by this worker.")
+TICK_LAG_SECONDS = Gauge("highwater_tick_lag_seconds", "Age of the newest applied tick; a hung worker shows here.")
+FEEDS_BUILT = Counter("highwater_feeds_built", "Feed documents built, by outcome.", ["outcome"])
+CONDITIONAL_GETS = Counter("highwater_conditional_gets", "Conditional reads, by resource kind and answer.", ["kind", "answer"])
+HTTP_SECONDS = Histogram("highwater_http_seconds", "Time to answer, by route.", ["route", "method", "status"], buckets=_SECONDS)
+REDIS_UP = Gauge("highwater_redis_up", "1 while Redis answers; at 0 reads and rebuilds go on from PostgreSQL (R0.42).")
+MODEL_CALLS = Counter("highwater_model_calls", "Calls of the LLM or embedding service.", ["kind", "outcome"])
+
+METRIC_NAMES = frozenset(name for name in (m.name for m in REGISTRY.collect()) if name.startswith("highwater_"))
+
+Log = Any  # structlog's bound logger; its methods take an event name and key-value pairs
+
+
+def configure_logging(level: str, log_format: str) -> None:
+    """Send structured logs to standard error; the logs of libraries follow at warning and above."""
+    renderer = structlog.dev.ConsoleRenderer() if log_format == "console" else structlog.processors.JSONRenderer()
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+
+
+def get_log(owner: str) -> Log:
+    """The log of one module or part."""
+    return structlog.get_logger(owner=owner)
