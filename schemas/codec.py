@@ -75,7 +75,9 @@ class Codec:
         try:
             event = schemaless_reader(body, writer, reader)
         except Exception as error:  # fastavro raises whatever the bytes provoke, down to IndexError and MemoryError
-            raise InvalidEventError("not_avro", f"schema {schema_id} does not fit: {error or type(error).__name__}") from error
+            raise InvalidEventError(
+                "not_avro", f"schema {schema_id} does not fit: {error or type(error).__name__}"
+            ) from error
         if body.tell() != len(value):
             raise InvalidEventError("not_avro", f"{len(value) - body.tell()} bytes are left over after the event")
         if not isinstance(event, dict):

@@ -60,7 +60,8 @@ class Settings:
     kafka_sasl_password: str | None = _setting("KAFKA_SASL_PASSWORD", _text, None, "as in the Kafka clients", True)
     kafka_ssl_ca_location: str | None = _setting("KAFKA_SSL_CA_LOCATION", _text, None, "as in the Kafka clients")
     kafka_ssl_certificate_location: str | None = _setting(
-        "KAFKA_SSL_CERTIFICATE_LOCATION", _text, None, "as in the Kafka clients")
+        "KAFKA_SSL_CERTIFICATE_LOCATION", _text, None, "as in the Kafka clients"
+    )
     kafka_ssl_key_location: str | None = _setting("KAFKA_SSL_KEY_LOCATION", _text, None, "as in the Kafka clients")
     schema_registry: str | None = _setting("SCHEMA_REGISTRY_URL", _text, None, "registry; unset = the embedded one")
     database: str | None = _setting("DATABASE_URL", _text, None, "PostgreSQL; unset = the embedded one", True)
@@ -74,25 +75,32 @@ class Settings:
     data_dir: Path = _setting("HIGHWATER_DATA_DIR", _path, Path(".highwater"), "what the embedded parts write")
     host: str = _setting("HIGHWATER_HOST", _text, "127.0.0.1", "address of the API")
     port: int = _setting("HIGHWATER_PORT", _port, 8080, "port of the API")
-    health_port: int = _setting("HIGHWATER_HEALTH_PORT", _port, 0, "port of a role's /healthz, /readyz, /metrics; 0 = none")
+    health_port: int = _setting(
+        "HIGHWATER_HEALTH_PORT", _port, 0, "port of a role's /healthz, /readyz, /metrics; 0 = none"
+    )
     tick_seconds: float = _setting("HIGHWATER_TICK_SECONDS", _positive_float, 30.0, "length of a tick (R0.28)")
     dirty_channels_max: int = _setting(
-        "HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK", _positive_int, 500, "channels taken per tick (R0.29)")
+        "HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK", _positive_int, 500, "channels taken per tick (R0.29)"
+    )
     window_days: float = _setting("HIGHWATER_WINDOW_DAYS", _positive_float, 30.0, "window of a rebuild (R0.35)")
     policy_file: Path | None = _setting("HIGHWATER_POLICY", _path, None, "TOML file, one table a plan (R0.10)")
     api_keys: str | None = _setting("HIGHWATER_API_KEYS", _text, None, "role:key[:user], comma-separated", True)
     clock_file: Path | None = _setting("HIGHWATER_CLOCK_FILE", _path, None, "a file with an offset in seconds")
     rebuild_insights_max: int = _setting(
-        "HIGHWATER_REBUILD_INSIGHTS_MAX", _positive_int, 20_000, "bound of a rebuild (R0.35)")
+        "HIGHWATER_REBUILD_INSIGHTS_MAX", _positive_int, 20_000, "bound of a rebuild (R0.35)"
+    )
     rebuild_seconds_max: float = _setting(
-        "HIGHWATER_REBUILD_SECONDS_MAX", _positive_float, 240.0, "time limit of a rebuild; lock and lease outlive it")
+        "HIGHWATER_REBUILD_SECONDS_MAX", _positive_float, 240.0, "time limit of a rebuild; lock and lease outlive it"
+    )
     rebuild_processes: int = _setting("HIGHWATER_REBUILD_PROCESSES", _positive_int, 1, "processes that cluster")
     embed_wait_seconds: float = _setting(
-        "HIGHWATER_EMBED_WAIT_SECONDS", _positive_float, 300.0, "how long a missing embedding holds its channel (R0.14)")
+        "HIGHWATER_EMBED_WAIT_SECONDS", _positive_float, 300.0, "how long a missing embedding holds its channel (R0.14)"
+    )
     embedding_dimensions: int = _setting("HIGHWATER_EMBEDDING_DIMENSIONS", _positive_int, 384, "length of a vector")
     feed_ttl_seconds: float = _setting("HIGHWATER_FEED_TTL_SECONDS", _positive_float, 3600.0, "age of a feed (R0.21)")
     cluster_versions_kept: int = _setting(
-        "HIGHWATER_CLUSTER_VERSIONS_KEPT", _positive_int, 10, "versions of a user's clusters kept (R0.20)")
+        "HIGHWATER_CLUSTER_VERSIONS_KEPT", _positive_int, 10, "versions of a user's clusters kept (R0.20)"
+    )
     log_level: str = _setting("HIGHWATER_LOG_LEVEL", _text, "info", "debug, info, warning or error")
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
     replication_factor: int = _setting("HIGHWATER_REPLICATION_FACTOR", _positive_int, 1, "replicas of each topic")

@@ -17,14 +17,19 @@ _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 240)
 _ROWS = (0, 10, 100, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
 
 EVENTS_CONSUMED = Counter(
-    "highwater_events_consumed", "Events accounted for, by consumer group and topic.", ["group", "topic"])
+    "highwater_events_consumed", "Events accounted for, by consumer group and topic.", ["group", "topic"]
+)
 EVENTS_DEAD_LETTERED = Counter(
-    "highwater_events_dead_lettered", "Events sent to a dead-letter topic; look at `highwater dlq`.",
-    ["group", "topic", "reason"])
+    "highwater_events_dead_lettered",
+    "Events sent to a dead-letter topic; look at `highwater dlq`.",
+    ["group", "topic", "reason"],
+)
 BATCH_SECONDS = Histogram(
-    "highwater_batch_seconds", "Time to process one batch, its transaction included.", ["group"], buckets=_SECONDS)
+    "highwater_batch_seconds", "Time to process one batch, its transaction included.", ["group"], buckets=_SECONDS
+)
 BATCHES_FENCED = Counter(
-    "highwater_batches_fenced", "Batches thrown away since another consumer had moved the position.", ["group"])
+    "highwater_batches_fenced", "Batches thrown away since another consumer had moved the position.", ["group"]
+)
 BATCH_RETRIES = Counter("highwater_batch_retries", "Attempts repeated while a part was away.", ["group"])
 CONSUMER_UP = Gauge("highwater_consumer_up", "1 while a consumer makes progress, else 0.", ["group"])
 OUTBOX_PUBLISHED = Counter("highwater_outbox_published", "Outbox rows acknowledged by the broker.", ["topic"])
@@ -38,8 +43,12 @@ DECISIONS = Counter("highwater_decisions", "Decisions of the planner, by kind.",
 TICKS = Counter("highwater_ticks", "Ticks applied by this worker.")
 TICK_LAG_SECONDS = Gauge("highwater_tick_lag_seconds", "Age of the newest applied tick; a hung worker shows here.")
 FEEDS_BUILT = Counter("highwater_feeds_built", "Feed documents built, by outcome.", ["outcome"])
-CONDITIONAL_GETS = Counter("highwater_conditional_gets", "Conditional reads, by resource kind and answer.", ["kind", "answer"])
-HTTP_SECONDS = Histogram("highwater_http_seconds", "Time to answer, by route.", ["route", "method", "status"], buckets=_SECONDS)
+CONDITIONAL_GETS = Counter(
+    "highwater_conditional_gets", "Conditional reads, by resource kind and answer.", ["kind", "answer"]
+)
+HTTP_SECONDS = Histogram(
+    "highwater_http_seconds", "Time to answer, by route.", ["route", "method", "status"], buckets=_SECONDS
+)
 REDIS_UP = Gauge("highwater_redis_up", "1 while Redis answers; at 0 reads and rebuilds go on from PostgreSQL (R0.42).")
 MODEL_CALLS = Counter("highwater_model_calls", "Calls of the LLM or embedding service.", ["kind", "outcome"])
 

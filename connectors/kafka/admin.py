@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class Admin:
     """What is asked of the broker about topics. Calls block in librdkafka, so each runs in a thread."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        self._admin = AdminClient({**client, "client.id": "highwater-admin"})
+        self._admin = AdminClient({**client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
 
     async def ensure_topics(self, topics: Iterable[Topic], *, replication_factor: int) -> list[str]:
         """Create what is missing and return its names.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,6 +37,7 @@ class AsyncProducer:
                 "delivery.timeout.ms": DELIVERY_MS_MAX,
                 "message.max.bytes": DEAD_LETTER_BYTES_MAX,
                 "queue.buffering.max.kbytes": QUEUE_KIB_MAX,
+                "logger": logging.getLogger("librdkafka"),
             }
         )
         self._loop = asyncio.get_running_loop()
@@ -78,7 +80,9 @@ class AsyncProducer:
                 raise _as_error(error.args[0]) from error
             return future
 
-    async def publish(self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None) -> Position:
+    async def publish(
+        self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None
+    ) -> Position:
         """Publish one record and wait for its position.
 
         Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import httpx
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, ServerConfig
+from confluent_kafka.schema_registry import ConfigCompatibilityLevel, Schema, SchemaRegistryClient, ServerConfig
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from schemas.avro_files import schema_text
@@ -15,7 +15,7 @@ from schemas.codec import Codec
 from schemas.errors import CatalogueMismatchError, ConfigurationError, UnavailableError, UnknownSchemaError
 from schemas.topics import TOPICS, Topic
 
-COMPATIBILITY = "FULL_TRANSITIVE"
+COMPATIBILITY = ConfigCompatibilityLevel.FULL_TRANSITIVE
 # The registry answers in milliseconds; a caller waits this long for one that is stuck.
 REQUEST_SECONDS = 5
 _NOT_FOUND = 404
@@ -46,7 +46,7 @@ class Registry:
         except SchemaRegistryError as error:
             if error.http_status_code == _INCOMPATIBLE:
                 raise CatalogueMismatchError(
-                    f"{topic.schema} breaks {COMPATIBILITY} of {topic.subject}: {error.error_message}"
+                    f"{topic.schema} breaks {COMPATIBILITY.value} of {topic.subject}: {error.error_message}"
                 ) from error
             raise
 

@@ -36,7 +36,12 @@ AWAY = (
     asyncpg.TooManyConnectionsError,
 )
 # Worth another attempt: another transaction stood in the way.
-CONFLICT = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError, asyncpg.LockNotAvailableError)
+CONFLICT = (
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.UniqueViolationError,
+    asyncpg.LockNotAvailableError,
+)
 
 
 def _load_queries(folder: Path) -> dict[str, str]:

@@ -28,6 +28,13 @@ CREATE TABLE insights (
 CREATE INDEX insights_channel_ts ON insights (channel_id, ts);
 CREATE INDEX insights_unembedded ON insights (channel_id, seq) WHERE embedding IS NULL AND excluded_at IS NULL;
 
+-- Retractions that came before their insight: other topic, other partition, no order between them.
+CREATE TABLE early_retractions (
+    insight_id text PRIMARY KEY,
+    channel_id text        NOT NULL,
+    retracted_at timestamptz NOT NULL
+);
+
 CREATE TABLE subscriptions (
     user_id    text    NOT NULL,
     channel_id text    NOT NULL,
@@ -54,7 +61,7 @@ CREATE TABLE user_stats (
     cluster_version         bigint NOT NULL DEFAULT 0,
     plan                    text   NOT NULL DEFAULT 'free',
     plan_changed_ms         bigint NOT NULL DEFAULT 0,
-    revision                bigint NOT NULL DEFAULT 0, -- counts this user's changes; orders feeds.user-changed
+    revision                bigint NOT NULL DEFAULT 0, -- broker time in ms, or one more: grows over an erasure too
     subscriptions_replaced_ms bigint NOT NULL DEFAULT 0,
     in_flight               text,                      -- position of the request being worked on
     in_flight_until         timestamptz,

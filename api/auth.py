@@ -1,0 +1,208 @@
+"""Who asks, and what they may do: API keys, sessions, roles, and users whose resources are their own.
+
+Laws. A key or a session bound to a user reads and writes that user's resources only, unless it is an admin's. A role
+includes those below it. Keys are compared in constant time. Without keys the API is open, and then it listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from ipaddress import ip_address
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from api.errors import ForbiddenError, UnauthorizedError
+from schemas.errors import ConfigurationError
+from streams.feeds.validation import check_id
+
+SESSION_PREFIX = "hws_"
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="highwater"'}
+
+
+class Role(IntEnum):
+    """What a key may do; a higher one includes the lower."""
+
+    VIEWER = 1
+    EDITOR = 2
+    ADMIN = 3
+
+    @property
+    def label(self) -> str:
+        """The role as it is written in settings and JSON."""
+        return self.name.lower()
+
+
+ROLES = {role.label: role for role in Role}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever sent a request; `user_id` None: bound to no user."""
+
+    role: Role
+    user_id: str | None = None
+    session_id: str | None = None
+
+    def may_touch(self, user_id: str) -> bool:
+        """Whether this user's resources are open to it."""
+        return self.role is Role.ADMIN or self.user_id is None or self.user_id == user_id
+
+
+OPEN = Principal(Role.ADMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One key of the settings."""
+
+    secret: bytes
+    principal: Principal
+
+
+def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
+    """The keys in `role:key[:user]`, comma-separated.
+
+    Raises:
+        ConfigurationError: an entry has another form; the message names its place, never the key.
+    """
+    keys = []
+    for number, entry in enumerate((text or "").split(","), start=1):
+        if not entry.strip():
+            continue
+        role, _, rest = entry.strip().partition(":")
+        secret, has_user, user_id = rest.partition(":")
+        if role not in ROLES or not secret or (has_user and not user_id):
+            raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} is not viewer|editor|admin:key[:user]")
+        if secret.startswith(SESSION_PREFIX):
+            raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} starts with {SESSION_PREFIX}, as sessions do")
+        keys.append(ApiKey(secret.encode(), Principal(ROLES[role], user_id or None)))
+    if text and not keys:
+        raise ConfigurationError("HIGHWATER_API_KEYS holds no key; unset it to leave the API open on loopback")
+    return tuple(keys)
+
+
+def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
+    """Refuse to serve everybody as admin on an address that others reach.
+
+    Raises:
+        ConfigurationError: no keys, and the host is not loopback.
+    """
+    if keys:
+        return
+    try:
+        is_loopback = host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise ConfigurationError(f"HIGHWATER_HOST={host} is not a loopback address: set HIGHWATER_API_KEYS first")
+
+
+class Authenticator:
+    """Turns a request's token into a principal."""
+
+    def __init__(
+        self, keys: tuple[ApiKey, ...], read_session: Callable[[str], Awaitable[Principal | None]]
+    ) -> None:
+        self._keys = keys
+        self._read_session = read_session
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no keys are set."""
+        return not self._keys
+
+    async def principal(self, authorization: str | None) -> Principal:
+        """Who an `Authorization` field stands for.
+
+        Raises:
+            UnauthorizedError: nobody.
+            UnavailableError: it is a session and Redis is away.
+        """
+        scheme, _, token = (authorization or "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            if self.is_open and authorization is None:
+                return OPEN
+            raise UnauthorizedError(headers=_CHALLENGE)
+        if token.startswith(SESSION_PREFIX):
+            found = await self._read_session(token)
+        else:
+            found = self._of_key(token.encode("utf-8", "replace"))
+        if found is None:
+            raise UnauthorizedError("this key or session is not valid", headers=_CHALLENGE)
+        return found
+
+    def _of_key(self, token: bytes) -> Principal | None:
+        found = None
+        for key in self._keys:  # all of them each time, so that the time taken tells nothing
+            if hmac.compare_digest(key.secret, token):
+                found = key.principal
+        return found
+
+
+async def current_principal(request: Request) -> Principal:
+    """Whoever sent this request."""
+    services = request.app.state.services
+    principal: Principal = await services.authenticator.principal(request.headers.get("authorization"))
+    if request.method == "GET":
+        services.activity.note(principal)
+    return principal
+
+
+def needs(role: Role) -> Callable[..., Awaitable[Principal]]:
+    """A dependency: the principal, of at least this role."""
+
+    async def check(principal: Annotated[Principal, Depends(current_principal)]) -> Principal:
+        require_role(principal, role)
+        return principal
+
+    return check
+
+
+def require_role(principal: Principal, role: Role) -> None:
+    """Refuse a principal below a role.
+
+    Raises:
+        ForbiddenError: it is below.
+    """
+    if principal.role < role:
+        raise ForbiddenError(f"this needs the role {role.label}")
+
+
+def require_user(principal: Principal, user_id: str) -> None:
+    """Refuse a principal bound to another user.
+
+    Raises:
+        ForbiddenError: it is bound to another.
+    """
+    if not principal.may_touch(user_id):
+        raise ForbiddenError("this key is bound to another user")
+
+
+Viewer = Annotated[Principal, Depends(needs(Role.VIEWER))]
+Editor = Annotated[Principal, Depends(needs(Role.EDITOR))]
+Admin = Annotated[Principal, Depends(needs(Role.ADMIN))]
+
+
+async def _own_user(principal: Viewer, user: Annotated[str, Path()]) -> str:
+    check_id("user", user)
+    require_user(principal, user)
+    return user
+
+
+async def _own_user_edited(principal: Editor, user: Annotated[str, Path()]) -> str:
+    return await _own_user(principal, user)
+
+
+async def _any_user(principal: Admin, user: Annotated[str, Path()]) -> str:
+    return await _own_user(principal, user)
+
+
+# The user in the path, once it is known that the principal may read, write or administer it.
+ReadUser = Annotated[str, Depends(_own_user)]
+WriteUser = Annotated[str, Depends(_own_user_edited)]
+AdminUser = Annotated[str, Depends(_any_user)]

@@ -1,0 +1,130 @@
+"""What all commands share: exit status, one-line errors, `--debug`, and topics as arguments.
+
+Law: 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C; an error is one line on standard error, whatever raised it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from schemas.errors import ConfigurationError, HighwaterError
+from schemas.topics import TOPICS, Topic, all_topics
+
+DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+DEBUG = "--debug"
+
+
+class CommandFailedError(HighwaterError):
+    """The command could not do what was asked. The line says why."""
+
+
+class Command(click.Command):
+    """A command that takes `--debug`, ends with 130 on Ctrl-C and ends quietly when its reader has gone."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(click.Option([DEBUG], is_flag=True, expose_value=False, help="On an error, show where."))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run, with Ctrl-C and a closed pipe as ways to end."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # `highwater tail … | head`: the reader has what it wanted. What is still buffered must not fail at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(DONE)
+        return result
+
+
+class Group(click.Group):
+    """A group whose commands are of the class above."""
+
+    command_class = Command
+
+
+Group.group_class = Group
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option `--json`, given to the command as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+class TopicArgument(click.ParamType):
+    """The name of a catalogued topic, converted to the topic itself."""
+
+    name = "topic"
+
+    def __init__(self, *, dead_letters: bool) -> None:
+        self._topics = {topic.name: topic for topic in (all_topics() if dead_letters else TOPICS.values())}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Topic:
+        """The topic of that name, or a wrong use that names the nearest ones."""
+        if isinstance(value, Topic):
+            return value
+        topic = self._topics.get(value)
+        if topic is None:
+            near = difflib.get_close_matches(value, self._topics, n=3, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(near)}?" if near else "; `highwater topics` lists those there are"
+            self.fail(f"there is no topic {value!r}{hint}", param, ctx)
+        return topic
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Topics that begin with what was typed."""
+        del ctx, param
+        return [click.shell_completion.CompletionItem(name) for name in self._topics if name.startswith(incomplete)]
+
+
+def run_command(group: click.Group, arguments: list[str]) -> int:
+    """Run a command line and return its exit status; whatever goes wrong is said in one line."""
+    try:
+        status = group.main(args=arguments, prog_name="highwater", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        return WRONG_USE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except click.ClickException as error:
+        return _say(_usage_line(error), error.exit_code)
+    except BrokenPipeError:
+        return DONE
+    except Exception as error:
+        if DEBUG in arguments:
+            raise
+        return _say(_line(error), WRONG_USE if isinstance(error, ConfigurationError) else FAILED)
+    return status if isinstance(status, int) else DONE
+
+
+def _say(line: str, status: int) -> int:
+    click.echo(f"highwater: {line}", err=True)
+    return status
+
+
+def _usage_line(error: click.ClickException) -> str:
+    line = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return f"{line} (see `{context.command_path} --help`)" if context is not None else line
+
+
+def _line(error: Exception) -> str:
+    """An error on purpose says itself; another is named too, since its text alone (`'x'` of a KeyError) says little."""
+    text = " ".join(str(error).split())
+    if isinstance(error, HighwaterError) or type(error).__module__ == "deploy.local.errors":
+        return text
+    if type(error).__name__ == "UndefinedTableError":  # asyncpg's, which is not imported for an error's sake
+        return f"{text}; run `highwater init`"
+    if isinstance(error, OSError):
+        return text
+    return f"{type(error).__name__}: {text} (`--debug` shows where)"

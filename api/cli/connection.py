@@ -1,0 +1,80 @@
+"""Where the parts are: the settings, and what they leave open from the local stack that runs on the data folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from api.cli.command import CommandFailedError
+from streams.settings import Settings, environment_with_file, read_settings
+
+if TYPE_CHECKING:
+    import asyncpg
+
+ADDRESSES = {
+    "kafka": "KAFKA_BOOTSTRAP_SERVERS",
+    "schema_registry": "SCHEMA_REGISTRY_URL",
+    "database": "DATABASE_URL",
+    "redis": "REDIS_URL",
+}
+
+
+def own_settings() -> Settings:
+    """The settings of the environment and the `.env` file, as a role of its own reads them."""
+    return read_settings(environment_with_file())
+
+
+def stack_settings(*needed: str) -> Settings:
+    """The settings, with the addresses they leave open taken from the local stack that runs on their data folder.
+
+    Args:
+        needed: fields of `ADDRESSES` that the command cannot do without.
+
+    Raises:
+        CommandFailedError: one of those is known from neither.
+    """
+    settings = own_settings()
+    if all(getattr(settings, name) is not None for name in ADDRESSES):
+        return settings
+    running = running_addresses(settings)
+    found = {name: running.get(name) for name in ADDRESSES if getattr(settings, name) is None}
+    settings = dataclasses.replace(settings, **{name: value for name, value in found.items() if value})
+    for name in needed:
+        if getattr(settings, name) is None:
+            raise CommandFailedError(
+                f"{ADDRESSES[name]} is not set and no local stack runs in {settings.data_dir}; `highwater up` starts one"
+            )
+    return settings
+
+
+def running_addresses(settings: Settings) -> dict[str, Any]:
+    """Where the local stack on the data folder has its parts; empty when none runs there or it is not installed."""
+    try:
+        from deploy.local.datadir import checked, is_held
+        from deploy.local.state import living, read_state
+    except ModuleNotFoundError:
+        return {}  # without the extra `local` there can be no local stack
+    data_dir = checked(settings.data_dir)
+    state = read_state(data_dir)
+    if state is None or not is_held(data_dir) or living(state["supervisor"]) is None:
+        return {}
+    return state
+
+
+def kafka_client(settings: Settings) -> dict[str, str]:
+    """librdkafka's connection settings; it says nothing itself on standard error, where the command says one line."""
+    return {**settings.kafka_client(), "log_level": "0"}
+
+
+@asynccontextmanager
+async def database(settings: Settings) -> AsyncIterator[asyncpg.Pool[asyncpg.Record]]:
+    """A small pool, closed at the end."""
+    from connectors.stores.postgres import open_pool
+
+    pool = await open_pool(settings.database, size_max=2)
+    try:
+        yield pool
+    finally:
+        await pool.close()

@@ -1,0 +1,31 @@
+"""The command `highwater`: every command by name; what each needs is imported when it runs, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from api.cli.command import Group, run_command
+from api.cli.publish import publish
+from api.cli.roles import api, connect, health, init, worker
+from api.cli.tail import tail
+from api.cli.topics import describe, topics
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def highwater() -> None:
+    """Highwater: event streaming on Kafka; every answer knows the log position that made it."""
+
+
+for _command in (publish, init, worker, connect, api, health, topics, describe, tail):
+    highwater.add_command(_command)
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    sys.exit(run_command(highwater, sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""`highwater publish`: JSON lines to a topic, validated by its schema; a bad line is reported and skipped."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, TopicArgument, json_option
+from api.cli.connection import kafka_client, stack_settings
+from api.cli.terminal import Bar, print_json, progress, warn
+from schemas.errors import InvalidEventError
+from schemas.topics import Topic
+
+if TYPE_CHECKING:
+    from api.cli.publishing import Publisher
+    from streams.settings import Settings
+
+# Bad lines shown one by one; a file of them must not scroll away what matters.
+BAD_LINES_SHOWN = 5
+# What of a pipe is kept in memory when it has to be read twice; beyond it a temporary file takes over.
+_SPOOL_BYTES = 64 << 20
+_BAR_EVERY_LINES = 500
+
+
+@dataclass(slots=True)
+class Rejects:
+    """The bad lines: the first few are shown, all are counted and, if asked for, kept as they were."""
+
+    file: IO[bytes] | None
+    count: int = 0
+    shown: list[str] = field(default_factory=list)
+
+    def add(self, number: int, data: bytes | None, error: InvalidEventError) -> None:
+        """Report a bad line."""
+        self.count += 1
+        if self.count <= BAD_LINES_SHOWN:
+            warn(f"line {number}: {error} [{error.reason}]")
+        if self.file is not None and data is not None:
+            self.file.write(data if data.endswith(b"\n") else data + b"\n")
+
+    def conclude(self) -> None:
+        """Say how many more there were."""
+        if self.count > BAD_LINES_SHOWN:
+            warn(f"… and {self.count - BAD_LINES_SHOWN:,} more bad lines")
+
+
+@click.command(cls=Command)
+@click.argument("topic", type=TopicArgument(dead_letters=False))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many events a second.")
+@click.option("--rebase-to", metavar="now|TIME", help="Move the times so that the last one falls at this moment.")
+@click.option("--key-field", help="The field whose value is the key, instead of the catalogue's.")
+@click.option("--rejects", type=click.Path(dir_okay=False, path_type=Path), help="Keep the bad lines in this file.")
+@json_option
+def publish(
+    topic: Topic,
+    file: Path,
+    rate: float | None,
+    rebase_to: str | None,
+    key_field: str | None,
+    rejects: Path | None,
+    as_json: bool,
+) -> None:
+    """Publish JSON lines (FILE, `-` for standard input, gzip read) to TOPIC.
+
+    Each line is checked against the topic's schema; a bad one is reported with its number and skipped, and the exit
+    status is then 1.
+    """
+    from streams.clock import ProductClock, monotonic_seconds
+
+    if rejects is not None and file != Path("-") and rejects.exists() and rejects.samefile(file):
+        raise click.UsageError("--rejects names the input file itself", click.get_current_context())
+    settings = stack_settings("kafka", "schema_registry")
+    clock = ProductClock(settings.clock_file)
+    target_ms = _target_ms(topic, rebase_to, clock())
+    key = _key_field(topic, key_field)
+    with ExitStack() as resources:
+        kept = Rejects(resources.enter_context(rejects.open("wb")) if rejects else None)
+        source = resources.enter_context(_source(file, rereadable=target_ms is not None))
+        run = _Run(settings, topic, key, source, kept, clock)
+        shift_ms = 0 if target_ms is None else run.shift_to(target_ms)
+        started = monotonic_seconds()
+        publisher, interrupted = run.publish(shift_ms, rate)
+        seconds = monotonic_seconds() - started
+    kept.conclude()
+    _conclude(topic, publisher, kept.count, seconds, interrupted=interrupted, as_json=as_json)
+
+
+def _conclude(
+    topic: Topic, publisher: Publisher, rejected: int, seconds: float, *, interrupted: bool, as_json: bool
+) -> None:
+    context = click.get_current_context()
+    published = publisher.acknowledged
+    if as_json:
+        print_json({"published": published, "rejected": rejected, "positions": publisher.positions()})
+    elif interrupted:
+        warn(f"interrupted: {published:,} of {publisher.handed_over:,} events handed over were acknowledged")
+    else:
+        rejections = f", {rejected:,} rejected" if rejected else ""
+        per_second = published / seconds if seconds > 0 else 0.0
+        click.echo(f"published {published:,} events to {topic.name} ({per_second:,.0f}/s){rejections}")
+        for position in publisher.positions().values():
+            click.echo(f"  {position}")
+    if interrupted:
+        context.exit(INTERRUPTED)
+    if rejected:
+        context.exit(FAILED)
+
+
+class _Run:
+    """One file on its way to one topic."""
+
+    def __init__(
+        self, settings: Settings, topic: Topic, key_field: str, source: _Source, rejects: Rejects, clock: Any
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._key_field = key_field
+        self._source = source
+        self._rejects = rejects
+        self._clock = clock
+
+    def shift_to(self, target_ms: int) -> int:
+        """By how much the file's times move so that its last falls at the target; bad lines do not count."""
+        from api.cli.lines import latest_ms
+
+        with progress("reading", self._source.bytes_total) as bar:
+            dimensions = self._settings.embedding_dimensions
+            latest = latest_ms(self._topic.name, lambda: self._lines(bar), embedding_dimensions=dimensions)
+        return 0 if latest is None else target_ms - latest
+
+    def publish(self, shift_ms: int, rate: float | None) -> tuple[Publisher, bool]:
+        """Publish every good line; returns the publisher and whether Ctrl-C ended it early."""
+        from api.cli.lines import event_of, key_of
+        from api.cli.publishing import EventPublisher, Publisher, pace_of
+
+        codec = asyncio.run(_prepare(self._settings, self._topic))
+        publisher = Publisher(kafka_client(self._settings))
+        hand_over = EventPublisher(self._topic, publisher, codec, self._clock)
+        pace = pace_of(rate, publisher.wait_until)
+        interrupted = False
+        try:
+            with progress("publishing", self._source.bytes_total) as bar:
+                for line in self._lines(bar):
+                    try:
+                        event = event_of(
+                            self._topic.name,
+                            line,
+                            shift_ms=shift_ms,
+                            embedding_dimensions=self._settings.embedding_dimensions,
+                        )
+                        key = key_of(event, self._key_field)
+                        pace()
+                        hand_over(event, key)
+                    except InvalidEventError as error:
+                        self._rejects.add(line.number, line.data, error)
+        except KeyboardInterrupt:
+            interrupted = True  # what was handed over is still seen through, and a second Ctrl-C ends that too
+        except (OSError, EOFError) as error:
+            publisher.flush()
+            raise CommandFailedError(
+                f"the file cannot be read to its end: {error}; {publisher.acknowledged:,} events were published"
+            ) from error
+        publisher.flush()
+        return publisher, interrupted
+
+    def _lines(self, bar: Bar) -> Iterator[Any]:
+        from api.cli.lines import decompressed, iter_lines
+
+        for count, line in enumerate(iter_lines(decompressed(self._source.rewound()))):
+            if count % _BAR_EVERY_LINES == 0:
+                bar.update(self._source.bytes_read())
+            yield line
+
+
+async def _prepare(settings: Settings, topic: Topic) -> Any:
+    """The codec of the topic, and that the topic is there: a producer would otherwise have it made with defaults."""
+    from connectors.kafka.admin import Admin
+    from connectors.kafka.registry import Registry
+
+    if topic.name not in await Admin(kafka_client(settings)).partition_counts():
+        raise CommandFailedError(f"{topic.name} is not on the broker; run `highwater init`")
+    return await Registry(settings.schema_registry).codec([topic])
+
+
+class _Source:
+    """Bytes that can be read from their beginning, once or, where that was asked for, again."""
+
+    def __init__(self, stream: IO[bytes], bytes_total: int | None, *, seekable: bool) -> None:
+        self._stream = stream
+        self._seekable = seekable
+        self.bytes_total = bytes_total
+
+    def rewound(self) -> IO[bytes]:
+        """The stream at its beginning."""
+        if self._seekable:
+            self._stream.seek(0)
+        return self._stream
+
+    def bytes_read(self) -> int:
+        """How far it was read; a pipe does not know."""
+        return self._stream.tell() if self._seekable else 0
+
+
+@contextmanager
+def _source(file: Path, *, rereadable: bool) -> Iterator[_Source]:
+    """The file, or standard input; what cannot be read twice is set aside first when it has to be."""
+    with ExitStack() as resources:
+        dash = file == Path("-")
+        stream: IO[bytes] = sys.stdin.buffer if dash else resources.enter_context(file.open("rb"))
+        status = None if dash else file.stat()
+        if status is not None and stat.S_ISREG(status.st_mode):
+            yield _Source(stream, status.st_size, seekable=True)
+        elif rereadable:
+            spool: Any = resources.enter_context(tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # type: ignore[arg-type]
+            while chunk := stream.read(1 << 20):
+                spool.write(chunk)
+            yield _Source(spool, spool.tell(), seekable=True)
+        else:
+            yield _Source(stream, None, seekable=False)
+
+
+def _target_ms(topic: Topic, rebase_to: str | None, now_ms: int) -> int | None:
+    from api.cli.lines import anchor_field
+    from schemas.envelope import ms_from_iso
+
+    if rebase_to is None:
+        return None
+    context = click.get_current_context()
+    if anchor_field(topic.name) is None:
+        raise click.UsageError(f"events of {topic.name} carry no time that could be moved", context)
+    if rebase_to == "now":
+        return now_ms
+    try:
+        return ms_from_iso(rebase_to)
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(f"--rebase-to {rebase_to!r} is neither `now` nor an ISO 8601 time", context) from error
+
+
+def _key_field(topic: Topic, given: str | None) -> str:
+    import json
+
+    from schemas.avro_files import schema_text
+
+    context = click.get_current_context()
+    fields = {field["name"]: field["type"] for field in json.loads(schema_text(topic.schema))["fields"]}
+    if given is not None and fields.get(given) not in ("string", ["null", "string"]):
+        texts = ", ".join(name for name, kind in fields.items() if kind in ("string", ["null", "string"]))
+        raise click.UsageError(f"--key-field {given!r} is no text field of {topic.name}; there are {texts}", context)
+    name = given or topic.key
+    if not name:
+        raise click.UsageError(f"{topic.name} has no key field and is written by the system alone", context)
+    return name
+
+

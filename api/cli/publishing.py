@@ -1,0 +1,163 @@
+"""Handing events to Kafka from a command: bounded, idempotent, counted by acknowledgement.
+
+Law: `acknowledged` counts what the broker confirmed and nothing else; memory stays bounded whatever the file's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from connectors.kafka.producer import DELIVERY_MS_MAX, PARTITIONER, QUEUE_KIB_MAX
+from schemas.codec import Codec
+from schemas.envelope import Headers, make_headers
+from schemas.errors import InvalidEventError, UnavailableError
+from schemas.positions import Position
+from schemas.topics import DEAD_LETTER_BYTES_MAX, Topic
+from streams.clock import Clock, fresh_id, monotonic_seconds
+
+SOURCE = "highwater publish"
+# A file is published for its rate, not for its latency: 20 ms fills batches of a megabyte.
+_LINGER_MS = 20
+# Headers and framing of a record, generously; a value that leaves them no room is refused here with its line.
+_RECORD_OVERHEAD_BYTES = 4_096
+# A full queue empties as acknowledgements arrive; looked at this often.
+_FULL_QUEUE_SECONDS = 0.05
+
+
+class Publisher:
+    """One producer and what became of what it was given."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._producer = Producer(
+            {
+                **client,
+                "client.id": "highwater-publish",
+                "enable.idempotence": True,
+                "acks": "all",
+                "partitioner": PARTITIONER,
+                "compression.type": "lz4",
+                "linger.ms": _LINGER_MS,
+                "delivery.timeout.ms": DELIVERY_MS_MAX,
+                "message.max.bytes": DEAD_LETTER_BYTES_MAX,
+                "queue.buffering.max.kbytes": QUEUE_KIB_MAX,
+            }
+        )
+        self._run_id = fresh_id()
+        self._failure: KafkaError | None = None
+        self._stamp = ("", 0)
+        self._stamped: Headers = []
+        self.handed_over = 0
+        self.acknowledged = 0
+        self.last: dict[tuple[str, int], int] = {}
+
+    def publish_event(self, topic: Topic, key: str, value: bytes, now_ms: int) -> None:
+        """Hand over one event with the headers of CloudEvents.
+
+        Raises:
+            InvalidEventError: it is larger than the topic takes.
+            UnavailableError: Kafka has failed to acknowledge an earlier one.
+        """
+        if len(key) * 4 + len(value) + _RECORD_OVERHEAD_BYTES > topic.message_bytes_max:
+            raise InvalidEventError("too_large", f"the event is larger than {topic.name} takes")
+        if (topic.name, now_ms) != self._stamp:  # the same for all events of a millisecond, save for the id
+            self._stamp = (topic.name, now_ms)
+            made = make_headers(event_id="", event_type=topic.name, source=SOURCE, now_ms=now_ms, caused_by=None)
+            self._stamped = [header for header in made if header[0] != "ce_id"]
+        event_id = f"{self._run_id}-{self.handed_over}".encode()
+        self.publish_record(topic.name, key.encode(), value, [*self._stamped, ("ce_id", event_id)])
+
+    def publish_record(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, *, partition: int = -1
+    ) -> None:
+        """Hand over one record as it is; waits while the queue is full.
+
+        Raises:
+            UnavailableError: Kafka has failed to acknowledge an earlier one.
+        """
+        while True:
+            self._producer.poll(0)
+            self._raise_failure()
+            try:
+                self._producer.produce(
+                    topic, value, key, partition=partition, headers=headers, on_delivery=self._delivered
+                )
+            except BufferError:
+                self._producer.poll(_FULL_QUEUE_SECONDS)
+                continue
+            except KafkaException as error:
+                raise UnavailableError(f"Kafka does not take the record: {error.args[0].str()}") from error
+            self.handed_over += 1
+            return
+
+    def wait_until(self, moment: float) -> None:
+        """Serve acknowledgements until a moment of the monotonic clock."""
+        while (left := moment - monotonic_seconds()) > 0:
+            self._producer.poll(left)
+
+    def flush(self) -> None:
+        """Wait until everything handed over is acknowledged.
+
+        Raises:
+            UnavailableError: something was not.
+        """
+        self._producer.flush((DELIVERY_MS_MAX + 1_000) / 1000)
+        self._raise_failure()
+        if self.acknowledged < self.handed_over:
+            raise UnavailableError(self._account("Kafka does not answer"))
+
+    def positions(self) -> dict[str, str]:
+        """The last acknowledged position of each partition."""
+        return {str(place[1]): str(Position(*place, offset)) for place, offset in sorted(self.last.items())}
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failure = self._failure or error
+            return
+        self.acknowledged += 1
+        place = (message.topic(), message.partition())
+        self.last[place] = max(self.last.get(place, -1), message.offset())
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise UnavailableError(self._account(f"Kafka did not acknowledge: {self._failure.str()}"))
+
+    def _account(self, what: str) -> str:
+        return f"{what}; {self.acknowledged:,} of {self.handed_over:,} events were acknowledged"
+
+
+class EventPublisher:
+    """Publishes events of one topic under its schema and key."""
+
+    def __init__(self, topic: Topic, publisher: Publisher, codec: Codec, clock: Clock) -> None:
+        self._topic = topic
+        self._publisher = publisher
+        self._codec = codec
+        self._clock = clock
+
+    def __call__(self, event: Mapping[str, object], key: str) -> None:
+        """Encode and hand over.
+
+        Raises:
+            InvalidEventError: the event does not fit its schema or its topic.
+        """
+        value = self._codec.encode(self._topic.name, event)
+        self._publisher.publish_event(self._topic, key, value, self._clock())
+
+
+Pace = Callable[[], None]
+
+
+def pace_of(rate: float | None, wait_until: Callable[[float], None]) -> Pace:
+    """A function to be called before each event: waits so that at most `rate` events a second pass; None = no limit."""
+    if rate is None:
+        return lambda: None
+    started, passed = monotonic_seconds(), 0
+
+    def pace() -> None:
+        nonlocal passed
+        wait_until(started + passed / rate)
+        passed += 1
+
+    return pace

@@ -1,0 +1,157 @@
+"""Reading topics for people: by assignment, outside any consumer group, so that nobody's offsets move.
+
+Law: a read has an end that was fixed before it began (the high-water marks of that moment), unless it follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from connectors.kafka.admin import Admin, LogRange
+from connectors.kafka.records import Record, record_of
+from connectors.kafka.registry import Registry
+from schemas.codec import Codec
+from schemas.envelope import iso_from_ms
+from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
+from schemas.json_events import event_to_json
+from schemas.topics import DEAD_LETTER_BYTES_MAX, DEAD_LETTER_SUFFIX, TOPICS
+
+Place = tuple[str, int]  # topic, partition
+
+# A broker that sends nothing for this long, though it said that there is more, is away.
+SILENCE_SECONDS = 15.0
+_POLL_SECONDS = 0.2
+_POLLS_SILENT_MAX = int(SILENCE_SECONDS / _POLL_SECONDS)
+
+
+def open_reader(client: Mapping[str, str], *, fetch_bytes: int = DEAD_LETTER_BYTES_MAX) -> Consumer:
+    """A consumer that joins no group and commits nothing; librdkafka asks for a group's name all the same."""
+    return Consumer(
+        {
+            **client,
+            "client.id": "highwater-read",
+            "group.id": "highwater-read",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.message.max.bytes": fetch_bytes,
+            "fetch.wait.max.ms": 100,
+            "queued.max.messages.kbytes": 32 * 1024,
+        }
+    )
+
+
+def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange]) -> Iterator[Record]:
+    """Every record of each partition's span, as they come; partitions are not in order among themselves.
+
+    Raises:
+        UnavailableError: the broker went away.
+    """
+    ends = {place: span.high for place, span in spans.items() if span.low < span.high}
+    consumer.assign([TopicPartition(*place, spans[place].low) for place in ends])
+    silent_polls = 0
+    while ends:
+        message = consumer.poll(_POLL_SECONDS)
+        if message is None:
+            silent_polls += 1
+            if silent_polls > _POLLS_SILENT_MAX:
+                raise UnavailableError(f"Kafka sent nothing for {SILENCE_SECONDS:.0f} s")
+            continue
+        silent_polls = 0
+        place = (message.topic(), message.partition())
+        if is_end(message):
+            ends.pop(place, None)
+            continue
+        if place not in ends:
+            continue
+        if message.offset() < ends[place]:
+            yield record_of(message)
+        if message.offset() + 1 >= ends[place]:
+            del ends[place]
+            consumer.pause([TopicPartition(*place)])
+
+
+def is_end(message: Message) -> bool:
+    """Whether a polled message says that its partition holds no more for now.
+
+    Raises:
+        UnavailableError: it says that something is wrong.
+    """
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
+        return True
+    raise UnavailableError(f"Kafka: {error.str()}")
+
+
+async def log_ranges_of(admin: Admin, topics: list[str]) -> dict[Place, LogRange]:
+    """First and one-past-last offset of every partition of topics; those not on the broker are left out."""
+    counts = await admin.partition_counts()
+    places = [(topic, partition) for topic in topics for partition in range(counts.get(topic, 0))]
+    return await admin.log_ranges(places) if places else {}
+
+
+class Decoder:
+    """Values of one topic (a dead letter's: of the topic it came from) as JSON."""
+
+    def __init__(self, topic: str, codec: Codec, registry: Registry) -> None:
+        self._topic = topic.removesuffix(DEAD_LETTER_SUFFIX)
+        self._codec = codec
+        self._registry = registry
+
+    @classmethod
+    async def of(cls, topic: str, registry: Registry) -> Decoder:
+        """The decoder of a topic."""
+        codec = await registry.codec([TOPICS[topic.removesuffix(DEAD_LETTER_SUFFIX)]])
+        return cls(topic, codec, registry)
+
+    def decode(self, value: bytes | None) -> dict[str, Any]:
+        """The event as JSON.
+
+        Raises:
+            InvalidEventError: the bytes are no event of the topic.
+            UnknownSchemaError: they name a schema that the registry does not have.
+        """
+        try:
+            event = self._codec.decode(self._topic, value)
+        except UnknownSchemaError as error:
+            self._codec.teach(error.schema_id, asyncio.run(self._registry.text_of(error.schema_id)))
+            event = self._codec.decode(self._topic, value)
+        return event_to_json(self._topic, event)
+
+    def shown(self, record: Record) -> dict[str, Any]:
+        """A record as JSON: `value`, or `undecodable` with the reason and `bytes_base64`."""
+        document: dict[str, Any] = {
+            "position": str(record.position),
+            "timestamp": iso_from_ms(record.arrived_ms),
+            "key": text_of(record.key),
+            "headers": headers_of(record),
+        }
+        try:
+            document["value"] = self.decode(record.value)
+        except (InvalidEventError, UnknownSchemaError) as error:
+            document["undecodable"] = str(error)
+            document["bytes_base64"] = None if record.value is None else base64.b64encode(record.value).decode()
+        return document
+
+
+def text_of(raw: bytes | None) -> str | None:
+    """Bytes that should be UTF-8; those that are not are shown as escapes."""
+    return None if raw is None else raw.decode("utf-8", "backslashreplace")
+
+
+def headers_of(record: Record) -> dict[str, str | None]:
+    """Headers as text; of several with one name the last, as everywhere."""
+    return {name: text_of(value) for name, value in record.headers}
+
+
+def kafka_error(error: KafkaException) -> UnavailableError:
+    """What librdkafka raised, as an error of ours."""
+    return UnavailableError(f"Kafka: {error.args[0].str()}")

@@ -1,0 +1,172 @@
+"""One role each, for running on many machines: `init`, `worker`, `connect`, `api`, and `health` that asks them.
+
+Law: a role runs in the foreground until SIGTERM or Ctrl-C; what it needs and cannot find is one line at its start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from api.cli.command import FAILED, Command, json_option
+from api.cli.connection import database, kafka_client, own_settings, stack_settings
+from api.cli.terminal import print_json
+
+if TYPE_CHECKING:
+    from schemas.codec import Codec
+    from streams.settings import Settings
+
+# A container's health check asks every few seconds; a role that takes longer to answer is not healthy.
+HEALTH_SECONDS = 3.0
+
+
+@click.command(cls=Command)
+@json_option
+def init(as_json: bool) -> None:
+    """Bring database, topics and schemas to what this version needs."""
+    settings = stack_settings("kafka", "schema_registry", "database")
+    done = asyncio.run(_initialise(settings))
+    if as_json:
+        print_json(done)
+        return
+    for what, names in done.items():
+        click.echo(f"{what}: {', '.join(names) if names else 'nothing to do'}")
+
+
+async def _initialise(settings: Settings) -> dict[str, list[str]]:
+    from connectors.kafka.admin import Admin
+    from connectors.kafka.registry import Registry
+    from connectors.stores.postgres import migrate
+    from schemas.topics import TOPICS, all_topics
+
+    async with database(settings) as pool:
+        migrations = await migrate(pool)
+    registry = Registry(settings.schema_registry)
+    admin = Admin(kafka_client(settings))
+    # A producer may write as soon as it sees a topic, so its schema is there first.
+    known = await _registered(registry)
+    ids = await registry.register(TOPICS.values())
+    created = await admin.ensure_topics(all_topics(), replication_factor=settings.replication_factor)
+    schemas = [name for name in ids if name not in known]
+    return {"migrations": migrations, "topics": created, "schemas": schemas}
+
+
+async def _registered(registry: object) -> set[str]:
+    """Topics whose present schema the registry has already."""
+    from connectors.kafka.registry import Registry
+    from schemas.errors import ConfigurationError
+    from schemas.topics import TOPICS
+
+    assert isinstance(registry, Registry)
+    known = set()
+    for topic in TOPICS.values():
+        try:
+            await registry.codec([topic])
+        except ConfigurationError:
+            continue
+        known.add(topic.name)
+    return known
+
+
+@click.command(cls=Command)
+def worker() -> None:
+    """Run the decision plane: planner and fan-out decisions (Faust)."""
+    from streams.app import run_worker
+    from streams.clock import ProductClock
+    from streams.telemetry import configure_logging
+
+    settings = own_settings()
+    configure_logging(settings.log_level, settings.log_format)
+    settings.kafka_client()  # without a broker's address nothing is waited for
+    codec = asyncio.run(_codec_when_there(settings))
+
+    async def learn(schema_id: int) -> None:
+        from connectors.kafka.registry import Registry
+
+        # A client of its own each time: fresh ids are rare, and the worker's event loop is not the one of the start.
+        codec.teach(schema_id, await Registry(settings.schema_registry).text_of(schema_id))
+
+    status = run_worker(settings, codec, ProductClock(settings.clock_file), learn=learn)
+    click.get_current_context().exit(status)
+
+
+async def _codec_when_there(settings: Settings) -> Codec:
+    """The codec; a registry that is away, or was not told of the schemas yet, is waited for and said once."""
+    from connectors.kafka.registry import Registry
+    from schemas.errors import ConfigurationError, UnavailableError
+    from streams.retry import UNAVAILABLE
+    from streams.telemetry import get_log
+
+    registry = Registry(settings.schema_registry)
+    attempt = 0
+    while True:
+        try:
+            return await registry.codec()
+        except (UnavailableError, ConfigurationError) as error:
+            attempt += 1
+            if attempt == 1:
+                get_log("worker").warning("worker_waiting", reason=str(error))
+            await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)
+
+
+@click.command(cls=Command)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def connect(names: tuple[str, ...]) -> None:
+    """Run connectors: those named, a group of them (sinks, workers, materializers), or all."""
+    from connectors.run import resolve_names, run_connectors
+    from streams.telemetry import configure_logging
+
+    settings = own_settings()
+    wanted = resolve_names(names)
+    configure_logging(settings.log_level, settings.log_format)
+    asyncio.run(run_connectors(settings, wanted))
+
+
+@click.command(cls=Command)
+def api() -> None:
+    """Run the HTTP API."""
+    from api.app import serve
+    from streams.telemetry import configure_logging
+
+    settings = own_settings()
+    configure_logging(settings.log_level, settings.log_format)
+    serve(settings)
+
+
+@click.command(cls=Command)
+@click.option("--api", "of_api", is_flag=True, help="Ask the API instead of the role on HIGHWATER_HEALTH_PORT.")
+@json_option
+def health(of_api: bool, as_json: bool) -> None:
+    """Ask a role on this machine whether it is ready; exit status 0 when it is."""
+    import httpx
+
+    settings = own_settings()
+    if not of_api and not settings.health_port:
+        raise click.UsageError("HIGHWATER_HEALTH_PORT is not set; --api asks the API", click.get_current_context())
+    port = settings.port if of_api else settings.health_port
+    url = f"http://{_reachable(settings.host)}:{port}/readyz"
+    try:
+        # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
+        answer = httpx.get(url, timeout=HEALTH_SECONDS, trust_env=False)
+        ready, detail = answer.status_code == httpx.codes.OK, answer.text.strip()
+    except httpx.HTTPError as error:
+        ready, detail = False, f"{url} does not answer: {error or type(error).__name__}"
+    if as_json:
+        print_json({"ready": ready, "url": url, "detail": detail})
+    elif ready:
+        click.echo("ready")
+    else:
+        click.echo(f"not ready: {' '.join(detail.split())[:500]}", err=True)
+    if not ready:
+        click.get_current_context().exit(FAILED)
+
+
+def _reachable(host: str) -> str:
+    """An address to ask a listener on `host` at: one on all addresses is asked on the loopback."""
+    if host in ("0.0.0.0", ""):  # noqa: S104 - compared with, not listened on
+        return "127.0.0.1"
+    if host == "::":
+        return "[::1]"
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,94 @@
+"""`highwater tail`: the latest records of a topic, decoded, and then those that come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import Command, TopicArgument, json_option
+from api.cli.connection import kafka_client, stack_settings
+from api.cli.terminal import print_json, printable
+from schemas.topics import Topic
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+    from connectors.kafka.records import Record
+
+_RECORDS_DEFAULT = 10
+# What is held in memory to be put in order; more is what --from-beginning streams.
+_RECORDS_MAX = 100_000
+
+Show = Callable[["Record"], None]
+
+
+@click.command(cls=Command)
+@click.argument("topic", type=TopicArgument(dead_letters=True))
+@click.option("-n", "count", type=click.IntRange(0, _RECORDS_MAX), help="Begin with the latest N (default 10).")
+@click.option("--follow/--no-follow", default=True, help="Go on with what comes (the default), or end.")
+@click.option("--from-beginning", is_flag=True, help="Begin with the first record there is.")
+@json_option
+def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as_json: bool) -> None:
+    """Show the latest records of TOPIC with position, key, headers and decoded value."""
+    from api.cli.reading import Decoder, log_ranges_of, open_reader, read_spans
+    from connectors.kafka.admin import Admin, LogRange
+    from connectors.kafka.registry import Registry
+
+    if from_beginning and count is not None:
+        raise click.UsageError("-n and --from-beginning exclude each other", click.get_current_context())
+    settings = stack_settings("kafka", "schema_registry")
+    client = kafka_client(settings)
+    decoder = asyncio.run(Decoder.of(topic.name, Registry(settings.schema_registry)))
+    ranges = asyncio.run(log_ranges_of(Admin(client), [topic.name]))
+    wanted = _RECORDS_DEFAULT if count is None else count
+
+    def show(record: Record) -> None:
+        document = decoder.shown(record)
+        if as_json:
+            print_json(document)
+        else:
+            _print_record(document)
+
+    reader = open_reader(client)
+    try:
+        if from_beginning:
+            for record in read_spans(reader, ranges):
+                show(record)
+        elif wanted:
+            # The latest N of the topic are among the latest N of each partition.
+            spans = {place: LogRange(max(r.low, r.high - wanted), r.high) for place, r in ranges.items()}
+            found = sorted(read_spans(reader, spans), key=lambda record: (record.arrived_ms, record.position))
+            for record in found[-wanted:]:
+                show(record)
+        if follow:
+            _follow(reader, {place: r.high for place, r in ranges.items()}, show)
+    finally:
+        reader.close()
+
+
+def _follow(reader: Consumer, begin: dict[tuple[str, int], int], show: Show) -> None:
+    from confluent_kafka import TopicPartition
+
+    from api.cli.reading import is_end
+    from connectors.kafka.records import record_of
+
+    reader.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
+    while True:
+        # A broker that is away is waited for: who follows wants to see it come back.
+        message = reader.poll(0.2)
+        if message is not None and not is_end(message):
+            show(record_of(message))
+
+
+def _print_record(document: dict[str, Any]) -> None:
+    import orjson
+
+    headers = " ".join(f"{name}={value}" for name, value in document["headers"].items())
+    click.echo(printable(f"{document['position']}  {document['timestamp']}  key={document['key']}  {headers}"))
+    if "value" in document:
+        click.echo(printable(f"  {orjson.dumps(document['value']).decode()}"))
+    else:
+        click.echo(printable(f"  undecodable: {document['undecodable']}; base64 {document['bytes_base64']}"))

@@ -1,0 +1,96 @@
+"""Printing: tables for people, JSON for programs, a progress bar on a terminal and none in a pipe.
+
+Law: what came from the log or from a store is shown with its control characters escaped, never interpreted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import click
+
+# A pipe has no width; nothing of ours is wider than this, so nothing is wrapped in one.
+_PIPE_COLUMNS = 10_000
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on one line."""
+    import orjson
+
+    click.echo(orjson.dumps(document, default=str).decode())
+
+
+def printable(value: Any) -> str:
+    """A value in a line of text: control, format and separator characters escaped, since a terminal obeys them."""
+    text = "" if value is None else str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+    """A table; the columns named in `right` hold numbers."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    terminal = sys.stdout.isatty()
+    Console(file=sys.stdout, width=None if terminal else _PIPE_COLUMNS).print(table)
+
+
+def warn(line: str) -> None:
+    """A line for people beside the output."""
+    click.echo(printable(line), err=True)
+
+
+class Bar(Protocol):
+    """What a command tells its progress bar."""
+
+    def update(self, done: float) -> None:
+        """So much of the total is done."""
+
+
+class _NoBar:
+    def update(self, done: float) -> None:
+        """Nobody looks."""
+
+
+@contextmanager
+def progress(what: str, total: float | None) -> Iterator[Bar]:
+    """A bar on standard error when that is a terminal; a `total` of None is not known."""
+    if not sys.stderr.isatty():
+        yield _NoBar()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=total)
+
+        class _RichBar:
+            def update(self, done: float) -> None:
+                shown.update(task, completed=done)
+
+        yield _RichBar()
+
+
+def confirm(question: str, *, assume_yes: bool) -> None:
+    """Ask before something that cannot be taken back; without a terminal `--yes` is needed.
+
+    Raises:
+        click.UsageError: nobody can be asked.
+        click.Abort: the answer was no.
+    """
+    if assume_yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Say --yes", click.get_current_context(silent=True))
+    click.confirm(question, abort=True, err=True)

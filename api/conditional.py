@@ -1,0 +1,87 @@
+"""Conditional reads (RFC 9110, section 13.1.2): one weak entity tag for every encoding of a version.
+
+Every representation carries its tag, its version and the event behind it; a 304 carries the same headers and no body.
+The bound on a stale 304: a plain read trusts a version for two seconds from when it was last read from PostgreSQL
+(`connectors.stores.redis.TRUSTED_MS`); a read with `X-Min-Position` asks PostgreSQL, and its bound is zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import Request, Response
+
+from connectors.stores.redis import Head
+from streams.telemetry import CONDITIONAL_GETS
+
+JSON = "application/json"
+# A copy may be kept and must be asked about each time; what a user reads is not for shared caches.
+CACHE_PRIVATE = "private, no-cache"
+CACHE_PUBLIC = "no-cache"
+CACHE_NEVER = "no-store"
+_TAG = re.compile(r'\s*(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"\s*(?:,|$)')
+
+
+def is_match(if_none_match: str | None, etag: str) -> bool:
+    """Whether an `If-None-Match` field names this tag, compared weakly; `*` names any.
+
+    A field that is not a list of tags matches nothing: the client then gets the representation, which is never wrong.
+    """
+    if if_none_match is None:
+        return False
+    text = if_none_match.strip()
+    if text == "*":
+        return True
+    place, found = 0, False
+    while place < len(text):
+        tag = _TAG.match(text, place)
+        if tag is None:
+            return False
+        found = found or tag[1] == etag
+        place = tag.end()
+    return found
+
+
+def condition(request: Request) -> str | None:
+    """The `If-None-Match` of a request; several fields are one list (RFC 9110, section 5.3)."""
+    values = request.headers.getlist("if-none-match")
+    return ", ".join(values) if values else None
+
+
+def version_headers(head: Head, cache_control: str) -> dict[str, str]:
+    """The headers that every conditional answer carries."""
+    headers = {
+        "ETag": f'W/"{head.etag}"',
+        "Cache-Control": cache_control,
+        "X-Resource-Version": str(head.version),
+    }
+    # A resource that no event ever changed has no cause; the field is there all the same, so that clients can rely on it.
+    headers["X-Caused-By"] = head.caused_by
+    return headers
+
+
+def not_modified(
+    kind: str, head: Head, cache_control: str = CACHE_PRIVATE, extra: Mapping[str, str] | None = None
+) -> Response:
+    """A 304 for this version."""
+    CONDITIONAL_GETS.labels(kind, "not_modified").inc()
+    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={**version_headers(head, cache_control), **(extra or {})})
+
+
+def answer(
+    request: Request,
+    kind: str,
+    head: Head,
+    payload: bytes,
+    *,
+    cache_control: str = CACHE_PRIVATE,
+    extra: Mapping[str, str] | None = None,
+) -> Response:
+    """The representation of a version, or a 304 when the client has it."""
+    if is_match(condition(request), head.etag):
+        return not_modified(kind, head, cache_control, extra)
+    CONDITIONAL_GETS.labels(kind, "sent").inc()
+    headers = {**version_headers(head, cache_control), **(extra or {})}
+    return Response(payload, headers=headers, media_type=JSON)

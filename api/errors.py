@@ -1,0 +1,145 @@
+"""Every error of the API as RFC 9457 `application/problem+json`; nothing answers in another form.
+
+The status follows the class of the error: one that is retriable is a 503 with `Retry-After`, an invalid event a 422 that
+names the field, and whatever was not foreseen a 500 that says nothing of the inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from schemas.errors import HighwaterError, InvalidEventError
+from streams.telemetry import get_log
+
+PROBLEM_TYPE = "application/problem+json"
+# What a client is told to wait when the error itself knows nothing better.
+RETRY_AFTER_MS_DEFAULT = 1000
+
+_log = get_log("api")
+
+
+class ProblemError(HighwaterError):
+    """The request cannot be served as it is. Read `detail` and change it."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+    def __init__(
+        self, message: str | None = None, *, headers: Mapping[str, str] | None = None, **members: Any
+    ) -> None:
+        super().__init__(message)
+        self.headers = dict(headers or {})
+        self.members = members
+
+
+class BadRequestError(ProblemError):
+    """The request is malformed. Correct it."""
+
+
+class UnauthorizedError(ProblemError):
+    """A valid API key or session is needed in `Authorization: Bearer`. Send one."""
+
+    status = HTTPStatus.UNAUTHORIZED
+
+
+class ForbiddenError(ProblemError):
+    """The key's role or user does not allow this. Use another key."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+class NotFoundError(ProblemError):
+    """There is no such resource. Check the identifiers."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
+class GoneError(ProblemError):
+    """The resource was taken back. Nothing to do."""
+
+    status = HTTPStatus.GONE
+
+
+class TooLargeError(ProblemError):
+    """The request body is larger than the API takes. Send it in parts."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class UnprocessableError(ProblemError):
+    """The content breaks a rule. `field` names it."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+def problem(
+    status: int, detail: str, *, headers: Mapping[str, str] | None = None, members: Mapping[str, Any] | None = None
+) -> Response:
+    """The response of one problem; `members` are RFC 9457 extension members."""
+    status = int(status)
+    document = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    document.update(members or {})
+    answer = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(orjson.dumps(document), status, answer, media_type=PROBLEM_TYPE)
+
+
+def problem_of(error: HighwaterError) -> Response:
+    """The response that an error of ours stands for."""
+    if isinstance(error, ProblemError):
+        return problem(error.status, str(error), headers=error.headers, members=error.members)
+    if isinstance(error, InvalidEventError):
+        members = {"reason": error.reason} | ({"field": error.field} if error.field else {})
+        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), members=members)
+    members = getattr(error, "members", {})
+    if error.retriable:
+        seconds = math.ceil((error.retry_after_ms or RETRY_AFTER_MS_DEFAULT) / 1000)
+        headers = {"Retry-After": str(max(1, seconds))}
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers=headers, members=members)
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, str(error), members=members)
+
+
+def _field_of(location: Sequence[Any]) -> str:
+    """`body.channels.3` -> `channels.3`: where in the request it is, without the part that says body or query."""
+    return ".".join(str(part) for part in location[1:]) or str(location[0] if location else "")
+
+
+async def _on_highwater_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HighwaterError)
+    return problem_of(error)
+
+
+async def _on_validation_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    faults = [{"field": _field_of(fault["loc"]), "detail": fault["msg"]} for fault in error.errors()]
+    first = faults[0] if faults else {"field": "", "detail": "the request is not valid"}
+    return problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        f"{first['field']}: {first['detail']}",
+        members={"field": first["field"], "errors": faults},
+    )
+
+
+async def _on_http_exception(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return problem(error.status_code, str(error.detail), headers=error.headers)
+
+
+async def _on_unforeseen(request: Request, error: Exception) -> Response:
+    # The server logs the traceback as well; here it is tied to the request.
+    _log.error("request failed", path=request.url.path, method=request.method, error=repr(error))
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "an unforeseen error; it is in the log of the API")
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the application a problem."""
+    app.add_exception_handler(HighwaterError, _on_highwater_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(Exception, _on_unforeseen)

@@ -1,0 +1,102 @@
+"""The parts that the API stands on: each is opened and watched in the background, so that the API starts without them.
+
+A part that is away makes the routes that need it answer 503; one log line says when it is lost and one when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from schemas.errors import HighwaterError, UnavailableError
+from streams.retry import RetryPolicy
+from streams.telemetry import get_log
+
+T = TypeVar("T")
+
+# How soon a part that went away or came back is noticed; a check is one statement or one metadata request.
+CHECK_SECONDS = 1.0
+# A part that was never there: tried at most this far apart, so that `up` is ready soon after its slowest part.
+OPENING = RetryPolicy(first_ms=100, most_ms=1_000)
+
+_log = get_log("api")
+
+
+class Part(Generic[T]):
+    """One part: `value` once it was opened, `ready` while it answers."""
+
+    def __init__(
+        self,
+        name: str,
+        open_part: Callable[[], Awaitable[T]],
+        check: Callable[[T], Awaitable[Any]],
+        close: Callable[[T], Awaitable[Any]],
+        check_seconds: float = CHECK_SECONDS,
+    ) -> None:
+        self.name = name
+        self._open = open_part
+        self._check = check
+        self._close = close
+        self._check_seconds = check_seconds
+        self._value: T | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._reported = False
+        self.ready = False
+        self.reason = "it was not reached yet"
+
+    def require(self) -> T:
+        """The open part.
+
+        Raises:
+            UnavailableError: it does not answer.
+        """
+        if self._value is None or not self.ready:
+            raise UnavailableError(f"{self.name} is away: {self.reason}")
+        return self._value
+
+    def start(self) -> None:
+        """Open and watch it in the background."""
+        self._task = asyncio.create_task(self._run(), name=f"part-{self.name}")
+
+    async def close(self) -> None:
+        """Stop watching and close it."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._value is not None:
+            await self._close(self._value)
+        self.ready = False
+
+    async def _run(self) -> None:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                if self._value is None:
+                    self._value = await self._open()
+                await self._check(self._value)
+            except (HighwaterError, OSError, TimeoutError) as error:
+                self._lost(str(error) or type(error).__name__)
+                wait_ms = OPENING.wait_ms(attempt)
+                await asyncio.sleep((wait_ms or OPENING.most_ms) / 1000)
+                continue
+            attempt = 0
+            self._found()
+            await asyncio.sleep(self._check_seconds)
+
+    def _lost(self, reason: str) -> None:
+        self.reason = reason
+        if self.ready or not self._reported:
+            _log.warning("part is away; it is tried again", part=self.name, reason=reason)
+        self._reported = True
+        self.ready = False
+
+    def _found(self) -> None:
+        if not self.ready:
+            _log.info("part is ready", part=self.name)
+        self._reported = True
+        self.ready = True
+        self.reason = ""

@@ -1,0 +1,100 @@
+"""Writes: an event is validated, produced with acks=all, and its position is the answer.
+
+Law: everything in a request is validated before any of it is produced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from api.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
+from api.parts import Part
+from connectors.kafka.producer import AsyncProducer
+from schemas.codec import Codec
+from schemas.envelope import make_headers
+from schemas.errors import HighwaterError, UnavailableError
+from schemas.positions import Position
+from schemas.topics import TOPICS
+from streams.clock import Clock, fresh_id
+from streams.feeds.validation import check_event
+from streams.telemetry import get_log
+
+SOURCE = "/api"
+_log = get_log("api")
+
+
+class NotTakenError(UnavailableError):
+    """Kafka did not take all of the events. Send them again; those in `positions` were taken and repeats change nothing."""
+
+    def __init__(self, message: str, positions: Sequence[str]) -> None:
+        super().__init__(message)
+        self.members = {"positions": list(positions)}
+
+
+class Publisher:
+    """Produces events of outsider topics on behalf of requests."""
+
+    def __init__(
+        self,
+        producer: Part[AsyncProducer],
+        codec: Part[Codec],
+        watcher: PositionWatcher,
+        clock: Clock,
+        embedding_dimensions: int,
+    ) -> None:
+        self._producer = producer
+        self._codec = codec
+        self._watcher = watcher
+        self._clock = clock
+        self._dimensions = embedding_dimensions
+
+    def encode(self, topic: str, event: Mapping[str, Any]) -> tuple[str, bytes]:
+        """The key and value of an event.
+
+        Raises:
+            InvalidEventError: it breaks a rule; names the field.
+            UnavailableError: the registry was never reached, so the schema's id is not known.
+        """
+        check_event(topic, event, embedding_dimensions=self._dimensions)
+        return str(event[TOPICS[topic].key]), self._codec.require().encode(topic, event)
+
+    async def publish(self, topic: str, encoded: Sequence[tuple[str, bytes]]) -> list[str]:
+        """Produce encoded events in order, wait for the broker, and for up to 100 ms for their sink.
+
+        Raises:
+            NotTakenError: the broker did not acknowledge all; says which it did.
+        """
+        producer = self._producer.require()
+        now_ms = self._clock()
+        acks = []
+        for event_key, value in encoded:
+            headers = make_headers(
+                event_id=fresh_id(), event_type=topic, source=SOURCE, now_ms=now_ms, caused_by=None
+            )
+            acks.append(await producer.enqueue(topic, value, key=event_key, headers=headers))
+        outcomes = await asyncio.gather(*acks, return_exceptions=True)
+        positions = [outcome for outcome in outcomes if isinstance(outcome, Position)]
+        failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
+        if isinstance(failed, HighwaterError) and len(encoded) == 1:
+            raise failed
+        if failed is not None:
+            raise NotTakenError(str(failed), [str(position) for position in positions]) from failed
+        await self._give_the_sink_a_moment(positions)
+        return [str(position) for position in positions]
+
+    async def one(self, topic: str, event: Mapping[str, Any]) -> list[str]:
+        """Validate and produce one event; its position in a list, as answers carry it."""
+        return await self.publish(topic, [self.encode(topic, event)])
+
+    async def _give_the_sink_a_moment(self, positions: Sequence[Position]) -> None:
+        wanted: dict[tuple[str, str, int], int] = {}
+        for topic, partition, offset in positions:
+            place = (group_of(topic), topic, partition)
+            wanted[place] = max(offset, wanted.get(place, -1))
+        try:
+            await self._watcher.wait(wanted, WRITE_WAIT_MS)
+        except UnavailableError as error:
+            # The write stands; a client that wants to read it names the position and is told then.
+            _log.debug("the sink was not waited for", reason=str(error))

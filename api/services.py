@@ -1,0 +1,213 @@
+"""What the routes stand on, wired once: parts, cache, sessions, publisher, watcher, feed builder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import asyncpg
+from fastapi import Depends, Request
+
+from api.activity import ActivityNotes
+from api.auth import ROLES, Authenticator, Principal, parse_api_keys
+from api.changes import ChangeFeed
+from api.freshness import PositionWatcher, wait_until_fresh
+from api.parts import Part
+from api.publishing import Publisher
+from connectors.kafka.admin import Admin
+from connectors.kafka.producer import AsyncProducer
+from connectors.kafka.registry import Registry
+from connectors.llm.chat import open_chat_model
+from connectors.llm.feed_items import FeedWriter
+from connectors.materializers.feed_documents import FeedBuilder
+from connectors.stores import feeds_reads
+from connectors.stores.postgres import AWAY, open_pool
+from connectors.stores.redis import RedisLink, ResourceCache
+from connectors.stores.sessions import SessionStore
+from schemas.codec import Codec
+from schemas.errors import UnavailableError
+from streams.clock import Clock
+from streams.feeds.policy import Policy, load_policy
+from streams.settings import Settings
+from streams.telemetry import get_log
+
+# A metadata request a second would be a burden with many API processes; a lost broker also shows in failed writes.
+KAFKA_CHECK_SECONDS = 3.0
+CHECK_SECONDS_MAX = 2.0
+# Requests that read at once; more wait up to `feeds_reads.ACQUIRE_SECONDS`.
+POOL_SIZE = 16
+
+_log = get_log("api")
+
+Pool = asyncpg.Pool[asyncpg.Record]
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything that a route may use."""
+
+    settings: Settings
+    clock: Clock
+    policy: Policy
+    database: Part[Pool]
+    kafka: Part[AsyncProducer]
+    registry: Part[Codec]
+    admin: Admin
+    link: RedisLink
+    cache: ResourceCache
+    sessions: SessionStore
+    authenticator: Authenticator
+    activity: ActivityNotes
+    watcher: PositionWatcher
+    publisher: Publisher
+    feeds: FeedBuilder
+    changes: ChangeFeed
+
+    async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
+        """Wait for what `X-Min-Position` names; whether it names anything."""
+        return await wait_until_fresh(
+            request, fed_by=fed_by, watcher=self.watcher, read_positions=self.read_positions, admin=lambda: self.admin
+        )
+
+    async def read_positions(self, asked: Sequence[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
+        """Where the sinks stand."""
+        return await feeds_reads.next_offsets(self.database.require(), asked)
+
+    def not_ready(self) -> dict[str, str]:
+        """Each part that is not ready, with the reason."""
+        reasons = {part.name: part.reason for part in (self.database, self.kafka, self.registry) if not part.ready}
+        if not self.link.is_up:
+            reasons["redis"] = self.link.reason
+        return reasons
+
+    async def start(self) -> None:
+        """Begin to reach the parts; none of them has to be there."""
+        for part in (self.database, self.kafka, self.registry):
+            part.start()
+        await self.link.probe()
+
+    async def close(self) -> None:
+        """Let go of everything, in the order of use."""
+        await self.changes.close()
+        await self.activity.close()
+        await self.feeds.close()
+        await self.watcher.close()
+        for part in (self.kafka, self.registry, self.database):
+            await part.close()
+        await self.link.close()
+
+
+async def _check_database(pool: Pool) -> None:
+    try:
+        await pool.fetchval("SELECT 1", timeout=CHECK_SECONDS_MAX)
+    except AWAY as error:
+        raise UnavailableError(f"PostgreSQL does not answer: {error or type(error).__name__}") from error
+
+
+async def _close_pool(pool: Pool) -> None:
+    try:
+        await asyncio.wait_for(pool.close(), CHECK_SECONDS_MAX)
+    except (*AWAY, TimeoutError):
+        pool.terminate()
+
+
+async def _nothing(_value: Any) -> None:
+    """A part that needs no check, or no closing."""
+
+
+class KafkaCheck:
+    """Asks the broker for its topics; one question at a time, since each holds a thread until librdkafka gives up."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._asking: asyncio.Task[dict[str, int]] | None = None
+
+    async def __call__(self, _producer: AsyncProducer) -> None:
+        """Raise `UnavailableError` or `TimeoutError` when the broker does not answer."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._admin.partition_counts(), name="kafka-check")
+        try:
+            await asyncio.wait_for(asyncio.shield(self._asking), CHECK_SECONDS_MAX)
+        except TimeoutError:
+            raise UnavailableError(f"Kafka does not answer within {CHECK_SECONDS_MAX} s") from None
+
+
+def make_services(settings: Settings, clock: Clock) -> Services:
+    """Wire everything; called on the running loop, reaches for nothing.
+
+    Raises:
+        ConfigurationError: a setting cannot be used.
+    """
+    client = settings.kafka_client()
+    admin = Admin(client)
+
+    async def open_producer() -> AsyncProducer:
+        return AsyncProducer(client, client_id="highwater-api")
+
+    database = Part("database", lambda: open_pool(settings.database, size_max=POOL_SIZE), _check_database, _close_pool)
+    kafka = Part("kafka", open_producer, KafkaCheck(admin), AsyncProducer.close, KAFKA_CHECK_SECONDS)
+    registry = Part("schema_registry", lambda: Registry(settings.schema_registry).codec(), _nothing, _nothing)
+    link = RedisLink(settings.redis)
+    sessions = SessionStore(link, database.require)
+    watcher = PositionWatcher(lambda asked: feeds_reads.next_offsets(database.require(), asked))
+    publisher = Publisher(kafka, registry, watcher, clock, settings.embedding_dimensions)
+
+    async def publish_activity(user_id: str, now_ms: int) -> None:
+        await publisher.one("feeds.user-active", {"user_id": user_id, "ts": now_ms})
+
+    async def read_session(session_id: str) -> Principal | None:
+        session = await sessions.read(session_id, clock())
+        return None if session is None else Principal(ROLES[session.role], session.user_id, session_id)
+
+    async def carry_over() -> None:
+        try:
+            await sessions.carry_over(clock())
+        except UnavailableError as error:
+            _log.warning("revocations are carried over at the next session read", reason=str(error))
+
+    carrying: set[asyncio.Task[None]] = set()
+
+    def on_redis_back() -> None:
+        task = asyncio.create_task(carry_over(), name="carry-over")
+        carrying.add(task)
+        task.add_done_callback(carrying.discard)
+
+    link.on_back = on_redis_back
+    cache = ResourceCache(link)
+    return Services(
+        settings=settings,
+        clock=clock,
+        policy=load_policy(settings.policy_file),
+        database=database,
+        kafka=kafka,
+        registry=registry,
+        admin=admin,
+        link=link,
+        cache=cache,
+        sessions=sessions,
+        authenticator=Authenticator(parse_api_keys(settings.api_keys), read_session),
+        activity=ActivityNotes(clock, link, publish_activity),
+        watcher=watcher,
+        publisher=publisher,
+        feeds=FeedBuilder(
+            pool=database.require,
+            codec=registry.require,
+            cache=cache,
+            writer=FeedWriter(open_chat_model(settings)),
+            clock=clock,
+            ttl_seconds=settings.feed_ttl_seconds,
+            database_url=settings.database,
+        ),
+        changes=ChangeFeed(client),
+    )
+
+
+def services_of(request: Request) -> Services:
+    """The services of the application that a request came to."""
+    services: Services = request.app.state.services
+    return services
+
+
+Wired = Annotated[Services, Depends(services_of)]

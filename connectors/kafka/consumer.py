@@ -1,0 +1,426 @@
+"""The one consumer framework: every sink, worker and materializer is a `Handler` run by a `BatchConsumer`.
+
+Law: the effects of a batch, its dead letters and its positions are one transaction. Whatever happens (a kill, a
+rebalance, a store that is away, a process stopped and resumed past its session), an event's effect is stored once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import asyncpg
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from connectors import outbox
+from connectors.kafka.admin import Admin
+from connectors.kafka.breaker import RatioBreaker
+from connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row, record_of
+from connectors.kafka.registry import Registry
+from connectors.stores import positions
+from connectors.stores.positions import Move, Place
+from connectors.stores.postgres import CONFLICT, Connection, transaction
+from schemas.codec import Codec
+from schemas.errors import (
+    BreakerOpenError,
+    FencedError,
+    HighwaterError,
+    InvalidEventError,
+    TopicRecreatedError,
+    UnavailableError,
+    UnknownSchemaError,
+)
+from schemas.topics import DEAD_LETTER_BYTES_MAX
+from streams.clock import Clock
+from streams.retry import UNAVAILABLE
+from streams.telemetry import (
+    BATCH_RETRIES,
+    BATCH_SECONDS,
+    BATCHES_FENCED,
+    CONSUMER_UP,
+    EVENTS_CONSUMED,
+    EVENTS_DEAD_LETTERED,
+    get_log,
+)
+
+# A member that says nothing for this long is replaced; a shorter time would take a busy machine for a dead one.
+SESSION_MS = 10_000
+# Records that wait in the client, per consumer: bounds memory, and holds several batches.
+QUEUE_KIB_MAX = 32 * 1024
+# How long a poll waits for a first record; what follows at once is taken with it.
+_POLL_SECONDS = 0.1
+# A batch that takes longer than this has its partitions paused, so that polling goes on without reading ahead.
+_PAUSE_AFTER_SECONDS = 1.0
+# How long a rebalance waits for the batch under way; the fence makes it safe to go on without.
+_HAND_OVER_SECONDS = 5.0
+# A loop that has not turned for this long is hung.
+_HEARTBEAT_SECONDS = 60.0
+
+
+class Handler(Protocol):
+    """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores."""
+
+    group: str
+    topics: tuple[str, ...]
+    batch_max: int
+
+    async def prepare(self, events: Sequence[Event]) -> Any:
+        """Everything slow or outside PostgreSQL, before the transaction."""
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Any) -> Sequence[DeadLetter]:
+        """The effects, in the transaction that also moves the positions; returns what cannot be processed."""
+
+    async def settle(self, prepared: Any) -> None:
+        """What is to be released once the transaction has ended, whichever way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every consumer of a process shares."""
+
+    pool: asyncpg.Pool[asyncpg.Record]
+    client: dict[str, str]
+    admin: Admin
+    registry: Registry
+    codec: Codec
+    clock: Clock
+
+
+class BatchConsumer:
+    """Reads a handler's topics in batches until it is stopped."""
+
+    def __init__(self, handler: Handler, around: Surroundings) -> None:
+        self._handler = handler
+        self._around = around
+        self._breaker = RatioBreaker()
+        self._next: dict[Place, int] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._has_joined = False
+        self._idle = threading.Event()
+        self._idle.set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=handler.group)
+        self._log = get_log(handler.group)
+        self._turned_at = 0.0
+        self._problem: str | None = "starting"
+        self.group = handler.group
+
+    @property
+    def problem(self) -> str | None:
+        """Why this consumer is not ready; None when it is."""
+        if self._problem is None and asyncio.get_running_loop().time() - self._turned_at > _HEARTBEAT_SECONDS:
+            return f"has not polled for {_HEARTBEAT_SECONDS:.0f} s"
+        return self._problem
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Consume until `stop` is set. A breaker or a recreated topic ends it, unready, with one line."""
+        self._loop = asyncio.get_running_loop()
+        self._stop = stop
+        try:
+            await self._start(stop)
+            while not stop.is_set():
+                await self._turn(stop)
+        except (BreakerOpenError, TopicRecreatedError) as error:
+            self._set_problem(f"stopped: {error}")
+            self._log.error("consumer_stopped", reason=str(error))
+            await stop.wait()
+        finally:
+            CONSUMER_UP.labels(self.group).set(0)
+            with contextlib.suppress(AttributeError, RuntimeError):  # never started, or closed already
+                await self._in_thread(self._consumer.close)
+            self._thread.shutdown(wait=False)
+
+    # -- starting, and the partitions that come and go ---------------------------------------------------------------
+
+    async def _start(self, stop: asyncio.Event) -> None:
+        attempt = 0
+        while not stop.is_set():
+            try:
+                self._topic_ids = await self._around.admin.topic_ids(self._handler.topics)
+                break
+            except UnavailableError as error:
+                attempt += 1
+                await self._pause(str(error), attempt, stop)
+        self._consumer = Consumer(
+            {
+                **self._around.client,
+                "group.id": f"highwater-{self.group}",
+                "client.id": f"highwater-{self.group}",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": "roundrobin",
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": SESSION_MS // 5,
+                "queued.max.messages.kbytes": QUEUE_KIB_MAX,
+                "fetch.queue.backoff.ms": 5,  # the default waits a second when the queue is full (design/facts)
+                "fetch.message.max.bytes": DEAD_LETTER_BYTES_MAX,
+                "error_cb": self._on_error,
+                "logger": logging.getLogger("librdkafka"),
+            }
+        )
+        self._consumer.subscribe(
+            list(self._handler.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
+            self._loop.call_soon_threadsafe(self._set_problem, f"Kafka is away: {error.str()}")
+
+    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """Runs in the consumer's thread, which waits here for the event loop to read the positions."""
+        places = [(p.topic, p.partition) for p in partitions]
+        loaded = asyncio.run_coroutine_threadsafe(self._load(places), self._loop).result()
+        self._next = loaded
+        self._has_joined = True
+        self._consumer.assign([TopicPartition(*place, offset) for place, offset in loaded.items()])
+
+    async def _load(self, places: list[Place]) -> dict[Place, int]:
+        attempt = 0
+        while not self._stop.is_set():
+            try:
+                self._topic_ids = await self._around.admin.topic_ids(self._handler.topics)
+                ranges = await self._around.admin.log_ranges(places)
+                lows = {place: found.low for place, found in ranges.items()}
+                async with transaction(self._around.pool) as tx:
+                    found = await positions.load(tx, self.group, places, topic_ids=self._topic_ids, lows=lows)
+            except UnavailableError as error:
+                attempt += 1
+                await self._pause(str(error), attempt, self._stop)
+                continue
+            self._log.info("partitions_assigned", count=len(found))
+            return found
+        return {}
+
+    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._idle.wait(_HAND_OVER_SECONDS)
+        self._on_lost(self._consumer, partitions)
+
+    def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._next = {}
+        self._consumer.unassign()
+        self._loop.call_soon_threadsafe(self._log.info, "partitions_revoked")
+
+    # -- one turn: poll, process, move on ----------------------------------------------------------------------------
+
+    async def _turn(self, stop: asyncio.Event) -> None:
+        records = await self._in_thread(self._poll)
+        self._turned_at = self._loop.time()
+        if not records:
+            if self._problem is not None:
+                await self._look_again()
+            return
+        self._idle.clear()
+        try:
+            await self._while_polling(asyncio.ensure_future(self._process(records, stop)))
+        finally:
+            self._idle.set()
+
+    def _poll(self) -> list[Record]:
+        first = self._consumer.poll(_POLL_SECONDS)
+        if first is None:
+            return []
+        messages = [first]
+        if self._handler.batch_max > 1:
+            messages += self._consumer.consume(self._handler.batch_max - 1, timeout=0.005)
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(record_of(message))
+            elif error.fatal():
+                raise KafkaException(error)
+            else:
+                self._loop.call_soon_threadsafe(self._set_problem, f"Kafka: {error.str()}")
+        return records
+
+    async def _look_again(self) -> None:
+        """An idle consumer that had a problem asks the broker for an offset before it calls itself ready."""
+
+        def ask() -> str | None:
+            if not self._has_joined:
+                return "joining its group"
+            try:
+                assigned = self._consumer.assignment()
+                if assigned:
+                    self._consumer.get_watermark_offsets(assigned[0], timeout=2.0, cached=False)
+                else:
+                    self._consumer.list_topics(self._handler.topics[0], timeout=2.0)
+            except KafkaException as error:
+                return f"Kafka is away: {error.args[0].str()}"
+            return None
+
+        self._set_problem(await self._in_thread(ask))
+
+    async def _while_polling(self, work: asyncio.Task[None]) -> None:
+        """Wait for a batch. One that takes long has its partitions paused and the poll goes on (max.poll.interval)."""
+        await asyncio.wait({work}, timeout=_PAUSE_AFTER_SECONDS)
+        if not work.done():
+            paused = await self._in_thread(self._pause_all)
+            while not work.done():
+                await self._in_thread(self._consumer.poll, 0.1)
+                self._turned_at = self._loop.time()
+                await asyncio.wait({work}, timeout=0.5)
+            await self._in_thread(self._resume, paused)
+        await work
+
+    def _pause_all(self) -> list[TopicPartition]:
+        assigned: list[TopicPartition] = self._consumer.assignment()
+        self._consumer.pause(assigned)
+        return assigned
+
+    def _resume(self, paused: list[TopicPartition]) -> None:
+        held = {(p.topic, p.partition) for p in self._consumer.assignment()}
+        self._consumer.resume([p for p in paused if (p.topic, p.partition) in held])
+
+    async def _process(self, records: list[Record], stop: asyncio.Event) -> None:
+        """Store a batch, repeated while a part is away; an event that breaks the handler is found and dead-lettered."""
+        attempt = 0
+        while not stop.is_set():
+            held = self._next
+            if any((record.topic, record.partition) not in held for record in records):
+                return  # handed over while this batch waited
+            # What was read before a fence moved the position is stored already.
+            records = [record for record in records if record.offset >= held[record.topic, record.partition]]
+            if not records:
+                return
+            try:
+                with BATCH_SECONDS.labels(self.group).time():
+                    await self._store(records)
+            except FencedError as error:
+                BATCHES_FENCED.labels(self.group).inc()
+                self._log.warning("batch_fenced", reason=str(error))
+                await self._seek_to_stored()
+            except (UnavailableError, *CONFLICT) as error:
+                attempt += 1
+                BATCH_RETRIES.labels(self.group).inc()
+                await self._pause(str(error), attempt, stop)
+                continue
+            except (BreakerOpenError, TopicRecreatedError):
+                raise
+            except Exception as error:
+                await self._isolate(records, error, stop)
+            self._set_problem(None)
+            return
+
+    async def _isolate(self, records: list[Record], error: Exception, stop: asyncio.Event) -> None:
+        """A batch that the handler cannot take is tried event by event, so that those around a bad one are stored."""
+        if len(records) > 1:
+            self._log.warning("batch_split", events=len(records), reason=repr(error)[:300])
+            for record in records:
+                await self._process([record], stop)
+            return
+        self._log.error("event_failed", position=str(records[0].position), exc_info=error)
+        await self._store(records, failed=DeadLetter(records[0], "handler_failed", repr(error)))
+
+    async def _store(self, records: list[Record], failed: DeadLetter | None = None) -> None:
+        events, dead = ([], [failed]) if failed else await self._decode(records)
+        prepared = await self._handler.prepare(events) if events else None
+        try:
+            moves = self._moves(records)
+            async with transaction(self._around.pool) as tx:
+                await positions.advance(tx, self.group, moves)
+                if events:
+                    dead = [*dead, *await self._handler.apply(tx, events, prepared)]
+                self._breaker.check(len(records), len(dead))
+                now_ms = self._around.clock()
+                await outbox.add(tx, [dead_letter_row(letter, group=self.group, now_ms=now_ms) for letter in dead])
+        finally:
+            if events:
+                await self._handler.settle(prepared)
+        self._breaker.record(len(records), len(dead))
+        await self._moved(moves, records, dead)
+
+    def _moves(self, records: list[Record]) -> list[Move]:
+        last = {(record.topic, record.partition): record.offset for record in records}
+        return [
+            Move(topic, partition, self._topic_ids[topic], self._next[topic, partition], offset + 1)
+            for (topic, partition), offset in last.items()
+        ]
+
+    async def _moved(self, moves: list[Move], records: list[Record], dead: Sequence[DeadLetter]) -> None:
+        for move in moves:
+            if (move.topic, move.partition) in self._next:
+                self._next[move.topic, move.partition] = move.next
+        for record in records:
+            EVENTS_CONSUMED.labels(self.group, record.topic).inc()
+        for letter in dead:
+            EVENTS_DEAD_LETTERED.labels(self.group, letter.record.topic, letter.reason).inc()
+            self._log.warning(
+                "dead_lettered", position=str(letter.record.position), reason=letter.reason, detail=letter.detail[:200]
+            )
+        offsets = [TopicPartition(move.topic, move.partition, move.next) for move in moves]
+        with contextlib.suppress(KafkaException):  # for lag tools only; the truth is stored already
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+
+    async def _decode(self, records: list[Record]) -> tuple[list[Event], list[DeadLetter]]:
+        events: list[Event] = []
+        dead: list[DeadLetter] = []
+        for record in records:
+            try:
+                events.append(Event(record, await self._decoded(record)))
+            except InvalidEventError as error:
+                dead.append(DeadLetter(record, error.reason, str(error)))
+            except UnknownSchemaError as error:
+                dead.append(DeadLetter(record, "unknown_schema_id", str(error)))
+        return events, dead
+
+    async def _decoded(self, record: Record) -> dict[str, Any]:
+        codec = self._around.codec
+        try:
+            return codec.decode(record.topic, record.value)
+        except UnknownSchemaError as error:
+            codec.teach(error.schema_id, await self._around.registry.text_of(error.schema_id))
+            return codec.decode(record.topic, record.value)
+
+    async def _seek_to_stored(self) -> None:
+        """After a fence: read on from what is stored, if the partitions are still ours (the next poll tells)."""
+        held = await self._in_thread(self._consumer.assignment)
+        places = [(p.topic, p.partition) for p in held]
+        if not places:
+            return
+        loaded = await self._load(places)
+        self._next = loaded
+
+        def seek() -> None:
+            for place, offset in loaded.items():
+                self._consumer.seek(TopicPartition(*place, offset))
+
+        with contextlib.suppress(KafkaException):  # handed over in between: the new assignment says where to read
+            await self._in_thread(seek)
+
+    # -- small things ------------------------------------------------------------------------------------------------
+
+    async def _in_thread(self, function: Any, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    async def _pause(self, problem: str, attempt: int, stop: asyncio.Event) -> None:
+        self._set_problem(problem)
+        wait_ms = UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), wait_ms / 1000)
+
+    def _set_problem(self, problem: str | None) -> None:
+        """Remember why this consumer is not ready, and say it once, when it changes."""
+        if problem == self._problem:
+            return
+        if problem is None:
+            self._log.info("consumer_running")
+        elif self._problem is None:
+            self._log.warning("consumer_paused", reason=problem)
+        self._problem = problem
+        CONSUMER_UP.labels(self.group).set(0 if problem else 1)
+
+
+def not_ready(consumers: Sequence[Any]) -> dict[str, str]:
+    """What is not ready among consumers and relays, by group."""
+    return {consumer.group: consumer.problem for consumer in consumers if consumer.problem is not None}
+
+
+def retriable(error: BaseException) -> bool:
+    """Whether the class of an error says that another attempt may succeed."""
+    return isinstance(error, HighwaterError) and error.retriable

@@ -1,0 +1,81 @@
+"""What a consumer is handed: records as read, events as decoded, and dead letters with their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from confluent_kafka import Message
+
+from connectors.outbox import OutboxRow
+from schemas.envelope import Headers, iso_from_ms
+from schemas.positions import Position
+from schemas.topics import DEAD_LETTER_SUFFIX
+
+# Kafka allows any bytes as a header; what is kept of a detail fits a screen.
+_DETAIL_CHARACTERS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of the log. `arrived_ms` is the broker's time (log append)."""
+
+    topic: str
+    partition: int
+    offset: int
+    arrived_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @property
+    def position(self) -> Position:
+        """Its place in the log."""
+        return Position(self.topic, self.partition, self.offset)
+
+
+class Event(NamedTuple):
+    """A record with its decoded value."""
+
+    record: Record
+    value: Mapping[str, Any]
+
+
+class DeadLetter(NamedTuple):
+    """A record that cannot be processed, and why."""
+
+    record: Record
+    reason: str
+    detail: str
+
+
+def record_of(message: Message) -> Record:
+    """The record in a librdkafka message."""
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        list(message.headers() or ()),
+    )
+
+
+def dead_letter_row(letter: DeadLetter, *, group: str, now_ms: int) -> OutboxRow:
+    """The outbox row of a dead letter: original key, bytes and headers, and beside them reason and origin."""
+    record = letter.record
+    return OutboxRow(
+        topic=record.topic + DEAD_LETTER_SUFFIX,
+        key=record.key,
+        value=record.value,
+        headers=[
+            *((name, value if value is not None else b"") for name, value in record.headers),
+            ("dlq_reason", letter.reason.encode()),
+            ("dlq_detail", letter.detail[:_DETAIL_CHARACTERS_MAX].encode("utf-8", "replace")),
+            ("dlq_origin", str(record.position).encode()),
+            ("dlq_group", group.encode()),
+            ("dlq_time", iso_from_ms(now_ms).encode()),
+        ],
+    )

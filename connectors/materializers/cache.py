@@ -1,0 +1,39 @@
+"""Carries version bumps into Redis, so that a conditional read finds the new version without asking PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from connectors.kafka.records import DeadLetter, Event
+from connectors.stores.postgres import Connection
+from connectors.stores.redis import Head, ResourceCache
+
+
+class CacheVersions:
+    """Writes `__v:`; one script sets only what is newer, so order and repeats do not matter."""
+
+    group = "cache"
+    topics = ("cache.version-bumped",)
+    batch_max = 1_000
+
+    def __init__(self, cache: ResourceCache) -> None:
+        self._cache = cache
+
+    async def prepare(self, events: Sequence[Event]) -> None:
+        """Set the newest version of each resource; Redis away is no error, since it is read from PostgreSQL then."""
+        newest: dict[str, Any] = {}
+        for _, value in events:
+            if value["version"] > newest.get(value["key"], {"version": -1})["version"]:
+                newest[value["key"]] = value
+        for value in newest.values():
+            # The bump's own time: a late event must not make an old version look freshly checked.
+            head = Head(value["version"], value["etag"], value["caused_by"], checked_ms=value["bumped_at"])
+            await self._cache.put(value["key"], head)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+        """Only the positions move: Redis is no part of the truth."""
+        return []
+
+    async def settle(self, prepared: None) -> None:
+        """Nothing is held."""

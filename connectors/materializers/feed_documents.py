@@ -1,0 +1,271 @@
+"""The feed document of a user: built once when it is read and no good copy is there, stored, and served by version.
+
+Laws (R0.40, R0.41). A document is good while its cluster version is the user's current one and its age below its time to
+live. A build is stored under the version read at its start. Every stored document has its own resource version, also one
+built anew under the same cluster version, so that one entity tag never names two bodies; payload, version and outbox row
+are one transaction. One build a user at a time; who waits reads what the winner stored. A build goes on when its
+reader goes away. A model that fails is left alone for a moment; meanwhile the last document is served, marked stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import asyncpg
+import orjson
+
+from connectors.llm.chat import ModelError
+from connectors.llm.feed_items import ITEMS_MAX, FeedCluster, FeedWriter
+from connectors.materializers.build_locks import BuildLocks
+from connectors.outbox import add, event_row
+from connectors.stores import feeds_reads
+from connectors.stores.feeds_reads import Clusters, FeedHead
+from connectors.stores.postgres import QUERIES, transaction
+from connectors.stores.redis import Head, ResourceCache
+from schemas.codec import Codec
+from schemas.envelope import iso_from_ms
+from schemas.errors import InvalidEventError, UnavailableError
+from schemas.positions import Position, parse_position
+from streams.clock import Clock, monotonic_seconds, to_datetime
+from streams.telemetry import FEEDS_BUILT, get_log
+
+VERSION_BUMPED = "cache.version-bumped"
+SOURCE = "/feeds"
+# Longer than the slowest model call, so that a waiter reads the winner's document rather than give up before it.
+LOCK_SECONDS_MAX = 40.0
+# After a failure of the model its user's readers are answered without asking it again for this long.
+FAILURE_SECONDS = 5.0
+# Builds at once in a process, and those known at all: past it a reader is told to come again.
+BUILDS_AT_ONCE = 16
+BUILDS_MAX = 512
+FAILURES_REMEMBERED = 10_000
+# A build that was overtaken (a version pruned, a user erased) is done again; more than this is a user that never rests.
+ATTEMPTS_MAX = 3
+# Texts read a cluster: enough for a summary, few enough that a feed of 100 clusters is 2,000 rows.
+INSIGHTS_READ = 20
+
+_log = get_log("feeds")
+
+Pool = asyncpg.Pool[asyncpg.Record]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedDocument:
+    """A feed as it is served."""
+
+    head: Head
+    payload: bytes
+    is_stale: bool = False
+
+
+class FeedBuilder:
+    """Serves and builds feed documents."""
+
+    def __init__(
+        self,
+        *,
+        pool: Callable[[], Pool],
+        codec: Callable[[], Codec],
+        cache: ResourceCache,
+        writer: FeedWriter,
+        clock: Clock,
+        ttl_seconds: float,
+        database_url: str | None,
+    ) -> None:
+        self._pool = pool
+        self._codec = codec
+        self._cache = cache
+        self._writer = writer
+        self._clock = clock
+        self._ttl_seconds = ttl_seconds
+        self._locks = BuildLocks(database_url)
+        self._building: dict[str, asyncio.Task[FeedDocument]] = {}
+        self._failed: OrderedDict[str, tuple[float, ModelError]] = OrderedDict()
+        self._slots = asyncio.Semaphore(BUILDS_AT_ONCE)
+
+    async def cached_head(self, user_id: str) -> Head | None:
+        """The head of the good document as far as Redis can tell, in one round trip and without a payload."""
+        feed, clusters = await self._cache.heads([f"feed:{user_id}", f"clusters:{user_id}"])
+        now_ms = self._clock()
+        if feed is None or clusters is None or not (feed.is_trusted(now_ms) and clusters.is_trusted(now_ms)):
+            return None
+        is_good = feed.basis == clusters.version and feed.expires_ms is not None and now_ms < feed.expires_ms
+        return feed if is_good else None
+
+    async def stored_head(self, user_id: str) -> FeedHead:
+        """The head in PostgreSQL, told to Redis; `is_good` counts its age too."""
+        now_ms = self._clock()
+        found = await feeds_reads.feed_head(self._pool(), user_id, now_ms)
+        if found.is_good and self._has_expired(found.head, now_ms):
+            found = replace(found, is_good=False)
+        if found.is_good:
+            await self._cache.put(f"feed:{user_id}", found.head)
+            await self._cache.put(f"clusters:{user_id}", found.clusters_head)
+        return found
+
+    @staticmethod
+    def _has_expired(head: Head, now_ms: int) -> bool:
+        return head.expires_ms is not None and now_ms >= head.expires_ms
+
+    async def read(self, user_id: str, head: Head | None) -> FeedDocument:
+        """The document of a good head, or a fresh one when `head` is None.
+
+        Raises:
+            ModelError: the model failed, and there is no earlier document.
+            UnavailableError: a part that is needed is away.
+        """
+        if head is not None:
+            payload = await self._payload(user_id, head)
+            if payload is not None:
+                return FeedDocument(head, payload)
+        try:
+            return await self._build_once(user_id)
+        except ModelError:
+            last = await self._last_document(user_id)
+            if last is None:
+                raise
+            return last
+
+    async def _payload(self, user_id: str, head: Head) -> bytes | None:
+        cached = await self._cache.payload(f"feed:{user_id}", head.version)
+        if cached is not None:
+            return cached
+        if head.expires_ms == feeds_reads.NEVER_MS:
+            return _empty_payload(user_id)
+        stored = await feeds_reads.feed_payload(self._pool(), user_id)
+        if stored is None or stored[0] != head.version:
+            return None  # overtaken between the two reads
+        await self._cache.put(f"feed:{user_id}", head, stored[1])
+        return stored[1]
+
+    async def _last_document(self, user_id: str) -> FeedDocument | None:
+        found = await feeds_reads.feed_head(self._pool(), user_id, self._clock())
+        stored = await feeds_reads.feed_payload(self._pool(), user_id) if found.is_stored else None
+        if stored is None or stored[0] != found.head.version:
+            return None
+        FEEDS_BUILT.labels("stale").inc()
+        return FeedDocument(found.head, stored[1], is_stale=True)
+
+    async def _build_once(self, user_id: str) -> FeedDocument:
+        """Join the build under way in this process, or start it; it outlives whoever asked."""
+        failed = self._failed.get(user_id)
+        if failed is not None and monotonic_seconds() - failed[0] < FAILURE_SECONDS:
+            raise ModelError(str(failed[1]))
+        task = self._building.get(user_id)
+        if task is None:
+            if len(self._building) >= BUILDS_MAX:
+                raise UnavailableError("too many feeds are being built")
+            task = asyncio.create_task(self._build(user_id), name="feed-build")
+            self._building[user_id] = task
+            task.add_done_callback(lambda done: self._built(user_id, done))
+        return await asyncio.shield(task)
+
+    def _built(self, user_id: str, task: asyncio.Task[FeedDocument]) -> None:
+        self._building.pop(user_id, None)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, ModelError):
+            FEEDS_BUILT.labels("failed").inc()
+            self._failed[user_id] = (monotonic_seconds(), error)
+            self._failed.move_to_end(user_id)
+            if len(self._failed) > FAILURES_REMEMBERED:
+                self._failed.popitem(last=False)
+        elif error is not None:
+            # Every reader that still waits is told as well; this line is for a build whose readers have all gone.
+            _log.warning("a feed could not be built", user_id=user_id, reason=str(error) or type(error).__name__)
+        else:
+            self._failed.pop(user_id, None)
+
+    async def _build(self, user_id: str) -> FeedDocument:
+        async with self._slots, self._locks.hold(user_id, LOCK_SECONDS_MAX):
+            for _ in range(ATTEMPTS_MAX):
+                found = await self.stored_head(user_id)
+                if found.is_good:  # whoever held the lock before has built it
+                    payload = await self._payload(user_id, found.head)
+                    if payload is not None:
+                        return FeedDocument(found.head, payload)
+                clusters = await feeds_reads.clusters(self._pool(), user_id, None, self._clock())
+                document = await self._build_from(user_id, clusters)
+                if document is not None:
+                    return document
+        raise UnavailableError("the clusters changed faster than the feed could be built")
+
+    async def _build_from(self, user_id: str, clusters: Clusters) -> FeedDocument | None:
+        """Build and store the document of one version of the clusters; None when that was overtaken."""
+        if clusters.clusters is None:
+            return None
+        listed = clusters.clusters[:ITEMS_MAX]
+        insights = await feeds_reads.insights_of_clusters(self._pool(), listed, INSIGHTS_READ)
+        items = await self._writer.items(
+            [
+                FeedCluster(
+                    cluster_id=str(cluster["cluster_id"]),
+                    label=str(cluster.get("label") or ""),
+                    keywords=tuple(cluster.get("keywords") or ()),
+                    size=int(cluster.get("size") or 0),
+                    insights=insights[place],
+                )
+                for place, cluster in enumerate(listed)
+            ]
+        )
+        built_ms = self._clock()
+        payload = orjson.dumps(
+            {
+                "user_id": user_id,
+                "cluster_version": clusters.cluster_version,
+                "built_at": iso_from_ms(built_ms),
+                "items": items,
+            }
+        )
+        head = await self._store(user_id, clusters, payload, built_ms)
+        if head is None:
+            return None
+        FEEDS_BUILT.labels("built").inc()
+        await self._cache.put(f"feed:{user_id}", head, payload)
+        return FeedDocument(head, payload)
+
+    async def _store(self, user_id: str, clusters: Clusters, payload: bytes, built_ms: int) -> Head | None:
+        built_at = to_datetime(built_ms)
+        resource = f"feed:{user_id}"
+        async with transaction(self._pool()) as tx:
+            if await tx.fetchval(QUERIES["hold_clusters"], user_id, clusters.cluster_version) is None:
+                return None
+            values = (user_id, clusters.cluster_version, built_at, self._ttl_seconds, payload)
+            if await tx.fetchval(QUERIES["store_feed"], *values) is None:
+                return None
+            row = await tx.fetchrow(QUERIES["bump_version"], resource, clusters.caused_by, built_at)
+            event = {
+                "key": resource,
+                "version": row["version"],
+                "etag": row["etag"],
+                "caused_by": clusters.caused_by,
+                "bumped_at": built_ms,
+            }
+            cause = _position(clusters.caused_by)
+            bumped = event_row(self._codec(), VERSION_BUMPED, event, source=SOURCE, now_ms=built_ms, caused_by=cause)
+            await add(tx, [bumped])
+        expires_ms = built_ms + int(self._ttl_seconds * 1000)
+        basis = clusters.head.version
+        return Head(row["version"], row["etag"], clusters.caused_by, built_ms, basis, expires_ms)
+
+    async def close(self) -> None:
+        """End the builds under way; what they would have stored is built by the next reader."""
+        tasks = list(self._building.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._locks.close()
+        await self._writer.close()
+
+
+def _position(text: str) -> Position | None:
+    try:
+        return parse_position(text)
+    except InvalidEventError:
+        return None  # a row that no event made, as after a repair by hand
+
+
+def _empty_payload(user_id: str) -> bytes:
+    return orjson.dumps({"user_id": user_id, "cluster_version": 0, "built_at": None, "items": []})

@@ -1,0 +1,183 @@
+"""The mirror of PostgreSQL in Redis (R0.22 to R0.25): `ch:`, `hwm:`, `us:` and `dirty:channels`.
+
+An event only tells what to look at; the values always come from PostgreSQL, so order does not matter, a repeat is
+harmless and a key that survived an outage is put right by the next event. Redis away is no error here: what is missed
+is rebuilt when it returns (R0.43). A mirror that was emptied is known by the absence of its epoch key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+
+from connectors.kafka.records import DeadLetter, Event
+from connectors.stores import redis_keys
+from connectors.stores.postgres import QUERIES, Connection, transaction
+from connectors.stores.redis import RedisAwayError, RedisLink
+from connectors.stores.redis_keys import key
+from schemas.envelope import iso_from_ms
+from streams.clock import Clock, to_datetime, to_ms
+from streams.telemetry import get_log
+
+log = get_log("mirror")
+
+TICK = "streams.tick"
+# Channels put back at a recovery: as many as a tick of 500 clears in a few minutes; the rest come with their next event.
+_RECOVERY_CHANNELS_MAX = 10_000
+_SWEEP_CHANNELS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a batch of events makes worth looking at."""
+
+    channels: frozenset[str]
+    users: frozenset[str]
+    erased: Mapping[str, tuple[str, ...]]
+    tick_ms: int | None
+
+
+def look_at(events: Sequence[Event]) -> Look:
+    """Channels and users named by a batch; the newest tick in it."""
+    channels, users, erased, tick_ms = set(), set(), {}, None
+    for record, value in events:
+        if record.topic == TICK:
+            tick_ms = max(value["now"], tick_ms or 0)
+        elif "channel_id" in value:
+            channels.add(value["channel_id"])
+        elif value.get("erased"):
+            erased[value["user_id"]] = tuple(value["unsubscribed"])
+        else:
+            users.add(value["user_id"])
+    return Look(frozenset(channels), frozenset(users), erased, tick_ms)
+
+
+class Mirror:
+    """Keeps Redis in step; readiness does not depend on Redis."""
+
+    group = "mirror"
+    topics = (
+        "streams.tick",
+        "feeds.channel-advanced",
+        "feeds.channel-dirty",
+        "feeds.user-changed",
+        "feeds.rebuild-requested",
+        "feeds.rebuild-finished",
+        "feeds.clusters-rebuilt",
+    )
+    batch_max = 1_000
+
+    def __init__(
+        self, pool: asyncpg.Pool[asyncpg.Record], redis: RedisLink, clock: Clock, *, tick_seconds: float
+    ) -> None:
+        self._pool = pool
+        self._redis = redis
+        self._clock = clock
+        self._tick_ms = int(tick_seconds * 1000)
+        self._is_whole = False  # false until the first contact, and again from the moment Redis is lost
+        self._reached_ms: int | None = None  # broker time of the newest event mirrored: t0 of R0.43
+
+    async def prepare(self, events: Sequence[Event]) -> None:
+        """Read what the events point at and write it to Redis, or note that Redis is away."""
+        look = look_at(events)
+        async with transaction(self._pool) as tx:
+            channels = await tx.fetch(QUERIES["mirror_channels"], sorted(look.channels))
+            users = await tx.fetch(QUERIES["mirror_users"], sorted(look.users))
+            marks = await tx.fetch(QUERIES["mirror_hwm"], sorted(look.users))
+        try:
+            # A recovered entry stays until the next tick's sweep, as a planner would have taken it then.
+            recovered = await self._recover(min(event.record.arrived_ms for event in events))
+            await self._write(channels, users, marks, look)
+            if look.tick_ms is not None and not recovered:
+                await self._sweep()
+            self._reached_ms = max(event.record.arrived_ms for event in events)
+        except RedisAwayError:
+            self._is_whole = False  # said once by the link; what is missed now is rebuilt when it is back
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+        """Only the positions move: Redis is no part of the truth."""
+        return []
+
+    async def settle(self, prepared: None) -> None:
+        """Nothing is held."""
+
+    async def _recover(self, oldest_ms: int) -> bool:
+        """Put `dirty:channels` back after Redis was lost or emptied, from the last contact minus a tick (R0.43)."""
+        if await self._redis.run(self._redis.require().exists(redis_keys.MIRROR_EPOCH)) and self._is_whole:
+            return False
+        since = (self._reached_ms if self._reached_ms is not None else oldest_ms) - self._tick_ms
+        async with transaction(self._pool) as tx:
+            rows = await tx.fetch(QUERIES["dirty_since"], to_datetime(since), _RECOVERY_CHANNELS_MAX)
+        async with self._redis.require().pipeline(transaction=False) as pipe:
+            for row in rows:
+                pipe.zadd(redis_keys.DIRTY_CHANNELS, {row["channel_id"]: _score(row["last_arrived_at"])})
+            pipe.set(redis_keys.MIRROR_EPOCH, iso_from_ms(self._clock()))
+            await self._redis.run(pipe.execute())
+        log.info("redis_mirror_rebuilt", dirty_channels=len(rows), since=iso_from_ms(since))
+        self._is_whole = True
+        return True
+
+    async def _write(self, channels: Sequence[Any], users: Sequence[Any], marks: Sequence[Any], look: Look) -> None:
+        async with self._redis.require().pipeline(transaction=False) as pipe:
+            for row in channels:
+                pipe.hset(key(redis_keys.CHANNEL, channel_id=row["channel_id"]), mapping=_channel_fields(row))
+                if row["current_seq"] > row["announced_seq"]:
+                    pipe.zadd(redis_keys.DIRTY_CHANNELS, {row["channel_id"]: _score(row["last_arrived_at"])})
+            for row in users:
+                pipe.hset(key(redis_keys.USER, user_id=row["user_id"]), mapping=_user_fields(row))
+            for row in marks:
+                name = key(redis_keys.HIGH_WATER_MARK, user_id=row["user_id"], channel_id=row["channel_id"])
+                pipe.hset(name, mapping={"last_seq": row["last_seq"]})
+            for user_id, unsubscribed in look.erased.items():
+                pipe.delete(*_keys_of_user(user_id, unsubscribed))
+            await self._redis.run(pipe.execute())
+
+    async def _sweep(self) -> None:
+        """At a tick: what was announced to its subscribers is no longer dirty (R0.30); one that moved since stays."""
+        client = self._redis.require()
+        oldest = await self._redis.run(client.zrange(redis_keys.DIRTY_CHANNELS, 0, _SWEEP_CHANNELS_MAX - 1))
+        names = [name.decode() for name in oldest]
+        if not names:
+            return
+        async with transaction(self._pool) as tx:
+            rows = await tx.fetch(QUERIES["mirror_channels"], names)
+        clean = [row["channel_id"] for row in rows if row["announced_seq"] >= row["current_seq"]]
+        if clean:
+            await self._redis.run(client.zrem(redis_keys.DIRTY_CHANNELS, *clean))
+
+
+def _score(moment: datetime | None) -> float:
+    return 0.0 if moment is None else float(to_ms(moment))
+
+
+def _text(moment: datetime | None) -> str:
+    return "" if moment is None else iso_from_ms(to_ms(moment))
+
+
+def _channel_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"current_seq": row["current_seq"], "last_ts": _text(row["last_arrived_at"])}
+
+
+def _user_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "pending": row["pending"],
+        "last_clustered_at": _text(row["last_clustered_at"]),
+        "last_active_at": _text(row["last_active_at"]),
+        "cluster_version": row["cluster_version"],
+        "plan": row["plan"],
+        "last_enqueued_at": _text(row["last_enqueued_at"]),
+    }
+
+
+def _keys_of_user(user_id: str, channels: Sequence[str]) -> list[str]:
+    resources = (f"feed:{user_id}", f"clusters:{user_id}")
+    return [
+        key(redis_keys.USER, user_id=user_id),
+        *(key(redis_keys.HIGH_WATER_MARK, user_id=user_id, channel_id=channel) for channel in channels),
+        *(key(redis_keys.RESOURCE_VERSION, key=resource) for resource in resources),
+        *(key(redis_keys.RESOURCE_PAYLOAD, key=resource) for resource in resources),
+    ]

@@ -1,0 +1,221 @@
+"""The composition root of `highwater connect`: wires the named connectors and runs them until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from connectors.kafka.admin import Admin
+from connectors.kafka.consumer import BatchConsumer, Surroundings, not_ready
+from connectors.kafka.producer import AsyncProducer
+from connectors.kafka.registry import Registry
+from connectors.llm.embeddings import RemoteEmbedder
+from connectors.materializers.cache import CacheVersions
+from connectors.materializers.mirror import Mirror
+from connectors.outbox import Relay
+from connectors.sinks.insights import InsightsSink
+from connectors.sinks.users import UsersSink
+from connectors.stores.postgres import open_pool
+from connectors.stores.redis import RedisLink, ResourceCache, open_redis
+from connectors.workers.embed import EmbedWorker
+from connectors.workers.fanout import Fanout
+from connectors.workers.pool import ClusterPool
+from connectors.workers.rebuild import RebuildWorker
+from schemas.errors import ConfigurationError, UnavailableError
+from streams.clock import ProductClock
+from streams.feeds.embedding import HashedTextEmbedder
+from streams.feeds.policy import load_policy
+from streams.health import serve_health
+from streams.retry import UNAVAILABLE
+from streams.settings import Settings
+from streams.telemetry import get_log
+
+log = get_log("connect")
+
+
+class Connector(Protocol):
+    """Something that runs until stopped and says why it is not ready."""
+
+    group: str
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not ready; None when it is."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set."""
+
+
+class Wiring:
+    """The parts that the connectors of one process share, made once."""
+
+    def __init__(self, settings: Settings, around: Surroundings, resources: contextlib.AsyncExitStack) -> None:
+        self.settings = settings
+        self.around = around
+        self._resources = resources
+        self._producer: AsyncProducer | None = None
+        self._redis: RedisLink | None = None
+
+    async def producer(self) -> AsyncProducer:
+        """The process's one producer."""
+        if self._producer is None:
+            self._producer = AsyncProducer(self.settings.kafka_client(), client_id="highwater-connect")
+            self._resources.push_async_callback(self._producer.close)
+        return self._producer
+
+    async def redis(self) -> RedisLink:
+        """The process's one link to Redis."""
+        if self._redis is None:
+            self._redis = await open_redis(self.settings.redis)
+            self._resources.push_async_callback(self._redis.close)
+        return self._redis
+
+    async def keep(self, pool: ClusterPool) -> ClusterPool:
+        """Have a pool of processes closed at the end."""
+        return await self._resources.enter_async_context(pool)
+
+
+async def _insights(w: Wiring) -> Connector:
+    embedder = None if w.settings.embeddings_url else HashedTextEmbedder()
+    dimensions = w.settings.embedding_dimensions
+    sink = InsightsSink(w.around.codec, w.around.clock, embedder=embedder, dimensions=dimensions)
+    return BatchConsumer(sink, w.around)
+
+
+async def _users(w: Wiring) -> Connector:
+    sink = UsersSink(w.around.codec, w.around.clock, dimensions=w.settings.embedding_dimensions)
+    return BatchConsumer(sink, w.around)
+
+
+async def _outbox(w: Wiring) -> Connector:
+    if w.settings.database is None:
+        raise ConfigurationError("DATABASE_URL is not set")
+    return Relay(w.settings.database, await w.producer())
+
+
+async def _fanout(w: Wiring) -> Connector:
+    return BatchConsumer(Fanout(w.around.pool, await w.producer(), w.around.codec, w.around.clock), w.around)
+
+
+async def _rebuild(w: Wiring) -> Connector:
+    pool = await w.keep(
+        ClusterPool(processes=w.settings.rebuild_processes, task_seconds_max=w.settings.rebuild_seconds_max)
+    )
+    worker = RebuildWorker(w.around, w.settings, load_policy(w.settings.policy_file), await w.redis(), pool)
+    return BatchConsumer(worker, w.around)
+
+
+async def _embed(w: Wiring) -> Connector:
+    s = w.settings
+    embedder = (
+        RemoteEmbedder(s.embeddings_url, s.embeddings_key, model=s.embeddings_model, dimensions=s.embedding_dimensions)
+        if s.embeddings_url
+        else None
+    )
+    return EmbedWorker(w.around.pool, embedder, w.around.client, w.around.clock, wait_seconds=s.embed_wait_seconds)
+
+
+async def _mirror(w: Wiring) -> Connector:
+    mirror = Mirror(w.around.pool, await w.redis(), w.around.clock, tick_seconds=w.settings.tick_seconds)
+    return BatchConsumer(mirror, w.around)
+
+
+async def _cache(w: Wiring) -> Connector:
+    return BatchConsumer(CacheVersions(ResourceCache(await w.redis())), w.around)
+
+
+# Every connector by name; `connect` without names runs them all.
+CONNECTORS: Mapping[str, Callable[[Wiring], Awaitable[Connector]]] = {
+    "insights": _insights,
+    "users": _users,
+    "outbox": _outbox,
+    "fanout": _fanout,
+    "rebuild": _rebuild,
+    "embed": _embed,
+    "mirror": _mirror,
+    "cache": _cache,
+}
+# Names for several at once.
+CONNECTOR_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "sinks": ("insights", "users"),
+    "workers": ("fanout", "rebuild", "embed"),
+    "materializers": ("mirror", "cache"),
+}
+
+
+def resolve_names(names: Sequence[str]) -> list[str]:
+    """The connectors meant by names and group names; none means all.
+
+    Raises:
+        ConfigurationError: a name is neither.
+    """
+    wanted: list[str] = []
+    for name in names or CONNECTORS:
+        members = CONNECTOR_GROUPS.get(name, (name,))
+        if name not in CONNECTORS and name not in CONNECTOR_GROUPS:
+            known = ", ".join((*CONNECTORS, *CONNECTOR_GROUPS))
+            raise ConfigurationError(f"there is no connector {name!r}; there are {known}")
+        wanted += [member for member in members if member not in wanted]
+    return wanted
+
+
+async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
+    """Run connectors until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigurationError: a name or an address is wrong.
+        Exception: what ended a connector that should not have ended; the process must not go on without it.
+    """
+    wanted = resolve_names(names)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    connectors: list[Connector] = []
+    waiting: dict[str, str] = {"connect": "starting"}
+    async with contextlib.AsyncExitStack() as resources:
+        if settings.health_port:
+            server = await serve_health(
+                settings.host, settings.health_port, lambda: {**waiting, **not_ready(connectors)}
+            )
+            resources.push_async_callback(_close_server, server)
+        around = await _surroundings(settings, waiting, stop, resources)
+        if around is None:
+            return
+        wiring = Wiring(settings, around, resources)
+        connectors += [await CONNECTORS[name](wiring) for name in wanted]
+        waiting.clear()
+        log.info("connectors_started", names=wanted)
+        async with asyncio.TaskGroup() as tasks:
+            for connector in connectors:
+                tasks.create_task(connector.run(stop), name=connector.group)
+
+
+async def _close_server(server: asyncio.Server) -> None:
+    server.close()
+    await server.wait_closed()
+
+
+async def _surroundings(
+    settings: Settings, waiting: dict[str, str], stop: asyncio.Event, resources: contextlib.AsyncExitStack
+) -> Surroundings | None:
+    """Open what all connectors need; a part that is away is waited for, and said once."""
+    attempt = 0
+    registry = Registry(settings.schema_registry)
+    while not stop.is_set():
+        try:
+            codec = await registry.codec()
+            pool = await resources.enter_async_context(await open_pool(settings.database, size_max=20))
+        except UnavailableError as error:
+            attempt += 1
+            if waiting.get("connect") != str(error):
+                log.warning("connect_waiting", reason=str(error))
+            waiting["connect"] = str(error)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), (UNAVAILABLE.wait_ms(attempt) or 5_000) / 1000)
+            continue
+        client = settings.kafka_client()
+        return Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
+    return None

@@ -1,0 +1,185 @@
+"""The sink of insights: one row an insight, a dense `seq` per channel, one `channel-advanced` per channel and batch.
+
+Cost is independent of subscribers: nothing of a user is read or written here (R0.13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connectors import outbox
+from connectors.kafka.records import DeadLetter, Event
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.codec import Codec
+from schemas.errors import InvalidEventError
+from schemas.positions import Position
+from streams.clock import Clock, to_datetime
+from streams.feeds.embedding import HashedTextEmbedder
+from streams.feeds.sequencing import Fate, Numbered, number_insights
+from streams.feeds.validation import check_event
+
+INGESTED, RETRACTED = "feeds.insight-ingested", "feeds.insight-retracted"
+_COLUMNS = [
+    "insight_id", "channel_id", "seq", "ts", "arrived_at", "text", "url", "embedding", "embedding_model",
+    "source_partition", "source_offset",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Valid events of a batch, the vectors made for those that came without one, and what is refused."""
+
+    ingested: list[Event]
+    vectors: Mapping[int, bytes]  # index in `ingested` -> little-endian float32
+    retracted: list[Event]
+    dead: list[DeadLetter]
+
+
+class InsightsSink:
+    """`embedder` None: a remote one makes the vectors later, and rows without one hold back their channel's snapshot."""
+
+    group = "insights"
+    topics = (INGESTED, RETRACTED)
+    # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
+    batch_max = 5_000
+
+    def __init__(self, codec: Codec, clock: Clock, *, embedder: HashedTextEmbedder | None, dimensions: int) -> None:
+        self._codec = codec
+        self._clock = clock
+        self._embedder = embedder
+        self._dimensions = dimensions
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check each event, and embed texts where that is a pure function (in a thread: it takes CPU, not I/O)."""
+        return await asyncio.to_thread(self._prepare, events)
+
+    def _prepare(self, events: Sequence[Event]) -> Prepared:
+        ingested: list[Event] = []
+        retracted: list[Event] = []
+        dead: list[DeadLetter] = []
+        for event in events:
+            try:
+                check_event(event.record.topic, event.value, embedding_dimensions=self._dimensions)
+            except InvalidEventError as error:
+                dead.append(DeadLetter(event.record, error.reason, str(error)))
+                continue
+            (ingested if event.record.topic == INGESTED else retracted).append(event)
+        return Prepared(ingested, self._embed(ingested), retracted, dead)
+
+    def _embed(self, ingested: Sequence[Event]) -> dict[int, bytes]:
+        if self._embedder is None:
+            return {}
+        missing = [i for i, event in enumerate(ingested) if event.value["embedding"] is None]
+        vectors = self._embedder.embed([ingested[i].value["text"] or "" for i in missing])
+        return {i: vectors[row].astype("<f4").tobytes() for row, i in enumerate(missing)}
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Gather heads and known ids under the channels' locks, number, store."""
+        refused = await self._ingest(tx, prepared) if prepared.ingested else []
+        if prepared.retracted:
+            await _retract(tx, prepared.retracted)
+        return [*prepared.dead, *refused]
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    async def _ingest(self, tx: Connection, prepared: Prepared) -> list[DeadLetter]:
+        ingested = prepared.ingested
+        channels = sorted({event.value["channel_id"] for event in ingested})
+        ids = [event.value["insight_id"] for event in ingested]
+        await tx.execute(QUERIES["ensure_channels"], channels)
+        heads = {row["channel_id"]: row["current_seq"] for row in await tx.fetch(QUERIES["lock_channels"], channels)}
+        known = {row["insight_id"]: row["channel_id"] for row in await tx.fetch(QUERIES["known_insights"], ids)}
+
+        pairs = [(event.value["insight_id"], event.value["channel_id"]) for event in ingested]
+        numbered = number_insights(pairs, known=known, heads=heads)
+
+        if numbered.heads:
+            await tx.copy_records_to_table("insights", records=self._rows(prepared, numbered), columns=_COLUMNS)
+            await self._advance(tx, ingested, numbered)
+            await _apply_early_retractions(
+                tx, [i for i, seq in zip(ids, numbered.seqs, strict=True) if isinstance(seq, int)]
+            )
+        return [
+            DeadLetter(
+                event.record,
+                fate.value,
+                f"{event.value['insight_id']} belongs to {known.get(event.value['insight_id'], 'another channel')}",
+            )
+            for event, fate in zip(ingested, numbered.seqs, strict=True)
+            if fate is Fate.OTHER_CHANNEL
+        ]
+
+    def _rows(self, prepared: Prepared, numbered: Numbered) -> list[tuple[Any, ...]]:
+        model = self._embedder.model_id if self._embedder is not None else None
+        rows = []
+        for i, (event, seq) in enumerate(zip(prepared.ingested, numbered.seqs, strict=True)):
+            if not isinstance(seq, int):
+                continue
+            record, value = event
+            made = prepared.vectors.get(i)
+            rows.append((
+                value["insight_id"], value["channel_id"], seq, to_datetime(value["ts"]), to_datetime(record.arrived_ms),
+                value["text"], value["url"], value["embedding"] if made is None else made,
+                value["embedding_model"] if made is None else model, record.partition, record.offset,
+            ))  # fmt: skip
+        return rows
+
+    async def _advance(self, tx: Connection, ingested: Sequence[Event], numbered: Numbered) -> None:
+        newest_ts: dict[str, int] = {}
+        arrived: dict[str, int] = {}
+        cause: dict[str, Position] = {}
+        for (record, value), seq in zip(ingested, numbered.seqs, strict=True):
+            if isinstance(seq, int):
+                channel = value["channel_id"]
+                newest_ts[channel] = max(value["ts"], newest_ts.get(channel, value["ts"]))
+                arrived[channel] = max(record.arrived_ms, arrived.get(channel, 0))
+                cause[channel] = record.position
+        moved = sorted(numbered.heads)
+        await tx.execute(
+            QUERIES["advance_channels"],
+            moved,
+            [numbered.heads[channel] for channel in moved],
+            [to_datetime(newest_ts[channel]) for channel in moved],
+            [to_datetime(arrived[channel]) for channel in moved],
+        )
+        now_ms = self._clock()
+        await outbox.add(
+            tx,
+            [
+                outbox.event_row(
+                    self._codec,
+                    "feeds.channel-advanced",
+                    {"channel_id": channel, "head": numbered.heads[channel], "arrived_at": arrived[channel]},
+                    source="/connectors/sinks/insights",
+                    now_ms=now_ms,
+                    caused_by=cause[channel],
+                )
+                for channel in moved
+            ],
+        )
+
+
+async def _apply_early_retractions(tx: Connection, insight_ids: Sequence[str]) -> None:
+    early = await tx.fetch(QUERIES["take_early_retractions"], insight_ids)
+    if early:
+        columns = [[row[name] for row in early] for name in ("insight_id", "channel_id", "retracted_at")]
+        await tx.execute(QUERIES["retract_insights"], *columns)
+
+
+async def _retract(tx: Connection, retracted: Sequence[Event]) -> None:
+    """Mark insights as taken back; one that is not here yet is remembered and marked when it comes."""
+    ids = [event.value["insight_id"] for event in retracted]
+    columns = [
+        ids,
+        [event.value["channel_id"] for event in retracted],
+        [to_datetime(event.record.arrived_ms) for event in retracted],
+    ]
+    await tx.execute(QUERIES["retract_insights"], *columns)
+    known = {row["insight_id"] for row in await tx.fetch(QUERIES["known_insights"], ids)}
+    early = [i for i, insight_id in enumerate(ids) if insight_id not in known]
+    if early:
+        await tx.execute(QUERIES["remember_retractions"], *([column[i] for i in early] for column in columns))

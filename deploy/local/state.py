@@ -1,0 +1,89 @@
+"""The state file of a supervisor, <data_dir>/run/state.json, and what is known of the processes it names.
+
+Law: it is replaced whole, so a reader never sees half of one; a process is named by its number and the time it
+began, so a number that came into other hands is not mistaken for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from deploy.local.errors import LocalStackError
+
+BEGAN_SECONDS_APART = 0.5  # psutil reckons it from clock ticks and the time of boot: exact to a hundredth
+
+
+def state_path(data_dir: Path) -> Path:
+    """Return the path of the state file."""
+    return data_dir / "run" / "state.json"
+
+
+def write_state(data_dir: Path, state: dict[str, Any]) -> None:
+    """Replace the state file; readable by its owner alone, for an address may hold a password."""
+    path = state_path(data_dir)
+    scratch = path.with_suffix(".tmp")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(state, stream, indent=1)
+    scratch.replace(path)
+
+
+def read_state(data_dir: Path) -> dict[str, Any] | None:
+    """Return the last state that was written, None if none ever was.
+
+    Raises:
+        LocalStackError: The file is not what a supervisor writes.
+    """
+    try:
+        state = json.loads(state_path(data_dir).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise LocalStackError(f"{state_path(data_dir)} is not readable: {error}; remove it") from error
+    if not isinstance(state, dict):
+        raise LocalStackError(f"{state_path(data_dir)} is not a supervisor's state; remove it")
+    return state
+
+
+def own_identity() -> dict[str, Any]:
+    """Return the number and begin of this process."""
+    me = psutil.Process()
+    return {"pid": me.pid, "began": me.create_time()}
+
+
+def living(identity: dict[str, Any]) -> psutil.Process | None:
+    """Return the process of a {pid, began}, None if it has ended."""
+    if identity.get("pid") is None or identity.get("began") is None:
+        return None
+    try:
+        process = psutil.Process(int(identity["pid"]))
+        is_same = abs(process.create_time() - float(identity["began"])) < BEGAN_SECONDS_APART
+        return process if is_same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def end_leftovers(state: dict[str, Any], wait_seconds: float) -> None:
+    """See that nothing of a supervisor that died is left: its children, and what those had started.
+
+    The kernel has told the children to die; they are waited for, so that their ports and files are free. Children of
+    theirs were told nothing: they are found by the session, which is named by its first process.
+    """
+    identities = [part for part in state.get("parts", []) if part.get("pid")]
+    _, alive = psutil.wait_procs([p for i in identities if (p := living(i))], timeout=wait_seconds)
+    sessions = {int(i["pid"]) for i in identities if not psutil.pid_exists(int(i["pid"]))}
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(process.pid) in sessions:
+                alive.append(process)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+    psutil.wait_procs(alive, timeout=wait_seconds)

@@ -1,0 +1,256 @@
+"""What `highwater up` runs: the four services, then the roles, each started again when it dies.
+
+Law: nothing it started is left when it ends, however it ends; and what it knows is in the state file, for `status`
+and `down` to read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+from deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
+from deploy.local.part import Addresses
+from deploy.local.probes import probe_url
+from deploy.local.process import Command, ManagedProcess, describe_exit
+from deploy.local.stack import PROBE_SECONDS, START_SECONDS_MAX, LocalStack
+from deploy.local.state import end_leftovers, own_identity, read_state, write_state
+from deploy.local.watched import State, Watched
+
+ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at the same time
+ONESHOT_SECONDS_MAX = 300.0
+LOOK_SECONDS = 0.2
+READY_PROBE_SECONDS = 1.0
+LEFTOVERS_SECONDS = 10.0  # what a predecessor's processes get to be gone
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A process of the product.
+
+    env is added to the supervisor's own environment and to the four addresses. A one-shot must end with status 0
+    before the next roles start. A role without ready_url is up when it lives.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ready_url: str | None = None
+    restart: bool = True
+    oneshot: bool = False
+    time_limit_seconds: float = ONESHOT_SECONDS_MAX  # of a one-shot
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a supervisor is told; plain values, so that a detached one can be sent it."""
+
+    data_dir: Path
+    given: Addresses = field(default_factory=Addresses)
+    roles: tuple[Role, ...] = ()
+    api_url: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "data_dir": str(self.data_dir)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """Return the plan that `to_json` was made from."""
+        roles = tuple(Role(**{**role, "argv": tuple(role["argv"])}) for role in values["roles"])
+        given = Addresses(**values["given"])
+        return cls(Path(values["data_dir"]), given, roles, values["api_url"])
+
+
+class Supervisor:
+    """Runs a plan until it is asked to stop."""
+
+    def __init__(self, plan: Plan, report: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self._report = report or (lambda _line: None)
+        self.stack = LocalStack(plan.data_dir, plan.given, self._heard)
+        self.data_dir = self.stack.data_dir
+        self._stop_requested = self.stack.cancelled
+        self._phase = "starting"
+        self._error: str | None = None
+        self._written: dict[str, Any] | None = None
+        self._recording = threading.Lock()
+        self._services = [self._watched_service(name) for name in plan.given.by_name()]
+        self._roles = [self._watched_role(role) for role in plan.roles]
+
+    def run(self) -> None:
+        """Start everything, keep it running until a signal or `request_stop`, stop everything.
+
+        Raises:
+            AlreadyRunningError: Another supervisor has this data folder.
+            PartFailedError: The start did not succeed; everything was stopped again.
+        """
+        self.stack.lock.take()
+        before = self._catch_signals()
+        try:
+            self._run_locked()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def request_stop(self) -> None:
+        """Ask `run` to stop everything and return."""
+        self._stop_requested.set()
+
+    def _run_locked(self) -> None:
+        try:
+            end_leftovers(read_state(self.data_dir) or {}, LEFTOVERS_SECONDS)
+            self._record()
+            self.stack.start()
+            self._start_roles()
+            self._phase = "running"
+            self._watch()
+        except StartCancelledError:
+            self._report("the start was interrupted")
+        except LocalStackError as error:
+            self._error = str(error)
+            raise
+        finally:
+            self._stop()
+
+    def _heard(self, line: str) -> None:
+        # From the threads that bring the services up, while `run` waits for all of them.
+        self._report(line)
+        with self._recording:
+            for service in self._services:
+                if service.state is State.STARTING and service.name in self.stack.answered:
+                    service.adopt(time.monotonic())
+        self._record()
+
+    def _start_roles(self) -> None:
+        for role, watched in zip(self.plan.roles, self._roles, strict=True):
+            if self._stop_requested.is_set():
+                raise StartCancelledError(f"{role.name}: the start was given up")
+            if role.oneshot:
+                self._run_oneshot(role, watched)
+            else:
+                watched.begin(time.monotonic())
+                self._report(f"{role.name} is starting")
+            self._record()
+
+    def _run_oneshot(self, role: Role, watched: Watched) -> None:
+        process = watched.process
+        assert process is not None
+        self._report(f"{role.name} is running")
+        deadline = time.monotonic() + role.time_limit_seconds
+        self._launch_role(role, process)
+        self._record()
+        while process.is_alive():
+            if self._stop_requested.wait(LOOK_SECONDS / 4):
+                raise StartCancelledError(f"{role.name}: the start was given up")
+            if time.monotonic() > deadline:
+                process.kill()
+                raise self._failed(watched, f"did not end within {role.time_limit_seconds:.0f} s")
+        status = process.exit_status() or 0
+        if status != 0:
+            raise self._failed(watched, describe_exit(status))
+        watched.finish(State.DONE)
+
+    def _failed(self, watched: Watched, reason: str) -> PartFailedError:
+        assert watched.process is not None
+        error = watched.process.failure(reason)
+        watched.finish(State.FAILED)
+        watched.last_error = error.log_lines[-1] if error.log_lines else reason
+        return error
+
+    def _watch(self) -> None:
+        states: dict[str, State] = {}
+        while not self._stop_requested.wait(LOOK_SECONDS):
+            if self.stack.lock.is_orphaned():
+                raise LocalStackError(f"the data folder {self.data_dir} was removed: everything was stopped")
+            for watched in (*self._services, *self._roles):
+                watched.step(time.monotonic())
+                self._report_change(watched, states)
+            self._record()
+
+    def _report_change(self, watched: Watched, states: dict[str, State]) -> None:
+        if states.get(watched.name) is watched.state:
+            return
+        is_news = watched.name in states or watched.kind == "role"
+        states[watched.name] = watched.state
+        if not is_news or watched.state is State.DONE:
+            return
+        why = f": {watched.last_error}" if watched.state in {State.RESTARTING, State.FAILED} else ""
+        self._report(f"{watched.name} is {watched.state}{why}")
+
+    def _stop(self) -> None:
+        self._phase = "stopping"
+        self._record()
+        processes = [watched.process for watched in reversed(self._roles) if watched.process is not None]
+        for process in processes:
+            process.begin_stop()
+        deadline = time.monotonic() + ROLE_GRACE_SECONDS
+        for process in processes:
+            process.stop(max(0.0, deadline - time.monotonic()))
+        self.stack.stop_parts()
+        for watched in (*self._roles, *self._services):
+            watched.finish(State.STOPPED if watched.process else State.EXTERNAL)
+        self._phase = "failed" if self._error else "stopped"
+        self._record()
+        self.stack.lock.release()
+
+    def _record(self) -> None:
+        with self._recording:
+            self._record_locked()
+
+    def _record_locked(self) -> None:
+        addresses = self.stack.addresses.by_name()
+        parts = [{**s.snapshot(), "address": addresses[s.name]} for s in self._services]
+        parts += [{**w.snapshot(), "ready_url": r.ready_url} for w, r in zip(self._roles, self.plan.roles, strict=True)]
+        state = {
+            "phase": self._phase,
+            "error": self._error,
+            "supervisor": own_identity(),
+            "api": self.plan.api_url,
+            **addresses,
+            "parts": parts,
+        }
+        if state == self._written or self.stack.lock.is_orphaned():
+            return
+        write_state(self.data_dir, state)
+        self._written = state
+
+    def _watched_service(self, name: str) -> Watched:
+        process = self.stack.process(name) if name in self.stack.names else None
+        return Watched(
+            name,
+            "service",
+            process,
+            launch=partial(self.stack.launch_part, name),
+            probe=partial(self.stack.probe, name, PROBE_SECONDS),
+            start_seconds_max=START_SECONDS_MAX,
+        )
+
+    def _watched_role(self, role: Role) -> Watched:
+        process = ManagedProcess(role.name, self.data_dir / "logs" / f"{role.name}.log")
+        url = role.ready_url
+        probe = partial(probe_url, url, READY_PROBE_SECONDS) if url else None
+        launch = partial(self._launch_role, role, process)
+        return Watched(role.name, "role", process, launch=launch, probe=probe, is_restarted=role.restart)
+
+    def _launch_role(self, role: Role, process: ManagedProcess) -> None:
+        env = {**os.environ, **self.stack.addresses.environment(), **role.env}
+        process.start(Command(role.argv, env=env))
+
+    def _catch_signals(self) -> dict[signal.Signals, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            return {}  # whoever runs it in a thread calls request_stop
+
+        def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+            self.request_stop()
+
+        return {number: signal.signal(number, ask_to_stop) for number in STOP_SIGNALS}

@@ -1,0 +1,168 @@
+"""One supervised process: when it is up, when it is started again, when it is given up.
+
+Law: a death is answered by a restart after a pause that doubles, and ten quick deaths in a row end that. `now` is
+a monotonic time in seconds and an argument, so the whole of it can be run through without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import psutil
+
+from deploy.local.errors import LocalStackError
+from deploy.local.process import ManagedProcess, describe_exit
+
+BACKOFF_SECONDS_FIRST = 1.0
+BACKOFF_SECONDS_MAX = 10.0
+QUICK_DEATH_SECONDS = 10.0  # one that lived longer had started: its death is news, not the same failure again
+QUICK_DEATHS_MAX = 10
+# A process without a ready URL counts as up when it has lived this long: one that cannot run at all is dead by then.
+SETTLED_SECONDS = 1.0
+
+
+class State(StrEnum):
+    """What a part of the stack is doing; `done` is a one-shot role that ended well."""
+
+    STARTING = "starting"
+    UP = "up"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+    EXTERNAL = "external"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+READY_STATES = frozenset({State.UP, State.EXTERNAL, State.DONE})
+
+
+def restart_pause_seconds(quick_deaths: int) -> float | None:
+    """Return the pause before the next start after so many quick deaths in a row, None to give up."""
+    if quick_deaths >= QUICK_DEATHS_MAX:
+        return None
+    return min(BACKOFF_SECONDS_FIRST * 2.0 ** max(0, quick_deaths - 1), BACKOFF_SECONDS_MAX)
+
+
+class Watched:
+    """A process with the story of its starts and deaths.
+
+    `launch` starts it, `probe` answers None when it is ready and a line otherwise. With `is_restarted` off the first
+    death is final. With `start_seconds_max` a process that lives but never answers is ended, and that is a death.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: str,
+        process: ManagedProcess | None,
+        *,
+        launch: Callable[[], None],
+        probe: Callable[[], str | None] | None,
+        is_restarted: bool = True,
+        start_seconds_max: float | None = None,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.process = process
+        self.state = State.STARTING if process else State.EXTERNAL
+        self.restarts = 0
+        self.last_error: str | None = None
+        self._launch = launch
+        self._probe = probe
+        self._is_restarted = is_restarted
+        self._start_seconds_max = start_seconds_max
+        self._launched_at = 0.0
+        self._next_launch_at = 0.0
+        self._quick_deaths = 0
+        self._identity: tuple[int, float] | None = None
+
+    def begin(self, now: float) -> None:
+        """Start it."""
+        self._launched_at = now
+        self.state = State.STARTING
+        try:
+            self._launch()
+        except LocalStackError as error:
+            self._die(now, str(error))
+
+    def adopt(self, now: float) -> None:
+        """Take over a process that was started and found to answer elsewhere."""
+        self._launched_at = now
+        self.state = State.UP
+
+    def step(self, now: float) -> None:
+        """Look at it once and do what is due."""
+        if self.process is None or self.state in {State.FAILED, State.DONE, State.STOPPED}:
+            return
+        if self.state is State.RESTARTING:
+            if now >= self._next_launch_at:
+                self.restarts += 1
+                self.begin(now)
+        elif not self.process.is_alive():
+            self._die(now, self._last_words())
+        elif self.state is State.STARTING:
+            self._see_whether_ready(now)
+
+    def finish(self, state: State) -> None:
+        """Record that it was stopped, or that a one-shot ended well."""
+        if self.state is not State.FAILED:
+            self.state = state
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return its line in the state file; `since` is when the present or last process began."""
+        pid, began = self._seen_identity()
+        since = (
+            datetime.fromtimestamp(began, UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if began else None
+        )
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "pid": pid,
+            "began": began,
+            "state": str(self.state),
+            "restarts": self.restarts,
+            "since": since,
+            "last_error": self.last_error,
+        }
+
+    def _see_whether_ready(self, now: float) -> None:
+        assert self.process is not None
+        age_seconds = now - self._launched_at
+        reason = self._probe() if self._probe else None
+        if reason is None and (self._probe or age_seconds >= SETTLED_SECONDS):
+            self.state = State.UP
+        elif self._start_seconds_max is not None and age_seconds > self._start_seconds_max:
+            self.process.kill()
+            self._die(now, f"did not answer within {self._start_seconds_max:.0f} s ({reason})")
+
+    def _die(self, now: float, error: str) -> None:
+        self.last_error = error
+        was_quick = now - self._launched_at < QUICK_DEATH_SECONDS
+        self._quick_deaths = self._quick_deaths + 1 if was_quick else 1
+        pause_seconds = restart_pause_seconds(self._quick_deaths) if self._is_restarted else None
+        if pause_seconds is None:
+            self.state = State.FAILED
+            return
+        self.state = State.RESTARTING
+        self._next_launch_at = now + pause_seconds
+
+    def _last_words(self) -> str:
+        assert self.process is not None
+        lines = [line for line in self.process.last_lines() if line.strip()]
+        status = describe_exit(self.process.exit_status() or 0)
+        return f"{status}: {lines[-1].strip()}" if lines else status
+
+    def _seen_identity(self) -> tuple[int | None, float | None]:
+        """Return the process number and when it began, which together never come again."""
+        pid = self.process.pid if self.process else None
+        if pid is None:
+            return None, None
+        if self._identity is None or self._identity[0] != pid:
+            try:
+                self._identity = (pid, psutil.Process(pid).create_time())
+            except psutil.NoSuchProcess:
+                return pid, None
+        return self._identity

@@ -1,0 +1,51 @@
+"""Channels that moved since their subscribers were last told (R0.25, R0.29, R0.30).
+
+The law: a tick tells at most its share of channels, oldest first; what is over the share stays, and an advance that lands
+between telling and clearing keeps its channel dirty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+
+@dataclass(slots=True)
+class Channel:
+    """The row of one channel: its head, and since when (broker time, ms) it moved without being told; None = told."""
+
+    head: int = 0
+    dirty_since: int | None = None
+
+
+def advance(channel: Channel, head: int, arrived_at: int) -> None:
+    """Merge an advance: only a higher head makes dirty, and the first such arrival counts for the order."""
+    if head > channel.head:
+        channel.head = head
+        channel.dirty_since = arrived_at if channel.dirty_since is None else min(channel.dirty_since, arrived_at)
+
+
+def clear(channel: Channel, told_head: int) -> None:
+    """The subscribers were told of `told_head`: clean, unless it moved on meanwhile."""
+    if channel.head <= told_head:
+        channel.dirty_since = None
+
+
+def tick_quota(cap: int, partitions: int, partition: int, tick_number: int) -> int:
+    """The share of one partition in the cap of a tick (R0.29). Over all partitions of a tick the shares sum to the cap.
+
+    What does not divide evenly rotates with the tick number, so that even a cap of 1 serves every partition in turn.
+    """
+    share, rest = divmod(cap, partitions)
+    return share + ((partition - tick_number) % partitions < rest)
+
+
+def encode_channel(channel: Channel) -> bytes:
+    """The row as JSON."""
+    return orjson.dumps([channel.head, channel.dirty_since])
+
+
+def decode_channel(row: bytes | None) -> Channel:
+    """The channel in a row; a fresh one when there is none."""
+    return Channel() if row is None else Channel(*orjson.loads(row))

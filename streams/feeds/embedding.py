@@ -1,0 +1,200 @@
+"""Owns the built-in embedder and the check of embeddings from outside. Its law: a text's vector depends on the text
+and on `MODEL_ID` alone: no fitted state, no download, the same bits on every machine and in every process.
+
+A text is the sum of its words' vectors and of hashed word pairs (feature hashing, Weinberger et al. 2009). A word's
+vector is the sum of signed hashed coordinates of the word and of its character n-grams, so that `partition` and
+`partitions` are near each other. Repeats count less than linearly; function words do not count unless nothing else is
+there; words that any change note uses count little; longer words count a little more, as rarer ones do.
+
+Everything up to the last division is whole numbers small enough for float32 to hold exactly, so no order of summing
+and no fused multiply-add changes a bit.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import cast
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from streams.feeds.tokens import FAINT_WORDS, STOP_WORDS, TEXT_CHARACTERS_MAX, clean, words_of
+
+Float32Array = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+
+# Changes whenever any output bit may change; vectors of different models are never clustered together.
+MODEL_ID = "hashed-text-384.v1"
+DIMENSIONS = 384
+
+# A word's vector is 1.5 KB. Past this many the table is emptied, which costs time, not results. A batch adds at most
+# one word per character, so the table has room for as many again: 50 MB at worst, 10 MB in practice.
+WORDS_CACHED_MAX = 16_384
+BATCH_CHARACTERS_MAX = 16_384
+BATCH_TEXTS_MAX = 1_024
+
+WORD_COORDINATES = 6
+WORD_STEP = 40  # each coordinate of the whole word: +-40, together a length of 98
+GRAMS_LENGTH = 66.0  # all n-grams of a word together: about a third of its squared length
+GRAM_SIZES = (3, 4)
+# Weights of words, in sixteenths.
+WEIGHT, WEIGHT_FAINT, WEIGHT_SHORT, WEIGHT_LONG = 16, 5, 10, 20
+LONG_WORD_CHARACTERS = 7
+PAIR_STEP = 26  # each of a pair's two coordinates, times the lesser of the two weights
+
+
+class HashedTextEmbedder:
+    """Texts to unit vectors. Holds only a cache of word vectors; one instance per thread."""
+
+    model_id = MODEL_ID
+    dimensions = DIMENSIONS
+
+    def __init__(self) -> None:
+        self._row_of_word: dict[str, int] = {}
+        self._vectors = np.empty((WORDS_CACHED_MAX + BATCH_CHARACTERS_MAX, DIMENSIONS), dtype=np.float32)
+        self._weights = np.empty(len(self._vectors), dtype=np.int64)
+        self._codes = np.empty(len(self._vectors), dtype=np.uint64)
+
+    def embed(self, texts: Sequence[str | None]) -> Float32Array:
+        """Unit vectors, float32 (n, 384), one row per text.
+
+        A text of spaces only, an empty one and None give the zero vector: they resemble nothing. Only the first
+        `TEXT_CHARACTERS_MAX` characters count. Source: R0.36 (embeddings come first).
+        """
+        vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
+        for first, last in _batches(texts):
+            vectors[first:last] = self._embed_batch(texts[first:last])
+        return vectors
+
+    def _embed_batch(self, texts: Sequence[str | None]) -> Float32Array:
+        if len(self._row_of_word) > WORDS_CACHED_MAX:
+            self._row_of_word.clear()
+        known, words, lengths = self._row_of_word, [], []
+        for text in texts:
+            terms = terms_of(text)
+            lengths.append(len(terms))
+            for term in terms:
+                row = known.get(term)
+                words.append(self._learn(term) if row is None else row)
+        word = np.array(words, dtype=np.int64)
+        text_of = np.repeat(np.arange(len(texts)), lengths)
+        sums = self._word_sums(word, text_of, len(texts)) + self._pair_sums(word, text_of, len(texts))
+        norms = np.sqrt((sums * sums).sum(axis=1, keepdims=True))
+        return cast("Float32Array", (sums / np.maximum(norms, 1.0)).astype(np.float32))
+
+    def _learn(self, word: str) -> int:
+        row = len(self._row_of_word)
+        self._row_of_word[word] = row
+        self._vectors[row] = word_vector(word)
+        self._weights[row] = word_weight(word)
+        self._codes[row] = crc32(word.encode("utf-8", "surrogatepass"))
+        return row
+
+    def _word_sums(self, word: IntArray, text_of: IntArray, count: int) -> NDArray[np.float64]:
+        used = len(self._row_of_word)
+        keys, times = np.unique(text_of * used + word, return_counts=True)
+        weights = (self._weights[keys % max(used, 1)] * _sublinear(times) // 16).astype(np.float32)
+        starts = np.searchsorted(keys, np.arange(count + 1) * used)
+        matrix = csr_array((weights, keys % max(used, 1), starts), shape=(count, used))
+        return np.asarray(matrix @ self._vectors[:used], dtype=np.float64)
+
+    def _pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> NDArray[np.float64]:
+        within = np.flatnonzero(text_of[1:] == text_of[:-1])
+        before, after, owner = word[within], word[within + 1], text_of[within].astype(np.uint64)
+        mixed = (self._codes[before] * np.uint64(0x9E3779B1) + self._codes[after]) % np.uint64(1 << 32)
+        keys, chosen, times = np.unique((owner << np.uint64(32)) + mixed, return_index=True, return_counts=True)
+        steps = PAIR_STEP * np.minimum(self._weights[before], self._weights[after])[chosen] * _sublinear(times) // 16
+        codes = (keys % np.uint64(1 << 32)) * np.uint64(0x9E3779B97F4A7C15)
+        rows = (keys >> np.uint64(32)).astype(np.int64) * DIMENSIONS
+        sums = np.zeros(count * DIMENSIONS)
+        for shift in (20, 42):
+            half = codes >> np.uint64(shift)
+            sign = 1 - 2 * (half & np.uint64(1)).astype(np.int64)
+            places = rows + ((half >> np.uint64(1)) % np.uint64(DIMENSIONS)).astype(np.int64)
+            sums += np.bincount(places, weights=sign * steps, minlength=len(sums))
+        return sums.reshape(count, DIMENSIONS)
+
+
+def terms_of(text: str | None) -> list[str]:
+    """What of a text is embedded: its words, else its function words, else its runs of other characters."""
+    cleaned = clean(text)
+    words = words_of(cleaned)
+    telling = [word for word in words if word not in STOP_WORDS]
+    return telling or words or (text or "")[:TEXT_CHARACTERS_MAX].lower().split()
+
+
+def word_vector(word: str) -> Float32Array:
+    """A word's coordinates, whole numbers in float32 (384,): the word, and its n-grams with its ends marked."""
+    vector = np.zeros(DIMENSIONS, dtype=np.float32)
+    encoded = word.encode("utf-8", "surrogatepass")
+    digest = blake2b(encoded, digest_size=4 * WORD_COORDINATES, person=b"highwater").digest()
+    for code in np.frombuffer(digest, dtype="<u4").tolist():
+        vector[(code >> 1) % DIMENSIONS] += WORD_STEP if code & 1 else -WORD_STEP
+    marked = f"<{word[:TEXT_CHARACTERS_MAX]}>"
+    grams = [marked[i : i + size] for size in GRAM_SIZES for i in range(min(64, len(marked) - size + 1))]
+    step = max(1, round(GRAMS_LENGTH / math.sqrt(max(1, len(grams)))))
+    for gram in grams:
+        code = int.from_bytes(blake2b(gram.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "little")
+        vector[(code >> 1) % DIMENSIONS] += step if code & 1 else -step
+    return vector
+
+
+def word_weight(word: str) -> int:
+    """How much a word tells, in sixteenths."""
+    if word in FAINT_WORDS:
+        return WEIGHT_FAINT
+    if len(word) <= 2 and word.isascii():
+        return WEIGHT_SHORT
+    return WEIGHT_LONG if len(word) >= LONG_WORD_CHARACTERS else WEIGHT
+
+
+def validate_embedding(embedding: bytes, dimensions: int) -> None:
+    """Check an embedding from outside: little-endian float32, finite, not all zero.
+
+    Raises:
+        ValueError: one line that says what is wrong; the sink dead-letters with it.
+    """
+    vector_from_bytes(embedding, dimensions)
+
+
+def vector_from_bytes(embedding: bytes, dimensions: int) -> Float32Array:
+    """The vector float32 (dimensions,) in native order that the bytes hold; not rescaled.
+
+    Raises:
+        ValueError: the length is wrong, a value is not finite, or the vector has no direction.
+    """
+    if len(embedding) != 4 * dimensions:
+        raise ValueError(f"embedding has {len(embedding)} bytes, {dimensions} float32 values take {4 * dimensions}")
+    vector = np.frombuffer(embedding, dtype="<f4").astype(np.float32)
+    if not np.isfinite(vector).all():
+        raise ValueError("embedding holds a value that is not finite")
+    length = float(np.sqrt(np.square(vector, dtype=np.float64).sum()))
+    if length == 0.0:
+        raise ValueError("embedding is all zero")
+    return vector
+
+
+def unit_rows(vectors: Float32Array) -> Float32Array:
+    """Rows scaled to length 1, zero rows left as they are: float32 (n, d)."""
+    lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1, keepdims=True))
+    return cast("Float32Array", (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32))
+
+
+def _batches(texts: Sequence[str | None]) -> Iterator[tuple[int, int]]:
+    """Consecutive (first, last) of at most `BATCH_TEXTS_MAX` texts and `BATCH_CHARACTERS_MAX` characters."""
+    first, characters = 0, 0
+    for i, text in enumerate(texts):
+        length = min(len(text or ""), TEXT_CHARACTERS_MAX)
+        if i > first and (characters + length > BATCH_CHARACTERS_MAX or i - first == BATCH_TEXTS_MAX):
+            yield first, i
+            first, characters = i, 0
+        characters += length
+    if first < len(texts):
+        yield first, len(texts)
+
+
+def _sublinear(times: IntArray) -> IntArray:
+    """1 + log(times) in sixteenths."""
+    return np.rint(16 * (1 + np.log(times))).astype(np.int64)

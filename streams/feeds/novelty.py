@@ -1,0 +1,77 @@
+"""How much is new to a user (R0.11, R0.12), and what to do about it.
+
+The law: pending is the sum over current subscriptions of head minus high-water mark, never below 0 for a channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streams.feeds.policy import Policy
+from streams.feeds.rules import Decision, UserFacts, Wait, should_rebuild
+from streams.feeds.state import FORGET_AFTER_MS, User
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The sum of a user, and how many channels had a mark above their head and were taken as 0."""
+
+    total: int
+    clamped: int
+    subscriptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The row has no living user and its time is up: delete it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """The row has no living user: note when it may be deleted."""
+
+    until_ms: int
+
+
+Verdict = Decision | Forget | Remember
+
+
+def pending_in_channel(head: int, hwm: int) -> int:
+    """Insights of a channel that never took part in a clustering of this user (R0.12), at least 0."""
+    return max(0, head - hwm)
+
+
+def pending_of(user: User) -> Pending:
+    """Pending over the current subscriptions."""
+    total = clamped = subscriptions = 0
+    for view in user.channels.values():
+        if view.is_subscribed:
+            subscriptions += 1
+            total += pending_in_channel(view.head, view.hwm)
+            # A mark above a head that has not been told yet (head 0) is no fault: the answer came before the novelty.
+            clamped += view.hwm > view.head > 0
+    return Pending(total, clamped, subscriptions)
+
+
+def facts_of(user: User, pending: Pending) -> UserFacts:
+    """What the rules look at."""
+    return UserFacts(
+        plan=user.plan,
+        pending=pending.total,
+        is_subscribed=pending.subscriptions > 0,
+        last_active_at=user.last_active_at,
+        last_clustered_at=user.last_clustered_at,
+        last_checked_at=user.last_checked_at,
+        last_enqueued_at=user.last_enqueued_at,
+        in_flight_until=user.in_flight_until,
+        is_demanded=user.is_demanded,
+    )
+
+
+def judge(user: User, pending: Pending, policy: Policy, now: int) -> Verdict:
+    """What to do about a row at `now`."""
+    if user.is_known:
+        return should_rebuild(facts_of(user, pending), policy, now)
+    if user.forget_at is None:
+        return Remember(now + FORGET_AFTER_MS)
+    return Forget() if user.forget_at <= now else Wait(user.forget_at)

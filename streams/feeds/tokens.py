@@ -1,0 +1,76 @@
+"""Owns how text becomes words. Its law: bounded work per text, any script, the same words on every machine.
+
+Text is NFKC-normalised; identifiers are split at case changes, underscores, dots and slashes (`topicId`,
+`topic_id` and `topic/id` all give topic, id); words are lower-cased. What names one thing only (numbers, versions,
+hashes, issue keys) is no word: it would keep two texts about the same thing apart.
+"""
+
+import re
+import unicodedata
+
+# Beyond this a text adds cost, not meaning: an insight is a headline or a paragraph, 8,192 characters are two pages.
+TEXT_CHARACTERS_MAX = 8_192
+# Longer runs are encoded data, not words.
+WORD_CHARACTERS_MAX = 40
+
+# Function words of English that join any two texts; kept short on purpose, for a longer list decides meaning.
+STOP_WORDS = frozenset(
+    """a about above after again all also am an and any are as at be because been before being below between both but by
+    can could did do does doing down during each few for from further had has have having he her here hers him his how
+    i if in into is it its itself just me more most my no nor not now of off on once only or other our out over own per
+    same she should so some such than that the their them then there these they this those through to too under until up
+    use used using very via was we were what when where which while who whom why will with would you your s t d ll re ve
+    don doesn isn let etc""".split()
+)
+# Words that most change notes share whatever they are about. They say how, not what.
+FAINT_WORDS = frozenset(
+    """add added adding adds allow avoid bug bump change changed changes chore ci clean cleanup commit ensure enable
+    feat feature fix fixed fixes fixing fixup handle hotfix implement improve improved improvement improvements
+    introduce issue issues make makes merge merged merges minor misc more move moved moves new part perf pr pull
+    refactor refactoring ref refs remove removed removes removing rename renamed replace request revert reverts set
+    small some style support tweak update updated updates updating wip work""".split()
+)
+
+_ISSUE_KEY = re.compile(r"\b[A-Z][A-Z0-9]+-\d+\b|\bGH-\d+\b")
+_WEB_ADDRESS = re.compile(r"\b(?:https?://|www\.)\S+")
+_HASH = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{7,64}\b")
+_RUN = re.compile(r"[^\W_]+(?:['\u2019][^\W\d_]+)?")
+_CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# Scripts written without spaces: their runs become overlapping pairs of characters.
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+_HAS_LETTER = re.compile(r"[^\W\d_]")
+
+
+def clean(text: str | None) -> str:
+    """The bounded, NFKC-normalised text without web addresses, issue keys and hashes; "" for None."""
+    if not text:
+        return ""
+    cut = text[:TEXT_CHARACTERS_MAX]
+    if not cut.isascii():
+        cut = unicodedata.normalize("NFKC", cut)[:TEXT_CHARACTERS_MAX]
+    if "://" in cut or "www." in cut:
+        cut = _WEB_ADDRESS.sub(" ", cut)
+    if "-" in cut:
+        cut = _ISSUE_KEY.sub(" ", cut)
+    return _HASH.sub(" ", cut)
+
+
+def words_of(cleaned: str) -> list[str]:
+    """The words of a `clean` text in order, lower-cased, function words kept. Numbers and versions are left out."""
+    if not cleaned.isascii():
+        cleaned = _UNSPACED.sub(_in_pairs, cleaned)
+    runs = _RUN.findall(_CASE_CHANGE.sub(" ", cleaned).lower())
+    return [run for run in runs if (run.isalpha() and len(run) <= WORD_CHARACTERS_MAX) or is_word(run)]
+
+
+def is_word(run: str) -> bool:
+    """Whether a run of letters and digits names something shared: not a number, a version (v2, 0b1) or an id."""
+    if len(run) > WORD_CHARACTERS_MAX or not _HAS_LETTER.search(run):
+        return False
+    digits = sum(character.isdigit() for character in run)
+    return digits == 0 or (run[0].isalpha() and len(run) >= 3 and 2 * digits < len(run))
+
+
+def _in_pairs(match: re.Match[str]) -> str:
+    run = match.group()
+    return f" {' '.join(run[i : i + 2] for i in range(max(1, len(run) - 1)))} "

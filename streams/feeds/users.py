@@ -1,0 +1,114 @@
+"""Folds a user's own events (plan, activity, subscriptions, erasure) into what is stored of the user.
+
+Order is by broker time within one user, never by a client's `ts`: two clients may write to two partitions, and within a
+partition broker time follows the offset. What was said later wins; a repeat changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Whether a channel is subscribed, and the broker time (ms) of the event that said so."""
+
+    subscribed: bool
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """What is stored of a user; times in ms since 1970, None = never."""
+
+    revision: int = 0
+    plan: str = "free"
+    plan_changed_ms: int = 0
+    last_active_ms: int | None = None
+    replaced_ms: int = 0
+    subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UserStep:
+    """One of a user's events: its topic, its value and its broker time in ms."""
+
+    topic: str
+    value: Mapping[str, Any]
+    arrived_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A user after a batch, and what of it others must hear."""
+
+    user: User
+    touched: frozenset[str] = frozenset()  # channels whose subscription row changed
+    rebuild_demanded: bool = False
+    erased: bool = False
+    changed: bool = False
+
+
+def fold_user(user: User, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
+    """Apply a user's events in the order of broker time (stable, so offsets keep theirs)."""
+    folded = Folded(user)
+    for step in sorted(steps, key=lambda step: step.arrived_ms):
+        before = folded
+        folded = _apply(folded, step, now_ms)
+        if folded is not before:
+            revision = max(folded.user.revision + 1, step.arrived_ms)
+            folded = replace(folded, user=replace(folded.user, revision=revision), changed=True)
+    return folded
+
+
+def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
+    user, value, at = folded.user, step.value, step.arrived_ms
+    if step.topic == "feeds.user-active":
+        # A client's clock may run ahead; nobody was active later than now.
+        active_ms = min(value["ts"], now_ms)
+        if user.last_active_ms is not None and active_ms <= user.last_active_ms:
+            return folded
+        return replace(folded, user=replace(user, last_active_ms=active_ms))
+    if step.topic == "feeds.plan-changed":
+        if at < user.plan_changed_ms or value["plan"] == user.plan:
+            return folded
+        return replace(folded, user=replace(user, plan=value["plan"], plan_changed_ms=at))
+    if step.topic == "feeds.subscription-changed":
+        return _subscribe(folded, {value["channel_id"]: value["subscribed"]}, at)
+    if step.topic == "feeds.subscriptions-replaced":
+        return _replace_all(folded, frozenset(value["channels"]), at)
+    if step.topic == "feeds.rebuild-demanded":
+        return replace(folded, rebuild_demanded=True)
+    if step.topic == "feeds.user-erased":
+        gone = frozenset(user.subscriptions) | folded.touched
+        return Folded(User(revision=user.revision), touched=gone, erased=True)
+    raise ValueError(f"{step.topic} is not a topic of users")
+
+
+def _subscribe(folded: Folded, wanted: Mapping[str, bool], at: int) -> Folded:
+    user = folded.user
+    changes = {
+        channel: Subscription(subscribed, at)
+        for channel, subscribed in wanted.items()
+        if at >= user.replaced_ms and _may_change(user.subscriptions.get(channel), subscribed, at)
+    }
+    if not changes:
+        return folded
+    subscriptions = {**user.subscriptions, **changes}
+    return replace(folded, user=replace(user, subscriptions=subscriptions), touched=folded.touched | frozenset(changes))
+
+
+def _may_change(known: Subscription | None, subscribed: bool, at: int) -> bool:
+    if known is None:
+        return subscribed  # leaving what one never subscribed to changes nothing
+    return known.subscribed != subscribed and at >= known.changed_ms
+
+
+def _replace_all(folded: Folded, channels: frozenset[str], at: int) -> Folded:
+    if at < folded.user.replaced_ms:
+        return folded
+    wanted = dict.fromkeys(folded.user.subscriptions, False) | dict.fromkeys(channels, True)
+    after = _subscribe(folded, wanted, at)
+    return replace(after, user=replace(after.user, replaced_ms=at)) if at > folded.user.replaced_ms else after

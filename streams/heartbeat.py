@@ -1,0 +1,63 @@
+"""The end-to-end heartbeat of a worker: every tick it publishes must come back to every agent.
+
+The law: silence has a limit. A tick travels through broker, fetcher, stream, agent and table, so a tick that was heard
+proves them all, and one that was not heard in time makes the worker unready and ends it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+# Ticks under way per partition: a busy agent is given no more than it can be behind by, so ticks never pile up.
+TICKS_UNDER_WAY_MAX = 3
+
+
+class Heartbeats:
+    """Which ticks are under way to which agents. Seconds are on the monotonic clock, given by the caller."""
+
+    def __init__(self, agents: Collection[str]) -> None:
+        self._agents = tuple(agents)
+        self._under_way: dict[tuple[str, int], deque[tuple[int, float]]] = {}
+
+    def sent(self, partition: int, number: int, at_seconds: float) -> None:
+        """A tick is about to be published; counted from before the send, so a broker that is away is silence too."""
+        for agent in self._agents:
+            self._under_way.setdefault((agent, partition), deque()).append((number, at_seconds))
+
+    def heard(self, agent: str, partition: int, number: int) -> None:
+        """An agent has dealt with a tick, and with it with all before."""
+        under_way = self._under_way.get((agent, partition))
+        while under_way and under_way[0][0] <= number:
+            under_way.popleft()
+
+    def forget(self) -> None:
+        """Partitions move: ticks under way may go to another worker, which answers for its own."""
+        self._under_way.clear()
+
+    def is_full(self, partition: int) -> bool:
+        """Whether a partition has all the ticks under way that it may have."""
+        return any(len(self._under_way.get((agent, partition), ())) >= TICKS_UNDER_WAY_MAX for agent in self._agents)
+
+    def late(self, at_seconds: float, limit_seconds: float) -> dict[str, str]:
+        """What was silent for longer than the limit: name -> reason."""
+        found: dict[str, str] = {}
+        for (agent, partition), under_way in self._under_way.items():
+            if under_way and at_seconds - under_way[0][1] > limit_seconds:
+                silent = at_seconds - under_way[0][1]
+                found[f"{agent}/{partition}"] = f"tick {under_way[0][0]} was not applied within {silent:.0f} s"
+        return found
+
+
+class Progress:
+    """Whether something that must move has moved; for starting, rebalancing and recovery."""
+
+    def __init__(self, at_seconds: float) -> None:
+        self._last: object = None
+        self._moved_at = at_seconds
+
+    def look(self, state: object, at_seconds: float) -> float:
+        """Seconds since `state` last differed from the one before."""
+        if state != self._last:
+            self._last, self._moved_at = state, at_seconds
+        return at_seconds - self._moved_at

@@ -1,0 +1,119 @@
+"""From a record's bytes to an event, or to the dead-letter topic.
+
+The law: poison never stops a stream and is never lost. Original key, bytes and headers go to `<topic>.dlq` with origin and
+reason, and the stream goes on when the broker has them; a long unbroken run of poison stops it instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from schemas.codec import Codec
+from schemas.envelope import Headers
+from schemas.errors import BreakerOpenError, InvalidEventError, UnavailableError, UnknownSchemaError
+from schemas.positions import Position
+from schemas.topics import TOPICS
+from streams.retry import UNAVAILABLE
+from streams.telemetry import EVENTS_CONSUMED, EVENTS_DEAD_LETTERED, get_log
+
+# So many dead letters without one good event between: the producer is broken, not the event.
+_DEAD_LETTERS_IN_A_ROW_MAX = 1000
+# A header is for reading; a decoder's message may quote the whole event.
+_DETAIL_CHARACTERS_MAX = 500
+
+Learn = Callable[[int], Awaitable[None]]
+_log = get_log("intake")
+
+
+class Send(Protocol):
+    """Hand a record to the producer; the inner awaitable is the broker's acknowledgement (partition, offset)."""
+
+    async def __call__(
+        self, topic: str, *, key: bytes | None, value: bytes | None, headers: Headers, partition: int | None = None
+    ) -> Awaitable[Any]:
+        """Send one record."""
+
+
+class Record(Protocol):
+    """What the intake reads of a consumed record."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+
+
+def position_of(record: Record) -> Position:
+    """Where the record lies in the log."""
+    return Position(record.topic, record.partition, record.offset)
+
+
+class Intake:
+    """Decodes the records of one agent."""
+
+    def __init__(self, group: str, codec: Codec, learn: Learn, send: Send) -> None:
+        self._group = group
+        self._codec = codec
+        self._learn = learn
+        self._send = send
+        self._in_a_row = 0
+
+    async def decode(self, record: Record) -> Mapping[str, Any]:
+        """The event in a record. An unknown schema id is asked for, for as long as the registry is away.
+
+        Raises:
+            InvalidEventError: the bytes are not an event of this topic.
+            UnknownSchemaError: the registry does not know the id either.
+        """
+        try:
+            return self._codec.decode(record.topic, record.value)
+        except UnknownSchemaError as unknown:
+            attempt = 0
+            while True:
+                attempt += 1
+                try:
+                    await self._learn(unknown.schema_id)
+                    break
+                except UnavailableError as error:
+                    wait_ms = UNAVAILABLE.wait_ms(attempt) or 0
+                    _log.warning("registry_away", schema_id=unknown.schema_id, error=str(error), wait_ms=wait_ms)
+                    await asyncio.sleep(wait_ms / 1000)
+            return self._codec.decode(record.topic, record.value)
+
+    def accept(self, record: Record) -> None:
+        """The event of a record was dealt with."""
+        self._in_a_row = 0
+        EVENTS_CONSUMED.labels(self._group, record.topic).inc()
+
+    async def dead_letter(self, record: Record, error: InvalidEventError | UnknownSchemaError) -> None:
+        """Put a record aside and wait until the broker has it.
+
+        Raises:
+            BreakerOpenError: too many in a row.
+        """
+        self._in_a_row += 1
+        if self._in_a_row > _DEAD_LETTERS_IN_A_ROW_MAX:
+            raise BreakerOpenError
+        reason = error.reason if isinstance(error, InvalidEventError) else "unknown_schema"
+        headers = _header_list(record.headers)
+        headers += [
+            ("dlq_reason", reason.encode()),
+            ("dlq_detail", str(error)[:_DETAIL_CHARACTERS_MAX].encode()),
+            ("dlq_origin", str(position_of(record)).encode()),
+            ("dlq_group", self._group.encode()),
+        ]
+        topic = TOPICS[record.topic].dead_letter
+        await (await self._send(topic, key=record.key, value=record.value, headers=headers))
+        EVENTS_CONSUMED.labels(self._group, record.topic).inc()
+        EVENTS_DEAD_LETTERED.labels(self._group, record.topic, reason).inc()
+        _log.warning("dead_lettered", origin=str(position_of(record)), reason=reason, detail=str(error))
+
+
+def _header_list(headers: Any) -> Headers:
+    """Headers as a list: a consumed record has a list, a tuple, a mapping or nothing; a repeated dlq_* is replaced."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    return [(name, value) for name, value in pairs if not name.startswith("dlq_")]

@@ -1,0 +1,243 @@
+"""The embedded stack with its real parts: it starts, keeps its data, comes back, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+import httpx
+import psutil
+import pytest
+import redis
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from deploy.local.control import start_detached, status, stop
+from deploy.local.errors import AlreadyRunningError, PartFailedError, PortTakenError
+from deploy.local.part import Addresses
+from deploy.local.ports import PortBook
+from deploy.local.stack import LocalStack
+from deploy.local.supervisor import Plan, Role
+from deploy.local.watched import QUICK_DEATHS_MAX, restart_pause_seconds
+
+SCHEMA = '{"type": "record", "name": "Kept", "fields": [{"name": "id", "type": "string"}]}'
+SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
+
+T = TypeVar("T")
+
+
+def until(what: Callable[[], T], seconds: float = 30.0) -> T:
+    """Return the first true answer, looking again until the deadline."""
+    deadline = time.monotonic() + seconds
+    while not (answer := what()):
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        threading.Event().wait(0.05)
+    return answer
+
+
+def query(url: str, sql: str) -> Any:
+    """Return the first column of the first row."""
+
+    async def ask() -> Any:
+        connection = await asyncpg.connect(url)
+        try:
+            return await connection.fetchval(sql)
+        finally:
+            await connection.close()
+
+    return asyncio.run(ask())
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether a process has ended; one that only waits to be reaped has."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def part(state: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return one part of a status."""
+    return next(part for part in state["parts"] if part["name"] == name)
+
+
+@pytest.fixture(scope="module")
+def private_dir() -> Iterator[Path]:
+    """A folder that only its owner may enter, as mkdtemp makes it."""
+    path = Path(tempfile.mkdtemp(prefix="highwater-stack-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def stack(private_dir: Path) -> Iterator[LocalStack]:
+    """One stack for the module; a test that ends parts starts them again."""
+    begun = time.monotonic()
+    with LocalStack(private_dir / "one") as running:
+        assert time.monotonic() - begun < 120
+        yield running
+
+
+@pytest.fixture
+def plan(stack: LocalStack, private_dir: Path) -> Iterator[Plan]:
+    """A plan that borrows the slow services of the shared stack and runs a Redis and a role of its own."""
+    known = stack.addresses
+    given = Addresses(known.kafka, known.schema_registry, known.database)
+    data_dir = private_dir / "two"
+    yield Plan(data_dir, given, (Role("ready", ("true",), oneshot=True), Role("sleeper", SLEEPER)))
+    stop(data_dir)
+    shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def test_all_four_services_answer_their_clients(stack: LocalStack):
+    """Kafka, the registry, PostgreSQL with pgvector and Redis answer real clients at the addresses returned."""
+    addresses = stack.addresses
+    assert len(AdminClient({"bootstrap.servers": addresses.kafka}).list_topics(timeout=10).brokers) == 1
+    assert httpx.get(f"{addresses.schema_registry}/subjects").json() == []
+    assert query(addresses.database, "SELECT '[3,4]'::vector <-> '[0,0]'::vector") == 5.0
+    with redis.Redis.from_url(addresses.redis) as client:
+        assert client.ping()
+
+
+def test_topics_are_never_made_by_accident(stack: LocalStack):
+    """Asking for a topic that nobody declared does not make it."""
+    admin = AdminClient({"bootstrap.servers": stack.addresses.kafka})
+    admin.list_topics("never-declared", timeout=10)
+    assert "never-declared" not in admin.list_topics(timeout=10).topics
+
+
+def test_postgresql_gives_nobody_the_machine(stack: LocalStack, private_dir: Path):
+    """It does not run as root, its superuser cannot log in, and no folder was opened for it."""
+    pid = stack.process("database").pid
+    assert pid is not None
+    assert psutil.Process(pid).uids().real != 0
+    with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
+        query(stack.addresses.database.replace("highwater@", "postgres@"), "SELECT 1")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        query(stack.addresses.database, "SELECT pg_read_file('/etc/passwd')")
+    assert private_dir.stat().st_mode & 0o777 == 0o700
+
+
+def test_data_and_addresses_survive_a_crash_of_every_part(stack: LocalStack):
+    """After every part was killed and started again each has its data, at the address it had."""
+    before = stack.addresses
+    admin = AdminClient({"bootstrap.servers": before.kafka})
+    admin.create_topics([NewTopic("kept", num_partitions=3)])["kept"].result(timeout=10)
+    subject = f"{before.schema_registry}/subjects/kept-value/versions"
+    schema_id = httpx.post(subject, json={"schema": SCHEMA}).raise_for_status().json()["id"]
+    query(before.database, "CREATE TABLE kept AS SELECT 7 AS n")
+    with redis.Redis.from_url(before.redis) as client:
+        client.set("kept", "7")
+        until(lambda: client.info("persistence")["aof_pending_bio_fsync"] == 0)
+    for name in stack.names:
+        stack.kill_part(name)
+    for name in stack.names:
+        stack.start_part(name)
+    assert stack.addresses == before
+    again = AdminClient({"bootstrap.servers": before.kafka})
+    assert len(again.list_topics(timeout=10).topics["kept"].partitions) == 3
+    assert httpx.get(f"{subject}/latest").json()["id"] == schema_id
+    assert query(before.database, "SELECT n FROM kept") == 7
+    with redis.Redis.from_url(before.redis) as client:
+        assert client.get("kept") == b"7"
+
+
+def test_a_given_address_is_used_and_a_taken_port_avoided(stack: LocalStack, private_dir: Path):
+    """A second stack starts only what it was not given, beside the first; its folder, made anew, is empty."""
+    known = stack.addresses
+    given = Addresses(known.kafka, known.schema_registry, known.database)
+    for _ in range(2):
+        with LocalStack(private_dir / "beside", given) as second:
+            assert second.names == ("redis",)
+            assert second.addresses.kafka == known.kafka
+            assert second.addresses.redis != known.redis
+            with redis.Redis.from_url(second.addresses.redis) as client:
+                assert client.incr("starts") == 1
+        shutil.rmtree(private_dir / "beside")
+
+
+def test_a_given_address_that_does_not_answer_is_named(
+    stack: LocalStack, private_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The error names the part, and what had been started is stopped again."""
+    monkeypatch.setattr("deploy.local.stack.GIVEN_SECONDS_MAX", 0.0)
+    known = stack.addresses
+    given = Addresses(known.kafka, known.schema_registry, "postgresql://nobody@127.0.0.1:1/nothing")
+    second = LocalStack(private_dir / "refused", given)
+    with pytest.raises(PartFailedError, match=r"^database: .*does not answer"):
+        second.start()
+    assert not second.process("redis").is_alive()
+
+
+def test_an_asked_for_port_that_is_taken_is_an_error(tmp_path: Path):
+    """A default port moves on when it is taken; one that was asked for is refused."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
+        ports = PortBook(tmp_path)
+        assert ports.take("api", taken) > taken
+        with pytest.raises(PortTakenError, match=str(taken)):
+            ports.take("api", 8080, explicit=taken)
+    assert PortBook(tmp_path).take("api", taken) > taken, "the port of the last start is kept"
+
+
+def test_a_second_supervisor_is_refused_and_a_killed_role_comes_back(plan: Plan):
+    """One supervisor a folder; it starts a killed role and a killed part again; `stop` leaves nothing running."""
+    started = start_detached(plan)
+    assert started["ready"]
+    assert started["redis"].startswith("redis://127.0.0.1:")
+    with pytest.raises(AlreadyRunningError):
+        start_detached(plan)
+    for name in ("sleeper", "redis"):
+        os.kill(part(started, name)["pid"], signal.SIGKILL)
+
+    def is_back() -> bool:
+        now = status(plan.data_dir)
+        return now["ready"] and all(part(now, name)["restarts"] == 1 for name in ("sleeper", "redis"))
+
+    until(is_back)
+    pids = [entry["pid"] for entry in status(plan.data_dir)["parts"] if entry["pid"]]
+    assert stop(plan.data_dir)
+    assert all(is_gone(pid) for pid in pids)
+    assert not status(plan.data_dir)["ready"]
+    assert not stop(plan.data_dir), "nothing was left to stop"
+
+
+def test_nothing_outlives_a_killed_supervisor(plan: Plan):
+    """When the supervisor is killed everything it ran dies, and the next start works."""
+    started = start_detached(plan)
+    pids = [entry["pid"] for entry in started["parts"] if entry["pid"]]
+    os.kill(started["supervisor_pid"], signal.SIGKILL)
+    until(lambda: all(is_gone(pid) for pid in pids), seconds=10)
+    assert start_detached(plan)["ready"]
+
+
+def test_a_removed_data_folder_ends_its_supervisor(plan: Plan):
+    """A stack whose folder was deleted has nothing to serve: it stops rather than run on unseen."""
+    started = start_detached(plan)
+    pids = [started["supervisor_pid"], *(entry["pid"] for entry in started["parts"] if entry["pid"])]
+    shutil.rmtree(plan.data_dir)
+    until(lambda: all(is_gone(pid) for pid in pids))
+
+
+def test_a_oneshot_that_fails_stops_the_start(plan: Plan):
+    """The roles after a one-shot start only if it ended well; the error has its last line."""
+    roles = (Role("migrate", ("sh", "-c", "echo no such column; exit 3"), oneshot=True), *plan.roles[1:])
+    with pytest.raises(Exception, match=r"(?s)migrate: ended with status 3.*no such column"):
+        start_detached(Plan(plan.data_dir, plan.given, roles))
+    assert not status(plan.data_dir)["running"]
+
+
+@pytest.mark.parametrize(("deaths", "pause"), [(1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (QUICK_DEATHS_MAX, None)])
+def test_the_pause_doubles_to_a_limit_and_then_the_part_is_given_up(deaths: int, pause: float | None):
+    """A restart waits 1 s, then twice as long each time up to 10 s; ten quick deaths in a row are the end."""
+    assert restart_pause_seconds(deaths) == pause
