@@ -104,9 +104,7 @@ def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
 class Authenticator:
     """Turns a request's token into a principal."""
 
-    def __init__(
-        self, keys: tuple[ApiKey, ...], read_session: Callable[[str], Awaitable[Principal | None]]
-    ) -> None:
+    def __init__(self, keys: tuple[ApiKey, ...], read_session: Callable[[str], Awaitable[Principal | None]]) -> None:
         self._keys = keys
         self._read_session = read_session
 

@@ -67,7 +67,9 @@ def not_modified(
 ) -> Response:
     """A 304 for this version."""
     CONDITIONAL_GETS.labels(kind, "not_modified").inc()
-    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={**version_headers(head, cache_control), **(extra or {})})
+    return Response(
+        status_code=HTTPStatus.NOT_MODIFIED, headers={**version_headers(head, cache_control), **(extra or {})}
+    )
 
 
 def answer(

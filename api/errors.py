@@ -31,9 +31,7 @@ class ProblemError(HighwaterError):
 
     status = HTTPStatus.BAD_REQUEST
 
-    def __init__(
-        self, message: str | None = None, *, headers: Mapping[str, str] | None = None, **members: Any
-    ) -> None:
+    def __init__(self, message: str | None = None, *, headers: Mapping[str, str] | None = None, **members: Any) -> None:
         super().__init__(message)
         self.headers = dict(headers or {})
         self.members = members

@@ -70,9 +70,7 @@ class Publisher:
         now_ms = self._clock()
         acks = []
         for event_key, value in encoded:
-            headers = make_headers(
-                event_id=fresh_id(), event_type=topic, source=SOURCE, now_ms=now_ms, caused_by=None
-            )
+            headers = make_headers(event_id=fresh_id(), event_type=topic, source=SOURCE, now_ms=now_ms, caused_by=None)
             acks.append(await producer.enqueue(topic, value, key=event_key, headers=headers))
         outcomes = await asyncio.gather(*acks, return_exceptions=True)
         positions = [outcome for outcome in outcomes if isinstance(outcome, Position)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import asyncpg
 from fastapi import Depends, Request
@@ -41,7 +41,7 @@ POOL_SIZE = 16
 
 _log = get_log("api")
 
-Pool = asyncpg.Pool[asyncpg.Record]
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
             ttl_seconds=settings.feed_ttl_seconds,
             database_url=settings.database,
         ),
-        changes=ChangeFeed(client),
+        changes=ChangeFeed(client, admin),
     )
 
 

@@ -64,7 +64,7 @@ def running_addresses(settings: Settings) -> dict[str, Any]:
 
 
 def kafka_client(settings: Settings) -> dict[str, str]:
-    """librdkafka's connection settings; it says nothing itself on standard error, where the command says one line."""
+    """Librdkafka's connection settings; it says nothing itself on standard error, where the command says one line."""
     return {**settings.kafka_client(), "log_level": "0"}
 
 

@@ -7,7 +7,10 @@ import sys
 import click
 
 from api.cli.command import Group, run_command
+from api.cli.dead_letters import dlq
+from api.cli.lag import lag
 from api.cli.publish import publish
+from api.cli.reset import reset
 from api.cli.roles import api, connect, health, init, worker
 from api.cli.tail import tail
 from api.cli.topics import describe, topics
@@ -18,7 +21,7 @@ def highwater() -> None:
     """Highwater: event streaming on Kafka; every answer knows the log position that made it."""
 
 
-for _command in (publish, init, worker, connect, api, health, topics, describe, tail):
+for _command in (publish, init, worker, connect, api, health, topics, describe, tail, lag, dlq, reset):
     highwater.add_command(_command)
 
 

@@ -260,5 +260,3 @@ def _key_field(topic: Topic, given: str | None) -> str:
     if not name:
         raise click.UsageError(f"{topic.name} has no key field and is written by the system alone", context)
     return name
-
-

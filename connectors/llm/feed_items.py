@@ -152,4 +152,4 @@ def _checked_answer(answer: dict[str, Any], asked: Sequence[FeedCluster]) -> dic
 
 
 def _is_text(value: Any, characters_max: int) -> bool:
-    return isinstance(value, str) and 0 < len(value.strip()) and len(value) <= characters_max
+    return isinstance(value, str) and len(value.strip()) > 0 and len(value) <= characters_max

@@ -14,7 +14,7 @@ class CacheVersions:
     """Writes `__v:`; one script sets only what is newer, so order and repeats do not matter."""
 
     group = "cache"
-    topics = ("cache.version-bumped",)
+    topics: tuple[str, ...] = ("cache.version-bumped",)
     batch_max = 1_000
 
     def __init__(self, cache: ResourceCache) -> None:

@@ -13,6 +13,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import asyncpg
 import orjson
@@ -49,7 +50,7 @@ INSIGHTS_READ = 20
 
 _log = get_log("feeds")
 
-Pool = asyncpg.Pool[asyncpg.Record]
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 @dataclass(frozen=True, slots=True)

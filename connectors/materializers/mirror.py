@@ -60,7 +60,7 @@ class Mirror:
     """Keeps Redis in step; readiness does not depend on Redis."""
 
     group = "mirror"
-    topics = (
+    topics: tuple[str, ...] = (
         "streams.tick",
         "feeds.channel-advanced",
         "feeds.channel-dirty",

@@ -42,7 +42,7 @@ class InsightsSink:
     """`embedder` None: a remote one makes the vectors later, and rows without one hold back their channel's snapshot."""
 
     group = "insights"
-    topics = (INGESTED, RETRACTED)
+    topics: tuple[str, ...] = (INGESTED, RETRACTED)
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
 

@@ -33,7 +33,7 @@ class UsersSink:
     """One row a user, one a subscription; a change is told by one `user-changed` per user and batch."""
 
     group = "users"
-    topics = (
+    topics: tuple[str, ...] = (
         "feeds.subscription-changed",
         "feeds.subscriptions-replaced",
         "feeds.user-active",

@@ -1,0 +1,1 @@
+"""Sources bring real data to topics; they publish and never store."""

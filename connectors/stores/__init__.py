@@ -1,0 +1,1 @@
+"""PostgreSQL (what is) and Redis (what can be rebuilt): statements, migrations, keys."""

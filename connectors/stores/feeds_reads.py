@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 import orjson
@@ -21,7 +21,7 @@ from schemas.errors import UnavailableError
 from schemas.positions import Position
 from streams.clock import to_ms
 
-Pool = asyncpg.Pool[asyncpg.Record]
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # How long a request waits for a free connection before it is told to come again.
 ACQUIRE_SECONDS = 5.0
 # The end of what does not expire; a stored document always has a nearer one.

@@ -31,7 +31,7 @@ class Fanout:
     """Publishes `feeds.novelty` to the partitions of the subscribers, packed."""
 
     group = "fanout"
-    topics = (DIRTY, USER_CHANGED)
+    topics: tuple[str, ...] = (DIRTY, USER_CHANGED)
     # A batch is published before its positions move; this many channels are repeated at most after a crash.
     batch_max = 200
 

@@ -79,7 +79,7 @@ class RebuildWorker:
     """Handles `rebuild-requested`; clustering runs in the pool's processes, so the event loop is never blocked."""
 
     group = "rebuild"
-    topics = (REQUESTED,)
+    topics: tuple[str, ...] = (REQUESTED,)
 
     def __init__(
         self, around: Surroundings, settings: Settings, policy: Policy, redis: RedisLink, pool: ClusterPool

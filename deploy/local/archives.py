@@ -15,7 +15,7 @@ from pathlib import Path
 from deploy.local.errors import LocalStackError
 from deploy.local.fetch import install_root
 from deploy.local.kafka import Kafka, java_program
-from deploy.local.part import Addresses, Part
+from deploy.local.part import Part
 from deploy.local.ports import PortBook
 from deploy.local.probes import probe_kafka, probe_registry
 from deploy.local.process import Command
@@ -70,10 +70,8 @@ def _record(part: Part, base: Path, archive: Path) -> None:
 
 
 def _probe(part: Part) -> str | None:
-    known = Addresses(**{part.name: part.address})
-    if known.kafka is not None:
-        return probe_kafka(known.kafka, 1.0)
-    return probe_registry(part.address, 1.0)
+    probe = probe_kafka if isinstance(part, Kafka) else probe_registry
+    return probe(part.address, 1.0)
 
 
 def main() -> int:

@@ -187,6 +187,10 @@ def main(arguments: list[str]) -> int:
             sys.stdout.write(f"{LOCK_PATH.name}: {write_lock()} files\n")
         elif install():
             sys.stdout.write("installed the broker and the schema registry\n")
+            # Imported here: it imports this module, and what it needs to start them is slow to import.
+            from deploy.local.archives import main as make_archives  # noqa: PLC0415
+
+            return make_archives()
     except LocalStackError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -7,6 +7,7 @@ unless they say otherwise (no default retention).
 from __future__ import annotations
 
 import base64
+import shutil
 import uuid
 from pathlib import Path
 from typing import ClassVar
@@ -71,6 +72,17 @@ def java_program() -> str:
     return str(JAVA)
 
 
+def scratch_options(folder: Path) -> tuple[str, ...]:
+    """Return the options that keep a program's scratch files (unpacked libraries, counters) in its own folder.
+
+    A killed program leaves them behind, so those of the last start are removed here.
+    """
+    scratch = folder / "tmp"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    return (f"-Djava.io.tmpdir={scratch}", "-XX:-UsePerfData")
+
+
 def class_archive_options(name: str) -> tuple[str, ...]:
     """Return the options that start a program from its class archive, if one was made (archives.py)."""
     archive = install_root() / f"{name}.jsa"
@@ -121,7 +133,8 @@ class Kafka(Part):
         if not libs.is_dir():
             raise FetchError("the broker's files are not installed: run `make install`")
         options = (f"-Xmx{heap_mb}m", "-Djava.awt.headless=true", "--enable-native-access=ALL-UNNAMED", *LOGGING)
-        argv = (java_program(), *class_archive_options(self.name), *options, "-cp", f"{libs}/*", *arguments)
+        before = (*class_archive_options(self.name), *scratch_options(self.folder))
+        argv = (java_program(), *before, *options, "-cp", f"{libs}/*", *arguments)
         return Command(argv, env=server_environment(), cwd=self.folder)
 
     def _properties_path(self) -> Path:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from deploy.local.errors import FetchError
 from deploy.local.fetch import install_root
-from deploy.local.kafka import class_archive_options, java_program
+from deploy.local.kafka import class_archive_options, java_program, scratch_options
 from deploy.local.part import Part, server_environment
 from deploy.local.process import Command
 
@@ -52,6 +52,7 @@ class Registry(Part):
             raise FetchError("the schema registry's files are not installed: run `make install`")
         # It answers a few requests a minute: without the optimizing compiler and a concurrent collector it starts on
         # half the processor time (7 s instead of 13 s).
+        before = (*class_archive_options(self.name), *scratch_options(self.folder))
         lean = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         options = (f"-Xmx{HEAP_MB}m", *lean, "-Djava.awt.headless=true", "--enable-native-access=ALL-UNNAMED")
         # WRITE_DELAY=0: H2 otherwise answers half a second before it writes, and a kill would lose a schema that
@@ -67,6 +68,4 @@ class Registry(Part):
             APICURIO_DATASOURCE_URL=database,
             QUARKUS_BANNER_ENABLED="false",
         )
-        return Command(
-            (java_program(), *class_archive_options(self.name), *options, "-jar", str(jar)), env=env, cwd=self.folder
-        )
+        return Command((java_program(), *before, *options, "-jar", str(jar)), env=env, cwd=self.folder)

@@ -52,9 +52,7 @@ class Phrases:
             for phrase, spelling in found.items():
                 counts[phrase] += weight
                 spellings.setdefault(phrase, Counter())[spelling] += weight
-        written = {
-            phrase: min(forms, key=lambda form: (-forms[form], form)) for phrase, forms in spellings.items()
-        }
+        written = {phrase: min(forms, key=lambda form: (-forms[form], form)) for phrase, forms in spellings.items()}
         return cls(total, dict(counts), written)
 
     def label(self, keywords: Sequence[str], characters_max: int) -> str:

@@ -115,14 +115,16 @@ class NearNodes:
     core: float
 
 
-def near_nodes(distinct: DistinctVectors, first: int, block: Float32Array, rank: int, width: int) -> Iterator[NearNodes]:
+def near_nodes(
+    distinct: DistinctVectors, first: int, block: Float32Array, rank: int, width: int
+) -> Iterator[NearNodes]:
     """For each row of a block of squared distances: its nearest nodes, at least `width` of them where there are.
 
     `rank` is min_samples: the core distance is that of the rank-th other row, copies counted.
     """
     place = min(max(rank, width), len(distinct) - 1)
     limits = np.partition(block, place, axis=1)[:, place] + np.float32(2 * distinct.slack)
-    rows, columns = np.nonzero(block <= limits[:, None])
+    rows, columns = places(block <= limits[:, None])
     starts = np.searchsorted(rows, np.arange(len(block) + 1))
     for offset in range(len(block)):
         others = columns[starts[offset] : starts[offset + 1]]
@@ -131,6 +133,12 @@ def near_nodes(distinct: DistinctVectors, first: int, block: Float32Array, rank:
         others, distances = others[order], distances[order]
         reached = int(np.searchsorted(np.cumsum(distinct.copies[others]), rank, side="right"))
         yield NearNodes(first + offset, others, distances, float(distances[reached]))
+
+
+def places(chosen: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+    """Rows and columns of what is true, row by row; several times faster than `np.nonzero` on two dimensions."""
+    rows, columns = np.divmod(np.flatnonzero(chosen), chosen.shape[1])
+    return rows, columns
 
 
 class DenseNeighbours:

@@ -29,6 +29,7 @@ from streams.feeds.reachability import (
     Neighbours,
     RowNeighbours,
     near_nodes,
+    places,
 )
 
 # Near nodes kept for the first tree. More make it closer to minimal; past 24 the screen keeps no fewer pairs.
@@ -102,9 +103,7 @@ def _near_edges(distinct: DistinctVectors, rank: int) -> tuple[FloatArray, tuple
     return core, (ends, others, np.maximum(distances, np.maximum(core[ends], core[others])))
 
 
-def _first_tree(
-    distinct: DistinctVectors, core: FloatArray, near: tuple[IntArray, IntArray, FloatArray]
-) -> FloatArray:
+def _first_tree(distinct: DistinctVectors, core: FloatArray, near: tuple[IntArray, IntArray, FloatArray]) -> FloatArray:
     """A spanning tree, minimal among the near edges: float64 (u - 1, 3), lightest first."""
     count = len(distinct)
     ends, others, weights = near
@@ -204,7 +203,7 @@ def _pairs_within(
         block += squares[first:last, None]
         block += squares[first:]
         bounds = _Bounds(heights, first, last)
-        rows, columns = np.nonzero(block <= bounds.squared(distinct.slack))
+        rows, columns = places(block <= bounds.squared(distinct.slack))
         starts = np.searchsorted(rows, np.arange(last - first + 1))
         for offset in range(last - first):
             chosen = columns[starts[offset] : starts[offset + 1]]

@@ -1,0 +1,154 @@
+"""The application: routes, errors and limits put together, served by uvicorn.
+
+Laws. It starts and answers /healthz whatever else is away. No request body is larger than `BODY_BYTES_MAX`. Every answer is
+measured under its route's template, never under its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import errors
+from api.auth import parse_api_keys, refuse_open_door
+from api.errors import TooLargeError, problem
+from api.paths import RouteOnRawPath
+from api.routes import events, feeds_reads, feeds_writes, sessions, system
+from api.services import make_services
+from streams.clock import Clock, ProductClock, monotonic_seconds
+from streams.settings import Settings
+from streams.telemetry import HTTP_SECONDS, get_log
+
+# Ten thousand events of 1.5 kB, or a few insights with a megabyte of text.
+BODY_BYTES_MAX = 16 * 1024 * 1024
+# A stop waits this long for requests under way; a stream of changes is cut.
+STOP_SECONDS_MAX = 10
+
+_TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX} bytes"
+_log = get_log("api")
+
+
+class LimitBody:
+    """ASGI: refuses a body above the limit, by its declared length or by what has arrived."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, counting its body."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > BODY_BYTES_MAX:
+                await problem(TooLargeError.status, _TOO_LARGE)(scope, receive, send)
+                return
+        arrived = 0
+
+        async def counted() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            if arrived > BODY_BYTES_MAX:
+                raise TooLargeError(_TOO_LARGE)
+            return message
+
+        await self._app(scope, counted, send)
+
+
+class Measure:
+    """ASGI: time to the end of each answer, by route template, method and status; a debug line a request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and measure it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = monotonic_seconds()
+        status = 500
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            seconds = monotonic_seconds() - started
+            route = getattr(scope.get("route"), "path_format", "(none)")
+            HTTP_SECONDS.labels(route, scope["method"], status).observe(seconds)
+            _log.debug("request", method=scope["method"], route=route, status=status, ms=round(seconds * 1000, 1))
+
+
+def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
+    """The application over these settings; the parts are reached when it starts.
+
+    Raises:
+        ConfigurationError: the API keys cannot be read.
+    """
+    parse_api_keys(settings.api_keys)
+    product_clock = clock or ProductClock(settings.clock_file)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services = make_services(settings, product_clock)
+        app.state.services = services
+        await services.start()
+        try:
+            yield
+        finally:
+            await services.close()
+
+    app = FastAPI(
+        title="Highwater",
+        summary="Event streaming on Kafka: replay any answer to the log position that made it.",
+        version="0.1.0",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    errors.install(app)
+    # The hot reads first: routes are tried in order.
+    for module in (feeds_reads, feeds_writes, events, sessions, system):
+        app.include_router(module.router)
+    app.add_middleware(LimitBody)
+    app.add_middleware(RouteOnRawPath)
+    app.add_middleware(Measure)
+    return app
+
+
+def server_of(app: Any, host: str, port: int) -> uvicorn.Server:
+    """Uvicorn as the API runs it: uvloop, httptools, our own log."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        loop="uvloop",
+        http="httptools",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=STOP_SECONDS_MAX,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then end what is under way.
+
+    Raises:
+        ConfigurationError: a setting cannot be used, or the API would be open to others than this machine.
+    """
+    refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
+    app = create_app(settings)
+    _log.info("the API listens", host=settings.host, port=settings.port)
+    server_of(app, settings.host, settings.port).run()

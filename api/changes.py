@@ -1,0 +1,164 @@
+"""What changed, as server-sent events: the tail of `cache.version-bumped`, resumable at any event.
+
+Law: the id of an event is the log position of the whole stream, one next offset a partition (`0:12,1:5,…`), so a client that
+comes back with it misses nothing and sees nothing twice. Bumps that the log no longer holds are told as a `gap`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from api.errors import BadRequestError
+from connectors.kafka.admin import Admin
+from schemas.codec import Codec
+from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
+from schemas.json_events import event_to_json
+from schemas.positions import parse_position
+from schemas.topics import TOPICS
+from streams.clock import monotonic_seconds
+from streams.telemetry import get_log
+
+TOPIC = "cache.version-bumped"
+PARTITIONS = TOPICS[TOPIC].partitions
+# Each stream has a consumer and a thread of its own; more readers belong behind a service that fans out.
+STREAMS_MAX = 32
+HEARTBEAT_SECONDS = 15.0
+# How soon a stream notices that its client has gone.
+POLL_SECONDS = 0.5
+RECORDS_MAX = 500
+
+_VECTOR = re.compile(r"\d{1,4}:\d{1,18}(,\d{1,4}:\d{1,18})*")
+_log = get_log("changes")
+
+
+def parse_last_event_id(text: str) -> dict[int, int]:
+    """The next offset of each partition in a `Last-Event-ID`; one position `topic/partition/offset` counts as well.
+
+    Raises:
+        BadRequestError: it is neither.
+    """
+    if _VECTOR.fullmatch(text):
+        places = {int(part.split(":")[0]): int(part.split(":")[1]) for part in text.split(",")}
+    else:
+        try:
+            position = parse_position(text)
+        except InvalidEventError as error:
+            raise BadRequestError("Last-Event-ID is not one that this stream gave") from error
+        if position.topic != TOPIC:
+            raise BadRequestError(f"Last-Event-ID is not a position of {TOPIC}")
+        places = {position.partition: position.offset + 1}
+    if max(places) >= PARTITIONS:
+        raise BadRequestError(f"Last-Event-ID names a partition that {TOPIC} does not have")
+    return places
+
+
+def event_id(places: Mapping[int, int]) -> str:
+    """The id that stands for these next offsets."""
+    return ",".join(f"{partition}:{places[partition]}" for partition in sorted(places))
+
+
+class ChangeFeed:
+    """Opens streams of changes."""
+
+    def __init__(self, client: Mapping[str, str], admin: Admin) -> None:
+        self._client = dict(client)
+        self._admin = admin
+        self._threads = ThreadPoolExecutor(STREAMS_MAX, thread_name_prefix="changes")
+        self._open = 0
+        self._closing = False
+
+    async def start_places(self, last_event_id: str | None) -> tuple[dict[int, int], bool]:
+        """Where a stream begins, and whether bumps before it are lost.
+
+        Raises:
+            BadRequestError: the id is malformed, or past the end of the log.
+            UnavailableError: Kafka is away, or there are too many streams.
+        """
+        if self._open >= STREAMS_MAX:
+            raise UnavailableError("too many streams are open")
+        given = parse_last_event_id(last_event_id) if last_event_id else {}
+        ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in range(PARTITIONS)])
+        places, has_gap = {}, False
+        for (_, partition), held in ranges.items():
+            wanted = given.get(partition, held.high)
+            if wanted > held.high:
+                raise BadRequestError("Last-Event-ID is past the end of the log")
+            has_gap = has_gap or wanted < held.low
+            places[partition] = max(wanted, held.low)
+        return places, has_gap
+
+    async def stream(
+        self, places: dict[int, int], has_gap: bool, codec: Codec, is_visible: Callable[[str], bool]
+    ) -> AsyncIterator[bytes]:
+        """Server-sent events from these places on, until the client goes or the process ends."""
+        self._open += 1
+        loop = asyncio.get_running_loop()
+        consumer = self._consumer(places)
+        try:
+            yield f"id: {event_id(places)}\nretry: 1000\n\n".encode()
+            if has_gap:
+                yield f"id: {event_id(places)}\nevent: gap\ndata: {{}}\n\n".encode()
+            sent_at = monotonic_seconds()
+            while not self._closing:
+                try:
+                    records = await loop.run_in_executor(self._threads, consumer.consume, RECORDS_MAX, POLL_SECONDS)
+                except KafkaException as error:
+                    _log.warning("a stream of changes ends: Kafka is away", reason=str(error))
+                    return
+                for record in records:
+                    chunk = _chunk(record, places, codec, is_visible)
+                    if chunk:
+                        sent_at = monotonic_seconds()
+                        yield chunk
+                if monotonic_seconds() - sent_at >= HEARTBEAT_SECONDS:
+                    sent_at = monotonic_seconds()
+                    # The id moves with bumps that this client does not see, so that it resumes near the end.
+                    yield f": heartbeat\nid: {event_id(places)}\n\n".encode()
+        finally:
+            self._open -= 1
+            self._threads.submit(consumer.close)
+
+    def _consumer(self, places: Mapping[int, int]) -> Any:
+        consumer = Consumer(
+            {
+                **self._client,
+                "client.id": "highwater-changes",
+                "group.id": "highwater-changes",  # the client wants one; nothing is ever committed to it
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        consumer.assign([TopicPartition(TOPIC, partition, offset) for partition, offset in places.items()])
+        return consumer
+
+    async def close(self) -> None:
+        """End every stream."""
+        self._closing = True
+        await asyncio.to_thread(self._threads.shutdown)
+
+
+def _chunk(record: Any, places: dict[int, int], codec: Codec, is_visible: Callable[[str], bool]) -> bytes | None:
+    """The event of one record; None for one that is not shown."""
+    if record.error() is not None:
+        return None  # librdkafka goes on by itself; what is lost for good ends the stream with an exception
+    places[record.partition()] = record.offset() + 1
+    try:
+        event = codec.decode(TOPIC, record.value())
+    except (InvalidEventError, UnknownSchemaError) as error:
+        _log.warning(
+            "a version bump cannot be read", position=f"{record.partition()}/{record.offset()}", reason=str(error)
+        )
+        return None
+    if not is_visible(event["key"]):
+        return None
+    position = f"{TOPIC}/{record.partition()}/{record.offset()}"
+    data = orjson.dumps({**event_to_json(TOPIC, event), "position": position})
+    return b"id: %s\nevent: version\ndata: %s\n\n" % (event_id(places).encode(), data)

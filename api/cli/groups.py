@@ -1,0 +1,189 @@
+"""Consumer groups as they stand: where each is to read next, and where the log ends.
+
+Law: for a consumer of ours the table `positions` is the truth and the offsets in Kafka a courtesy; the worker's are in
+Kafka alone. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from api.cli.reading import Place, kafka_error, log_ranges_of, open_reader, read_spans
+from connectors.kafka.admin import Admin, LogRange
+from schemas.topics import TOPICS
+from streams.clock import ProductClock
+
+if TYPE_CHECKING:
+    import asyncpg
+
+REQUEST_SECONDS = 10.0
+KAFKA_GROUP_PREFIX = "highwater-"
+# The catalogue's name of the Faust worker, and its group in Kafka (streams/feeds/agents.py).
+WORKER, WORKER_KAFKA_GROUP = "worker", "highwater-feeds"
+# Readers in the catalogue that are no consumers.
+_PEOPLE = frozenset({"operator"})
+# Only the first unread record of a partition is wanted.
+_PEEK_BYTES = 64 * 1024
+
+ALL_POSITIONS = 'SELECT "group", topic, partition, topic_id, next FROM positions ORDER BY "group", topic, partition'
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a group stands in one partition; `next` None = it has not read there yet."""
+
+    topic: str
+    partition: int
+    next: int | None
+    range: LogRange
+    recreated: bool = False
+
+    @property
+    def events(self) -> int:
+        """Records that are there and not accounted for."""
+        return max(0, self.range.high - max(self.next or 0, self.range.low))
+
+    @property
+    def begin(self) -> int:
+        """The offset of the first of them."""
+        return max(self.next or 0, self.range.low)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind. `seconds` is the age of its oldest unread record; None when there is none."""
+
+    group: str
+    standings: tuple[Standing, ...]
+    seconds: float | None
+
+    @property
+    def events(self) -> int:
+        """Records not accounted for."""
+        return sum(standing.events for standing in self.standings)
+
+    @property
+    def problem(self) -> str | None:
+        """What needs an operator."""
+        topics = sorted({standing.topic for standing in self.standings if standing.recreated})
+        if topics:
+            return f"{', '.join(topics)} was made anew; `highwater reset {self.group} --to earliest --execute`"
+        if all(standing.next is None for standing in self.standings):
+            return "has never run"
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "group": self.group,
+            "events": self.events,
+            "seconds": self.seconds,
+            "problem": self.problem,
+            "partitions": [
+                {"topic": s.topic, "partition": s.partition, "next": s.next, "high": s.range.high, "events": s.events}
+                for s in self.standings
+            ],
+        }
+
+
+def kafka_group_of(group: str) -> str:
+    """The name in Kafka of a group of ours."""
+    return WORKER_KAFKA_GROUP if group == WORKER else KAFKA_GROUP_PREFIX + group
+
+
+def own_name(group: str) -> str:
+    """The name of ours for a group, given either name."""
+    return WORKER if group == WORKER_KAFKA_GROUP else group.removeprefix(KAFKA_GROUP_PREFIX)
+
+
+def catalogued_groups() -> dict[str, list[str]]:
+    """Every consumer in the catalogue with the topics it reads."""
+    found: dict[str, list[str]] = {}
+    for topic in TOPICS.values():
+        for consumer in topic.consumers:
+            if consumer not in _PEOPLE:
+                found.setdefault(consumer, []).append(topic.name)
+    return found
+
+
+async def committed(client: Mapping[str, str], kafka_group: str) -> dict[Place, int]:
+    """The offsets a group has committed in Kafka."""
+
+    def ask() -> dict[Place, int]:
+        admin = AdminClient(dict(client))
+        asked = [ConsumerGroupTopicPartitions(kafka_group)]
+        try:
+            future = admin.list_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[kafka_group]
+            found = future.result().topic_partitions
+        except KafkaException as error:
+            raise kafka_error(error) from error
+        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
+    return await asyncio.to_thread(ask)
+
+
+async def standings(
+    client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Record], groups: Mapping[str, list[str]]
+) -> dict[str, tuple[Standing, ...]]:
+    """Where each of the groups stands in each partition of its topics."""
+    admin = Admin(client)
+    stored: dict[tuple[str, Place], tuple[int, str]] = {}
+    for row in await pool.fetch(ALL_POSITIONS):
+        stored[row["group"], (row["topic"], row["partition"])] = (row["next"], row["topic_id"])
+    wanted = {topic for topics in groups.values() for topic in topics} | {place[0] for _, place in stored}
+    ranges = await log_ranges_of(admin, sorted(wanted))
+    ids = await admin.topic_ids(sorted({topic for topic, _ in ranges})) if ranges else {}
+    found: dict[str, tuple[Standing, ...]] = {}
+    for group, topics in groups.items():
+        read = set(topics) | {place[0] for name, place in stored if name == group}
+        offsets = await committed(client, WORKER_KAFKA_GROUP) if group == WORKER else {}
+        rows = []
+        for place, held in sorted(ranges.items()):
+            if place[0] in read:
+                next_offset, topic_id = stored.get((group, place), (offsets.get(place), ids[place[0]]))
+                rows.append(Standing(*place, next_offset, held, recreated=topic_id != ids[place[0]]))
+        found[group] = tuple(rows)
+    return found
+
+
+async def lags(client: Mapping[str, str], pool: asyncpg.Pool[asyncpg.Record]) -> list[GroupLag]:
+    """The lag of every consumer, in events and in seconds."""
+    groups = catalogued_groups()
+    for row in await pool.fetch(ALL_POSITIONS):
+        groups.setdefault(row["group"], [])
+    found = await standings(client, pool, groups)
+    return await asyncio.to_thread(_with_seconds, client, found)
+
+
+def _with_seconds(client: Mapping[str, str], found: Mapping[str, tuple[Standing, ...]]) -> list[GroupLag]:
+    # The broker stamps records by its own clock, so the product's clock, which may be moved, is not asked.
+    now_ms = ProductClock()()
+    reader = open_reader(client, fetch_bytes=_PEEK_BYTES)
+    try:
+        result = []
+        for group, rows in sorted(found.items()):
+            unread = {(s.topic, s.partition): LogRange(s.begin, s.range.high) for s in rows if s.events}
+            oldest_ms = _oldest_ms(reader, unread)
+            seconds = None if oldest_ms is None else max(0.0, round((now_ms - oldest_ms) / 1000, 1))
+            result.append(GroupLag(group, rows, seconds))
+        return result
+    finally:
+        reader.close()
+
+
+def _oldest_ms(reader: Any, unread: Mapping[Place, LogRange]) -> int | None:
+    """The arrival of the oldest of the first unread records of the partitions."""
+    if not unread:
+        return None
+    seen: dict[Place, int] = {}
+    for record in read_spans(reader, unread):
+        seen.setdefault((record.topic, record.partition), record.arrived_ms)
+        if len(seen) == len(unread):
+            break
+    return min(seen.values(), default=None)

@@ -1,0 +1,39 @@
+"""Paging by cursor: opaque to clients, and it names the place in the order, not a count, so that nothing shifts under it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated
+
+import orjson
+from fastapi import Query
+
+from api.errors import BadRequestError
+
+LIMIT_DEFAULT = 100
+LIMIT_MAX = 1_000
+
+Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="how many at most")]
+Cursor = Annotated[str | None, Query(max_length=4_096, description="`next_cursor` of the page before")]
+
+
+def encode_cursor(*place: str | int) -> str:
+    """The cursor of a place."""
+    return base64.urlsafe_b64encode(orjson.dumps(place)).rstrip(b"=").decode()
+
+
+def decode_cursor(cursor: str, *kinds: type) -> tuple[str | int, ...]:
+    """The place that a cursor names.
+
+    Raises:
+        BadRequestError: it is not one of ours.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        place = orjson.loads(base64.urlsafe_b64decode(padded))
+    except (UnicodeEncodeError, binascii.Error, ValueError) as error:
+        raise BadRequestError("cursor is not one that this list gave", field="cursor") from error
+    if not isinstance(place, list) or [type(part) for part in place] != list(kinds):
+        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+    return tuple(place)

@@ -1,0 +1,125 @@
+"""Publishing to the topics that outsiders write: one JSON event, or NDJSON; all of it is taken or none of it.
+
+Law: every line is validated before anything is produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request
+
+from api.auth import Editor, Principal, Role
+from api.errors import ForbiddenError, NotFoundError, UnprocessableError
+from api.publishing import Publisher
+from api.services import Wired
+from schemas.errors import InvalidEventError
+from schemas.json_events import event_from_json
+from schemas.topics import TOPICS
+
+# Events in one request; the body is bounded too, and a file belongs to `highwater publish`.
+EVENTS_MAX = 10_000
+NDJSON = "application/x-ndjson"
+
+router = APIRouter(tags=["events"])
+
+
+def _check_topic(name: str) -> None:
+    topic = TOPICS.get(name)
+    if topic is None:
+        raise NotFoundError(f"there is no topic {name[:250]!r}")
+    if not topic.outsider:
+        raise ForbiddenError(f"{name} is written by the system alone")
+
+
+def _lines(body: bytes, is_ndjson: bool) -> Iterator[tuple[int, bytes]]:
+    """The documents of a body with the number of the line each begins on."""
+    if not is_ndjson:
+        yield 1, body
+        return
+    for number, line in enumerate(body.split(b"\n"), start=1):
+        if line.strip():
+            yield number, line
+
+
+def _is_ndjson(content_type: str, body: bytes) -> bool:
+    """As the client says; one that says nothing of the kind sends lines when the first line is a document by itself."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in (NDJSON, "application/jsonl", "application/jsonlines", "application/x-jsonlines"):
+        return True
+    first, separator, rest = body.strip().partition(b"\n")
+    if not separator or not rest.strip():
+        return False
+    try:
+        orjson.loads(first)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _check_owner(principal: Principal, topic: str, event: dict[str, Any]) -> None:
+    """A key bound to a user publishes that user's events; what is nobody's own takes an unbound key."""
+    if principal.user_id is None or principal.role is Role.ADMIN:
+        return
+    if event.get("user_id") != principal.user_id:
+        raise ForbiddenError(f"this key is bound to a user and may publish only that user's events to {topic}")
+
+
+_ADMIN_TOPICS = frozenset({"feeds.rebuild-demanded", "feeds.user-erased"})
+
+
+def _encode_all(
+    topic: str, body: bytes, is_ndjson: bool, principal: Principal, publisher: Publisher
+) -> list[tuple[str, bytes]]:
+    encoded = []
+    for number, line in _lines(body, is_ndjson):
+        try:
+            event = event_from_json(topic, _parsed(line))
+            _check_owner(principal, topic, event)
+            encoded.append(publisher.encode(topic, event))
+        except InvalidEventError as error:
+            where = f"line {number}: {error}" if is_ndjson else str(error)
+            members: dict[str, Any] = {"line": number, "reason": error.reason}
+            if error.field:
+                members["field"] = error.field
+            raise UnprocessableError(where, **members) from error
+        if len(encoded) > EVENTS_MAX:
+            raise UnprocessableError(f"more than {EVENTS_MAX} events in one request", line=number, reason="too_many")
+    if not encoded:
+        raise UnprocessableError("the body holds no event", line=1, reason="empty")
+    return encoded
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise InvalidEventError("not_json", f"not JSON: {error}") from error
+
+
+@router.post(
+    "/api/events/{topic:id}",
+    status_code=HTTPStatus.ACCEPTED,
+    summary="Publish one event, or many as NDJSON",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"type": "object"}},
+                NDJSON: {"schema": {"type": "string"}},
+            },
+        }
+    },
+)
+async def publish_events(topic: str, request: Request, principal: Editor, services: Wired) -> dict[str, list[str]]:
+    """Validate every event, produce them in order with acks=all, and answer with their positions."""
+    _check_topic(topic)
+    if topic in _ADMIN_TOPICS and principal.role is not Role.ADMIN:
+        raise ForbiddenError(f"{topic} needs the role admin")
+    body = await request.body()
+    is_ndjson = _is_ndjson(request.headers.get("content-type", ""), body)
+    encoded = _encode_all(topic, body, is_ndjson, principal, services.publisher)
+    return {"positions": await services.publisher.publish(topic, encoded)}

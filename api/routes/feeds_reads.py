@@ -1,0 +1,260 @@
+"""Reads of feeds: pending, clusters, feed, channels, insights, and what changed.
+
+Law: the 304 of /feed and /clusters reads no payload; from Redis it is one round trip.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from api import conditional
+from api.auth import ReadUser, Viewer
+from api.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
+from api.errors import GoneError, NotFoundError
+from api.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
+from api.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
+from api.services import Services, Wired
+from connectors.materializers.feed_documents import FeedDocument
+from connectors.stores import feeds_reads
+from connectors.stores.feeds_reads import Channel, Clusters, UserRow
+from connectors.stores.redis import Head
+from schemas.envelope import iso_from_ms
+from streams.feeds.rules import Rebuild, UserFacts, should_rebuild
+from streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
+
+_log = get_log("api")
+router = APIRouter(tags=["feeds"])
+
+STALE = {"X-Stale": "true", "Warning": '110 - "Response is Stale"', "Cache-Control": CACHE_NEVER}
+Version = Annotated[int | None, Query(ge=1, le=2**62, description="an earlier cluster version, while it is kept")]
+
+
+def _iso(ms: int | None) -> str | None:
+    return None if ms is None else iso_from_ms(ms)
+
+
+def _json(document: Any, headers: dict[str, str] | None = None) -> Response:
+    never = {"Cache-Control": CACHE_NEVER}
+    return Response(orjson.dumps(document), headers={**never, **(headers or {})}, media_type=conditional.JSON)
+
+
+async def _pending_header(services: Services, user: str) -> dict[str, str]:
+    return {"X-Pending": str(await feeds_reads.pending_sum(services.database.require(), user))}
+
+
+@router.get("/api/users/{user:id}/feed", summary="The feed of a user; conditional", response_model=None)
+async def get_feed(request: Request, user: ReadUser, services: Wired) -> Response:
+    """Built when it is read and no good copy is there; everybody else gets that copy, or 304."""
+    is_positioned = await services.fresh(request, FEEDS_TOPICS)
+    wanted = condition(request)
+    head = None if is_positioned else await services.feeds.cached_head(user)
+    if head is None:
+        stored = await services.feeds.stored_head(user)
+        head = stored.head if stored.is_good else None
+    extra = await _pending_header(services, user) if is_positioned else {}
+    if head is not None and is_match(wanted, head.etag):
+        return not_modified("feed", head, extra=extra)
+    document = await services.feeds.read(user, head)
+    return _feed_response(request, document, extra or await _pending_header(services, user))
+
+
+def _feed_response(request: Request, document: FeedDocument, extra: dict[str, str]) -> Response:
+    headers = {**extra, **STALE} if document.is_stale else extra
+    return conditional.answer(request, "feed", document.head, document.payload, extra=headers)
+
+
+@router.get("/api/users/{user:id}/clusters", summary="The clusters of a user; conditional", response_model=None)
+async def get_clusters(
+    request: Request,
+    user: ReadUser,
+    services: Wired,
+    version: Version = None,
+    limit: Annotated[int | None, Query(ge=1, le=LIMIT_MAX)] = None,
+    cursor: Cursor = None,
+) -> Response:
+    """The current version, or an earlier one; all clusters, or pages of them when a limit is given."""
+    is_positioned = await services.fresh(request, FEEDS_TOPICS)
+    extra = await _pending_header(services, user) if is_positioned else {}
+    start = 0
+    if cursor is not None:
+        # A page belongs to the version of the first one, so that no cluster is seen twice or left out.
+        named, place = decode_cursor(cursor, int, int)
+        version, start = int(named), int(place)
+        limit = limit or LIMIT_DEFAULT
+    if version is None:
+        head = await _clusters_head(services, user, from_database=is_positioned)
+        if is_match(condition(request), head.etag):
+            return not_modified("clusters", head, extra=extra)
+    found = await feeds_reads.clusters(services.database.require(), user, version, services.clock())
+    head = found.head if version is None else _version_head(found, version)
+    if version is None:
+        await services.cache.put(f"clusters:{user}", head)
+    document = _clusters_document(user, found, start, limit)
+    extra = extra or await _pending_header(services, user)
+    return conditional.answer(request, "clusters", head, orjson.dumps(document), extra=extra)
+
+
+async def _clusters_head(services: Services, user: str, *, from_database: bool) -> Head:
+    now_ms = services.clock()
+    if not from_database:
+        cached = (await services.cache.heads([f"clusters:{user}"]))[0]
+        if cached is not None and cached.is_trusted(services.clock()):
+            return cached
+    head = await feeds_reads.clusters_head(services.database.require(), user, now_ms)
+    await services.cache.put(f"clusters:{user}", head)
+    return head
+
+
+def _version_head(found: Clusters, version: int) -> Head:
+    """The head of one kept version: it never changes, and a user who was erased gets other times for the same number."""
+    if found.clusters is None:
+        raise NotFoundError(f"cluster version {version} is not kept")
+    return Head(version, f"clusters-at-{version}-{found.updated_at_ms}", found.caused_by, found.head.checked_ms)
+
+
+def _clusters_document(user: str, found: Clusters, start: int, limit: int | None) -> dict[str, Any]:
+    clusters = found.clusters or []
+    document: dict[str, Any] = {
+        "user_id": user,
+        "cluster_version": found.cluster_version,
+        "updated_at": _iso(found.updated_at_ms),
+        "clusters": clusters,
+        "noise": found.noise,
+    }
+    if limit is not None:
+        end = start + limit
+        document["clusters"] = clusters[start:end]
+        document["next_cursor"] = encode_cursor(found.cluster_version, end) if end < len(clusters) else None
+    return document
+
+
+@router.get("/api/users/{user:id}/pending", summary="What waits for the next rebuild", response_model=None)
+async def get_pending(request: Request, user: ReadUser, services: Wired) -> Response:
+    """Per current subscription, head minus high-water mark; and whether a rebuild is due by the rules."""
+    await services.fresh(request, FEEDS_TOPICS)
+    row, stored = await feeds_reads.pending_by_channel(services.database.require(), user)
+    by_channel = {channel: max(0, pending) for channel, pending in stored.items()}
+    clamped = sum(1 for pending in stored.values() if pending < 0)
+    if clamped:
+        PENDING_CLAMPED.inc(clamped)
+        _log.warning("negative pending taken as 0", user_id=user, channels=clamped)
+    now_ms = services.clock()
+    pending = sum(by_channel.values())
+    decision = should_rebuild(_facts(row, pending, bool(by_channel)), services.policy, now_ms)
+    document = {
+        "user_id": user,
+        "pending": pending,
+        "by_channel": by_channel,
+        "cluster_version": row.cluster_version,
+        "last_clustered_at": _iso(row.last_clustered_at),
+        "due": isinstance(decision, Rebuild),
+        "trigger": decision.trigger.value if isinstance(decision, Rebuild) else None,
+        "in_flight": row.in_flight_until is not None and now_ms < row.in_flight_until,
+        "plan": row.plan,
+        "last_active_at": _iso(row.last_active_at),
+    }
+    return _json(document, {"X-Pending": str(pending)})
+
+
+def _facts(row: UserRow, pending: int, is_subscribed: bool) -> UserFacts:
+    return UserFacts(
+        plan=row.plan,
+        pending=pending,
+        is_subscribed=is_subscribed,
+        last_active_at=row.last_active_at,
+        last_clustered_at=row.last_clustered_at,
+        last_checked_at=row.last_checked_at,
+        last_enqueued_at=row.last_enqueued_at,
+        in_flight_until=row.in_flight_until,
+    )
+
+
+@router.get("/api/users/{user:id}/subscriptions", summary="A user's subscriptions", response_model=None)
+async def get_subscriptions(
+    request: Request, user: ReadUser, services: Wired, limit: Limit = LIMIT_MAX, cursor: Cursor = None
+) -> Response:
+    """The channels that the user is subscribed to now, in order."""
+    await services.fresh(request, SUBSCRIPTION_TOPICS)
+    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
+    found = await feeds_reads.subscriptions(services.database.require(), user, after, limit + 1)
+    page = found[:limit]
+    next_cursor = encode_cursor(page[-1]) if len(found) > limit else None
+    return _json({"user_id": user, "channels": page, "next_cursor": next_cursor})
+
+
+def _channel_document(channel: Channel) -> dict[str, Any]:
+    return {
+        "channel_id": channel.channel_id,
+        "current_seq": channel.current_seq,
+        "last_insight_ts": _iso(channel.last_insight_at_ms),
+    }
+
+
+@router.get("/api/channels/{channel:id}", summary="A channel; conditional", response_model=None)
+async def get_channel(request: Request, channel: str, _principal: Viewer, services: Wired) -> Response:
+    """The head of a channel: its version is the number of its insights."""
+    await services.fresh(request, INSIGHT_TOPICS)
+    found = await feeds_reads.channel(services.database.require(), channel)
+    if found is None:
+        raise NotFoundError(f"channel {channel!r} has no insights")
+    head = Head(found.current_seq, f"channel-{found.current_seq}", found.caused_by, services.clock())
+    payload = orjson.dumps(_channel_document(found))
+    return conditional.answer(request, "channel", head, payload, cache_control=CACHE_PUBLIC)
+
+
+@router.get("/api/channels", summary="The channels", response_model=None)
+async def get_channels(
+    request: Request, _principal: Viewer, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """Every channel that ever had an insight, in order of their ids."""
+    await services.fresh(request, INSIGHT_TOPICS)
+    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
+    found = await feeds_reads.channels(services.database.require(), after, limit + 1)
+    page = found[:limit]
+    next_cursor = encode_cursor(page[-1].channel_id) if len(found) > limit else None
+    return _json({"channels": [_channel_document(channel) for channel in page], "next_cursor": next_cursor})
+
+
+@router.get("/api/insights/{channel:id}/{insight:id}", summary="An insight; conditional", response_model=None)
+async def get_insight(request: Request, channel: str, insight: str, _principal: Viewer, services: Wired) -> Response:
+    """An insight as it came; 410 once it was retracted."""
+    await services.fresh(request, INSIGHT_TOPICS)
+    found = await feeds_reads.insight(services.database.require(), channel, insight)
+    if found is None:
+        raise NotFoundError(f"there is no insight {insight!r} in channel {channel!r}")
+    if found.is_retracted:
+        raise GoneError(f"insight {insight!r} was retracted")
+    document = {
+        "insight_id": found.insight_id,
+        "channel_id": found.channel_id,
+        "seq": found.seq,
+        "ts": iso_from_ms(found.ts_ms),
+        "arrived_at": iso_from_ms(found.arrived_at_ms),
+        "text": found.text,
+        "url": found.url,
+        "position": found.caused_by,
+    }
+    # An insight never changes until it is gone; the position in the tag tells it from one that a new log gave that id.
+    head = Head(1, "insight-" + found.caused_by.partition("/")[2], found.caused_by, services.clock())
+    return conditional.answer(request, "insight", head, orjson.dumps(document), cache_control=CACHE_PUBLIC)
+
+
+@router.get("/api/changes", summary="What changes, as server-sent events", response_model=None)
+async def get_changes(request: Request, principal: Viewer, services: Wired) -> Response:
+    """Version bumps from now on, or from `Last-Event-ID`; a key bound to a user sees that user's."""
+    await services.fresh(request, frozenset())
+    services.kafka.require()
+    places, has_gap = await services.changes.start_places(request.headers.get("last-event-id"))
+
+    def is_visible(resource: str) -> bool:
+        kind, _, owner = resource.partition(":")
+        return kind not in ("feed", "clusters") or principal.may_touch(owner)
+
+    CONDITIONAL_GETS.labels("changes", "sent").inc()
+    chunks = services.changes.stream(places, has_gap, services.registry.require(), is_visible)
+    headers = {"Cache-Control": CACHE_NEVER, "X-Accel-Buffering": "no"}
+    return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)

@@ -1,0 +1,71 @@
+"""Writes of feeds: each is an event first, and answers with its position."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.auth import AdminUser, WriteUser
+from api.services import Wired
+
+router = APIRouter(tags=["feeds"])
+ACCEPTED = HTTPStatus.ACCEPTED
+
+
+class Positions(BaseModel):
+    """Where the events of a write are in the log; send them as `X-Min-Position` to read what they did."""
+
+    positions: list[str]
+
+
+class Subscriptions(BaseModel):
+    """The whole set of channels that a user is subscribed to."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    channels: list[str] = Field(description="at most 1,000 ids")
+
+
+class Plan(BaseModel):
+    """A user's plan."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    plan: str
+
+
+async def _write(services: Wired, topic: str, event: dict[str, Any]) -> Positions:
+    event["ts"] = services.clock()
+    return Positions(positions=await services.publisher.one(topic, event))
+
+
+@router.put("/api/users/{user:id}/subscriptions", status_code=ACCEPTED, summary="Replace a user's subscriptions")
+async def put_subscriptions(user: WriteUser, body: Subscriptions, services: Wired) -> Positions:
+    """The channels given are the user's from now on, and no others."""
+    channels = list(dict.fromkeys(body.channels))
+    return await _write(services, "feeds.subscriptions-replaced", {"user_id": user, "channels": channels})
+
+
+@router.put("/api/users/{user:id}/plan", status_code=ACCEPTED, summary="Change a user's plan")
+async def put_plan(user: WriteUser, body: Plan, services: Wired) -> Positions:
+    """The plan decides how often the user's clusters are rebuilt (R0.10)."""
+    return await _write(services, "feeds.plan-changed", {"user_id": user, "plan": body.plan})
+
+
+@router.post("/api/users/{user:id}/activity", status_code=ACCEPTED, summary="Say that a user is active")
+async def post_activity(user: WriteUser, services: Wired) -> Positions:
+    """Only active users are reclustered (R0.7)."""
+    return await _write(services, "feeds.user-active", {"user_id": user})
+
+
+@router.post("/api/users/{user:id}/rebuild", status_code=ACCEPTED, summary="Ask for a rebuild now (admin)")
+async def post_rebuild(user: AdminUser, services: Wired) -> Positions:
+    """A manual trigger: it rebuilds at any pending."""
+    return await _write(services, "feeds.rebuild-demanded", {"user_id": user})
+
+
+@router.delete("/api/users/{user:id}/data", status_code=ACCEPTED, summary="Erase a user (admin)")
+async def delete_data(user: AdminUser, services: Wired) -> Positions:
+    """Everything kept of the user goes; resource versions go on growing."""
+    return await _write(services, "feeds.user-erased", {"user_id": user})

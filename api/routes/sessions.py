@@ -1,0 +1,130 @@
+"""Sessions and roles (R2.4 to R2.10).
+
+Laws. A session's role is never above its creator's, nor above the role stored for its user. A change of role is stored and
+revokes the user's sessions before it is answered.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.auth import ROLES, AdminUser, Principal, ReadUser, Role, Viewer, require_user
+from api.errors import ForbiddenError, NotFoundError
+from api.services import Services, Wired
+from connectors.stores.postgres import QUERIES, transaction
+from connectors.stores.redis_keys import SESSION_SECONDS
+from connectors.stores.sessions import NewSession
+from schemas.envelope import iso_from_ms
+from streams.clock import to_datetime
+from streams.feeds.validation import check_id
+
+router = APIRouter(tags=["sessions"])
+
+Text = Annotated[str, Field(max_length=512)]
+
+
+class SessionRequest(BaseModel):
+    """Whom a session is for; without a role it gets the one stored for the user, or viewer."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    user_id: str
+    role: Literal["viewer", "editor", "admin"] | None = None
+    email: Text = ""
+    organization_id: Text = ""
+    plan: Literal["free", "pro", "team", "enterprise"] = "free"
+
+
+class RoleRequest(BaseModel):
+    """The role that a user has from now on."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    role: Literal["viewer", "editor", "admin"]
+
+
+def _check_creator(creator: Principal, user_id: str) -> None:
+    if creator.session_id is not None:
+        raise ForbiddenError("a session does not make sessions; use an API key")
+    require_user(creator, user_id)
+    if creator.user_id is None and creator.role < Role.EDITOR:
+        raise ForbiddenError("this needs the role editor, or the user's own key")
+
+
+def _session_role(creator: Principal, stored: str | None, asked: str | None) -> Role:
+    """The role of a new session.
+
+    Raises:
+        ForbiddenError: it would be above its creator's, or above the user's.
+    """
+    ceiling = creator.role if stored is None else min(creator.role, ROLES[stored])
+    if asked is None:
+        return min(ceiling, ROLES[stored] if stored is not None else Role.VIEWER)
+    if ROLES[asked] > ceiling:
+        raise ForbiddenError(f"a session of this user, made with this key, is at most {Role(ceiling).label}")
+    return ROLES[asked]
+
+
+@router.post("/api/sessions", status_code=HTTPStatus.CREATED, summary="Make a session")
+async def post_session(
+    body: SessionRequest, request: Request, response: Response, creator: Viewer, services: Wired
+) -> dict[str, Any]:
+    """A session lives for a day after its last request; its id is the bearer token."""
+    check_id("user_id", body.user_id)
+    _check_creator(creator, body.user_id)
+    ip = request.client.host if request.client is not None else ""
+    new = NewSession(body.user_id, body.organization_id, body.email, body.plan, ip)
+    services.link.require()
+    async with transaction(services.database.require()) as tx:
+        await tx.execute(QUERIES["session_lock_shared"], body.user_id)
+        rules = await tx.fetchrow(QUERIES["read_session_rules"], body.user_id)
+        role = _session_role(creator, rules["role"], body.role)
+        session = await services.sessions.create(tx, new, role.label, services.clock())
+    response.headers["Cache-Control"] = "no-store"
+    return {
+        "session_id": session.session_id,
+        "user_id": session.user_id,
+        "role": session.role,
+        "organization_id": session.organization_id,
+        "email": session.email,
+        "plan": session.plan,
+        "created_at": iso_from_ms(session.created_at),
+        "expires_at": iso_from_ms(session.last_active + SESSION_SECONDS * 1000),
+    }
+
+
+@router.delete("/api/sessions/{session:id}", status_code=HTTPStatus.NO_CONTENT, summary="Log out")
+async def delete_session(session: str, principal: Viewer, services: Wired) -> None:
+    """End one session: one's own, one of the user the key is bound to, or any by an admin."""
+    found = await services.sessions.peek(session)
+    # Somebody else's session is answered as none, so that nobody learns which ids exist.
+    if found is None or not (principal.role is Role.ADMIN or principal.user_id == found.user_id):
+        raise NotFoundError("there is no such session")
+    await services.sessions.delete(found)
+
+
+@router.delete("/api/users/{user:id}/sessions", summary="End all sessions of a user")
+async def delete_user_sessions(user: ReadUser, principal: Viewer, services: Wired) -> dict[str, Any]:
+    """Every session of the user gets 401 from the next request on; answers how many there were."""
+    if principal.role is not Role.ADMIN and principal.user_id != user:
+        raise ForbiddenError("this needs the role admin, or the user's own key")
+    return {"user_id": user, "revoked": await _revoke(services, user, role=None)}
+
+
+@router.put("/api/users/{user:id}/role", summary="Change a user's role (admin)")
+async def put_role(user: AdminUser, body: RoleRequest, services: Wired) -> dict[str, Any]:
+    """Stores the role and ends the user's sessions, which carry the old one (R2.9)."""
+    return {"user_id": user, "role": body.role, "revoked": await _revoke(services, user, role=body.role)}
+
+
+async def _revoke(services: Services, user: str, *, role: str | None) -> int:
+    """Void all sessions made until now. PostgreSQL first: with Redis away it is carried over when that is back."""
+    async with transaction(services.database.require()) as tx:
+        await tx.execute(QUERIES["session_lock"], user)
+        now_ms = services.clock()
+        if role is not None:
+            await tx.execute(QUERIES["store_role"], user, role, to_datetime(now_ms))
+        await tx.execute(QUERIES["store_revocation"], user, to_datetime(now_ms))
+    return await services.sessions.revoke_all(user, now_ms)

@@ -1,0 +1,226 @@
+"""The pool of rebuild processes: real processes, real limits, real kills."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from connectors.workers import pool as module
+from connectors.workers.pool import (
+    ClusterJob,
+    ClusterPool,
+    RebuildInputError,
+    RebuildMemoryError,
+    RebuildTimeoutError,
+    RebuildWorkerLostError,
+    recluster,
+)
+from tests.unit.feeds import sample
+
+PROJECT = Path(__file__).parents[2]
+
+
+def job(n: int, **changes) -> ClusterJob:
+    """A dataset of n insights from the sample, repeated with small deterministic differences past its end."""
+    rows = np.arange(n) % len(sample.texts())
+    vectors = sample.vectors()[rows]
+    if n > len(sample.texts()):
+        source = np.random.default_rng(5)
+        vectors = vectors + source.normal(scale=0.02, size=vectors.shape).astype(np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    texts = tuple(sample.texts()[row] for row in rows)
+    return ClusterJob(vectors, texts, tuple(f"i{row:06}" for row in range(n)), **changes)
+
+
+async def until_gone(process_id: int) -> bool:
+    """Whether a process ends within 10 s; a zombie has ended."""
+    for _ in range(1000):
+        try:
+            state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+async def test_a_process_finds_what_the_function_finds():
+    """The pool's answer equals that of `recluster` in this process, but for the size of the process."""
+    async with ClusterPool() as pool:
+        found = await pool.run(job(600))
+    expected = recluster(job(600))
+    assert found.clusters == expected.clusters
+    assert len(found.clusters) >= 3
+    assert all(one.summary for one in found.clusters)
+    assert found.noise_count + sum(one.description.size for one in found.clusters) == found.point_count == 600
+
+
+async def test_the_loop_never_waits_for_the_cpu():
+    """While 3,000 insights are clustered, and their 5 MB travel, the loop is never held up for 0.25 s."""
+    gaps: list[float] = []
+
+    async def watch() -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.005)
+            gaps.append(time.perf_counter() - before)
+
+    prepared = job(3000)
+    async with ClusterPool() as pool:
+        await pool.run(job(20))
+        watcher = asyncio.create_task(watch())
+        await pool.run(prepared)
+        watcher.cancel()
+    assert len(gaps) > 10
+    assert max(gaps) < 0.25
+
+
+async def test_twenty_thousand_insights_fit_in_one_gibibyte():
+    """The largest rebuild (HIGHWATER_REBUILD_INSIGHTS_MAX) runs within the default limit, resident size measured."""
+    async with ClusterPool() as pool:
+        found = await pool.run(job(20_000))
+    assert found.point_count == 20_000
+    assert len(found.clusters) >= 100
+    assert found.peak_bytes < 1 << 30
+
+
+async def test_over_its_memory_a_rebuild_fails_alone():
+    """Past the limit there is one clear error that is not retried; the next job gets a fresh process and succeeds."""
+    async with ClusterPool(memory_bytes_max=300 << 20) as pool:
+        await pool.run(job(50))
+        (before,) = pool.process_ids
+        with pytest.raises(RebuildMemoryError, match="over its memory limit of 300 MiB") as caught:
+            await pool.run(job(9_000, min_cluster_size=10))
+        assert not caught.value.retriable
+        assert (await pool.run(job(50))).point_count == 50
+        (after,) = pool.process_ids
+        assert before != after
+
+
+async def test_too_little_memory_for_the_vectors_is_the_same_error():
+    """A process that cannot even hold the job replies before it has read all of it."""
+    async with ClusterPool(memory_bytes_max=200 << 20) as pool:
+        with pytest.raises(RebuildMemoryError):
+            await pool.run(job(20_000))
+
+
+async def test_a_killed_process_fails_its_job_for_a_retry():
+    """SIGKILL during a job: a retriable error that names the signal; the pool goes on with another process."""
+    async with ClusterPool() as pool:
+        await pool.run(job(20))
+        (victim,) = pool.process_ids
+        running = asyncio.create_task(pool.run(job(9_000)))
+        while not running.done() and b"R" not in Path(f"/proc/{victim}/stat").read_bytes().rpartition(b")")[2][:3]:
+            await asyncio.sleep(0.01)
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(RebuildWorkerLostError, match="SIGKILL") as caught:
+            await running
+        assert caught.value.retriable
+        assert (await pool.run(job(20))).point_count == 20
+
+
+async def test_a_process_killed_between_jobs_is_not_used_again():
+    """An idle worker that died costs no job."""
+    async with ClusterPool() as pool:
+        await pool.run(job(20))
+        (victim,) = pool.process_ids
+        os.kill(victim, signal.SIGKILL)
+        while pool.process_ids:
+            await asyncio.sleep(0.01)
+        assert (await pool.run(job(20))).point_count == 20
+
+
+async def test_past_its_time_a_rebuild_is_ended():
+    """Over the limit the process is killed, the error is retriable, and the next job succeeds."""
+    async with ClusterPool(task_seconds_max=0.2) as pool:
+        with pytest.raises(RebuildTimeoutError, match="over 0.2 s") as caught:
+            await pool.run(job(9_000))
+        assert caught.value.retriable
+        assert pool.process_ids == ()
+        assert (await pool.run(job(20))).point_count == 20
+
+
+async def test_a_cancelled_rebuild_leaves_no_process_at_work():
+    """Cancelling the caller kills the process that works for it and frees its place."""
+    async with ClusterPool() as pool:
+        await pool.run(job(20))
+        (victim,) = pool.process_ids
+        running = asyncio.create_task(pool.run(job(9_000)))
+        await asyncio.sleep(0.2)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await until_gone(victim)
+        assert (await pool.run(job(20))).point_count == 20
+
+
+async def test_bad_vectors_are_an_error_of_input_and_the_process_lives():
+    """NaN raises RebuildInputError, not to be retried; the same process takes the next job."""
+    bad = job(50)
+    bad.vectors[7, 7] = np.nan
+    async with ClusterPool() as pool:
+        with pytest.raises(RebuildInputError, match="not finite"):
+            await pool.run(bad)
+        before = pool.process_ids
+        await pool.run(job(50))
+        assert pool.process_ids == before
+
+
+async def test_two_processes_work_at_a_time_and_no_more():
+    """Five jobs on two places: two processes; jobs of a closed pool fail."""
+    async with ClusterPool(processes=2) as pool:
+        results = await asyncio.gather(*(pool.run(job(300 + i)) for i in range(5)))
+        assert [result.point_count for result in results] == [300, 301, 302, 303, 304]
+        assert len(pool.process_ids) == 2
+    assert pool.process_ids == ()
+    with pytest.raises(RebuildWorkerLostError, match="closed"):
+        await pool.run(job(20))
+
+
+async def test_a_process_dies_with_its_parent():
+    """SIGKILL of the parent, which no handler sees, ends its workers."""
+    program = (
+        "import asyncio\n"
+        "from connectors.workers.pool import ClusterPool\n"
+        "from tests.integration.test_pool import job\n"
+        "async def main():\n"
+        "    pool = ClusterPool()\n"
+        "    await pool.run(job(20))\n"
+        "    print(*pool.process_ids, flush=True)\n"
+        "    await pool.run(job(20_000))\n"
+        "asyncio.run(main())\n"
+    )
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-c", program),
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    worker = int(await parent.stdout.readline())
+    parent.kill()
+    await parent.wait()
+    try:
+        assert await until_gone(worker)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+
+
+async def test_a_process_that_does_not_start_is_a_lost_worker(monkeypatch):
+    """A worker that ends before it is ready fails the job for a retry, and nothing stays behind."""
+    monkeypatch.setattr(module, "_PROGRAM", "raise SystemExit(3)")
+    async with ClusterPool() as pool:
+        with pytest.raises(RebuildWorkerLostError, match="did not start"):
+            await pool.run(job(20))
+        assert pool.process_ids == ()

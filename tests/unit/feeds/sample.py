@@ -1,0 +1,31 @@
+"""The bundled sample of real commit subjects, and its vectors: what the tests of this folder read."""
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.feeds.embedding import HashedTextEmbedder
+
+SAMPLE = Path(__file__).parents[3] / "api" / "sample" / "commits.jsonl.gz"
+
+
+@cache
+def insights() -> tuple[dict[str, Any], ...]:
+    """All lines of the sample, oldest first."""
+    with gzip.open(SAMPLE, "rt", encoding="utf-8") as lines:
+        return tuple(json.loads(line) for line in lines)
+
+
+@cache
+def texts() -> tuple[str, ...]:
+    return tuple(insight["text"] for insight in insights())
+
+
+@cache
+def vectors() -> NDArray[np.float32]:
+    return HashedTextEmbedder().embed(texts())
