@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.consumer import BatchConsumer, Surroundings, not_ready

@@ -26,6 +26,7 @@ class ProductClock:
         self._read_at = float("-inf")
 
     def __call__(self) -> int:
+        """Now, in milliseconds since 1970."""
         if self._file is not None and time.monotonic() - self._read_at >= _REREAD_SECONDS:
             self._read_at = time.monotonic()
             self._offset_ms = self._read_offset(self._file)

@@ -45,6 +45,7 @@ def _port(raw: str) -> int:
     return value
 
 
+# A field of the catalogue; ruff's RUF009 is about defaults shared between instances, which these immutable ones may be.
 def _setting(name: str, parse: Callable[[str], Any], default: Any, about: str, secret: bool = False) -> Any:
     return field(default=default, metadata={"name": name, "parse": parse, "about": about, "secret": secret})
 

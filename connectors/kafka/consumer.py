@@ -302,7 +302,7 @@ class BatchConsumer:
                 continue
             except (BreakerOpenError, TopicRecreatedError):
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises, the events around it are stored
                 await self._isolate(records, error, stop)
             self._set_problem(None)
             return

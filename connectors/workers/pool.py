@@ -210,7 +210,7 @@ class ClusterPool:
             is_whole = False
             try:
                 async with asyncio.timeout(self._task_seconds_max):
-                    kind, value = await worker.exchange(header, memoryview(vectors.reshape(-1)).cast("B"))
+                    kind, value = await worker.exchange(header, _bytes_of(vectors))
                 is_whole = kind in ("done", "input")
             except TimeoutError as error:
                 raise RebuildTimeoutError(f"rebuild took over {self._task_seconds_max:g} s and was ended") from error
@@ -295,7 +295,7 @@ def serve(memory_bytes_max: int, parent_id: int) -> None:
     _limit_memory(memory_bytes_max)
     _send(replies, ("ready", None))
     while (header := jobs.read(_LENGTH.size)) and len(header) == _LENGTH.size:
-        reply = _guarded(lambda: recluster(_read_job(jobs, _LENGTH.unpack(header)[0])), memory_bytes_max)  # noqa: B023 called at once
+        reply = _guarded(lambda: recluster(_read_job(jobs, _LENGTH.unpack(header)[0])), memory_bytes_max)
         _send(replies, reply)
         if reply[0] == "memory":
             return
@@ -313,9 +313,10 @@ def _guarded(work: Callable[[], ClusterResult], memory_bytes_max: int) -> tuple[
 
 
 def _read_job(jobs: BinaryIO, length: int) -> ClusterJob:
+    job: ClusterJob
     job, shape = pickle.loads(jobs.read(length))  # noqa: S301 our own parent wrote it
     vectors = np.empty(shape, dtype="<f4")
-    view = memoryview(vectors.reshape(-1)).cast("B")
+    view = _bytes_of(vectors)
     received = 0
     while received < len(view):
         count = jobs.readinto(view[received:])  # type: ignore[attr-defined]
@@ -323,6 +324,10 @@ def _read_job(jobs: BinaryIO, length: int) -> ClusterJob:
             raise EOFError("the job's vectors end early")
         received += count
     return replace(job, vectors=vectors)
+
+
+def _bytes_of(vectors: NDArray[np.float32]) -> memoryview:
+    return vectors.reshape(-1).view(np.uint8).data
 
 
 def _send(replies: BinaryIO, reply: tuple[str, Any]) -> None:

@@ -17,6 +17,7 @@ How speed and identity go together:
 Two routes to the same tree; see `choose_route`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -98,7 +99,7 @@ def cluster_size_for(n: int) -> int:
     With the package's 10, a user of a few hundred insights gets no cluster at all; with 5, one of ten thousand gets
     hundreds (measured on commit subjects).
     """
-    return max(4, min(CLUSTER_SIZE_MIN, round(n**0.5 / 10)))
+    return max(4, min(CLUSTER_SIZE_MIN, round(math.sqrt(n) / 10)))
 
 
 def choose_route(distinct_count: int) -> Route:

@@ -37,7 +37,7 @@ BATCH_TEXTS_MAX = 1_024
 
 WORD_COORDINATES = 6
 WORD_STEP = 40  # each coordinate of the whole word: +-40, together a length of 98
-GRAMS_LENGTH = 98.0  # all n-grams of a word together: half of its squared length
+GRAMS_LENGTH = 80.0  # all n-grams of a word together: two fifths of its squared length
 GRAM_SIZES = (3, 4)
 # Weights of words, in sixteenths.
 WEIGHT, WEIGHT_FAINT, WEIGHT_SHORT, WEIGHT_LONG = 16, 5, 10, 20
@@ -197,4 +197,4 @@ def _batches(texts: Sequence[str | None]) -> Iterator[tuple[int, int]]:
 
 def _sublinear(times: IntArray) -> IntArray:
     """1 + log(times) in sixteenths."""
-    return np.rint(16 * (1 + np.log(times))).astype(np.int64)
+    return cast("IntArray", np.rint(16 * (1 + np.log(times))).astype(np.int64))

@@ -72,10 +72,10 @@ def describe_clusters(
         fallback = _plain(texts[representative]) or f"Insight {insight_ids[representative]}"
         described.append(
             ClusterDescription(
-                cluster_id=cluster_id_of([insight_ids[row] for row in rows]),
+                cluster_id=cluster_id_of([insight_ids[int(row)] for row in rows]),
                 label=_with_keywords(label, keywords) if label else fallback,
                 keywords=keywords or (fallback.lower(),),
-                insight_ids=tuple(insight_ids[row] for row in rows),
+                insight_ids=tuple(insight_ids[int(row)] for row in rows),
                 representative_id=insight_ids[representative],
                 size=len(rows),
             )
@@ -92,8 +92,9 @@ def cluster_id_of(insight_ids: Sequence[str]) -> str:
     return digest.hexdigest()[:CLUSTER_ID_CHARACTERS]
 
 
-def _spread(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    return rows if len(rows) <= TEXTS_READ_MAX else rows[np.linspace(0, len(rows) - 1, TEXTS_READ_MAX).astype(np.intp)]
+def _spread(rows: NDArray[np.intp]) -> list[int]:
+    places = np.linspace(0, len(rows) - 1, min(len(rows), TEXTS_READ_MAX)).astype(np.intp)
+    return [int(row) for row in rows[places]]
 
 
 def _word_counts(texts: Sequence[str | None]) -> Counter[str]:

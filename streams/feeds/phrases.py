@@ -11,9 +11,9 @@ PHRASE_WORDS_MAX = 6
 # Words of one text that can begin a phrase: what a text is about stands at its beginning.
 TEXT_WORDS_MAX = 40
 # A phrase of w telling words in a share s of the texts scores s * w ** LENGTH_POWER: a pair in 60 % of the texts beats
-# a word in all of them, a longer phrase in a tenth of them does not.
+# a word in all of them. Below SHARE_MIN of the texts a phrase does not speak for the cluster and is held back.
 LENGTH_POWER = 0.75
-SHARE_MIN = 0.2
+SHARE_MIN = 0.35
 
 # "feat(api)!: ..." and "MINOR: ...": how a change note is filed, not what it says.
 _FILING = re.compile(
@@ -57,7 +57,8 @@ class Phrases:
 
     def label(self, keywords: Sequence[str], characters_max: int) -> str:
         """The phrase that best says what the texts share, holding a keyword where one does; "" without any word."""
-        best, best_score = (), 0.0
+        best: tuple[str, ...] = ()
+        best_score = 0.0
         for phrase, count in sorted(self.counts.items()):
             if phrase[0] in STOP_WORDS or phrase[-1] in STOP_WORDS or len(self.written[phrase]) > characters_max:
                 continue

@@ -92,7 +92,7 @@ class DistinctVectors:
         height = max(1, BLOCK_BYTES // (4 * len(self)))
         doubled = self.vectors * np.float32(-2.0)
         for first in range(0, len(self), height):
-            block = doubled[first : first + height] @ self.vectors.T
+            block = cast("Float32Array", doubled[first : first + height] @ self.vectors.T)
             block += self.squares[first : first + height, None]
             block += self.squares
             yield first, block

@@ -64,27 +64,35 @@ def fold_user(user: User, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
 
 
 def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
-    user, value, at = folded.user, step.value, step.arrived_ms
-    if step.topic == "feeds.user-active":
-        # A client's clock may run ahead; nobody was active later than now.
-        active_ms = min(value["ts"], now_ms)
-        if user.last_active_ms is not None and active_ms <= user.last_active_ms:
-            return folded
-        return replace(folded, user=replace(user, last_active_ms=active_ms))
-    if step.topic == "feeds.plan-changed":
-        if at < user.plan_changed_ms or value["plan"] == user.plan:
-            return folded
-        return replace(folded, user=replace(user, plan=value["plan"], plan_changed_ms=at))
-    if step.topic == "feeds.subscription-changed":
-        return _subscribe(folded, {value["channel_id"]: value["subscribed"]}, at)
-    if step.topic == "feeds.subscriptions-replaced":
-        return _replace_all(folded, frozenset(value["channels"]), at)
-    if step.topic == "feeds.rebuild-demanded":
-        return replace(folded, rebuild_demanded=True)
-    if step.topic == "feeds.user-erased":
-        gone = frozenset(user.subscriptions) | folded.touched
-        return Folded(User(revision=user.revision), touched=gone, erased=True)
+    value, at = step.value, step.arrived_ms
+    match step.topic:
+        case "feeds.user-active":
+            # A client's clock may run ahead; nobody was active later than now.
+            return _activate(folded, min(value["ts"], now_ms))
+        case "feeds.plan-changed":
+            return _change_plan(folded, value["plan"], at)
+        case "feeds.subscription-changed":
+            return _subscribe(folded, {value["channel_id"]: value["subscribed"]}, at)
+        case "feeds.subscriptions-replaced":
+            return _replace_all(folded, frozenset(value["channels"]), at)
+        case "feeds.rebuild-demanded":
+            return replace(folded, rebuild_demanded=True)
+        case "feeds.user-erased":
+            gone = frozenset(folded.user.subscriptions) | folded.touched
+            return Folded(User(revision=folded.user.revision), touched=gone, erased=True)
     raise ValueError(f"{step.topic} is not a topic of users")
+
+
+def _activate(folded: Folded, active_ms: int) -> Folded:
+    if folded.user.last_active_ms is not None and active_ms <= folded.user.last_active_ms:
+        return folded
+    return replace(folded, user=replace(folded.user, last_active_ms=active_ms))
+
+
+def _change_plan(folded: Folded, plan: str, at: int) -> Folded:
+    if at < folded.user.plan_changed_ms or plan == folded.user.plan:
+        return folded
+    return replace(folded, user=replace(folded.user, plan=plan, plan_changed_ms=at))
 
 
 def _subscribe(folded: Folded, wanted: Mapping[str, bool], at: int) -> Folded:

@@ -23,9 +23,11 @@ def insights() -> tuple[dict[str, Any], ...]:
 
 @cache
 def texts() -> tuple[str, ...]:
+    """Their texts."""
     return tuple(insight["text"] for insight in insights())
 
 
 @cache
 def vectors() -> NDArray[np.float32]:
+    """Their vectors by the built-in embedder, float32 (3000, 384)."""
     return HashedTextEmbedder().embed(texts())

@@ -28,6 +28,7 @@ PROJECT = Path(__file__).parents[3]
 
 
 def oracle(vectors, min_cluster_size=10, min_samples=None):
+    """The result of hdbscan itself."""
     with np.errstate(all="ignore"):
         return hdbscan.HDBSCAN(min_cluster_size=min_cluster_size, min_samples=min_samples, core_dist_n_jobs=1).fit(
             vectors
@@ -35,6 +36,7 @@ def oracle(vectors, min_cluster_size=10, min_samples=None):
 
 
 def assert_same(expected, found: Clustering) -> None:
+    """Labels, probabilities and persistence equal bit for bit."""
     np.testing.assert_array_equal(found.labels, expected.labels_)
     np.testing.assert_array_equal(found.probabilities, expected.probabilities_)
     np.testing.assert_array_equal(found.persistence, expected.cluster_persistence_)
