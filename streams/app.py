@@ -11,7 +11,6 @@ import fcntl
 import os
 import shutil
 import signal
-import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +30,14 @@ from streams.feeds.policy import Policy, load_policy
 from streams.health import serve_health
 from streams.heartbeat import Heartbeats, Progress
 from streams.intake import Intake, Learn
+from streams.preflight import prepare_topics, security_of
 from streams.settings import Settings
 from streams.telemetry import CONSUMER_UP, TICK_LAG_SECONDS, Log, get_log
 
 EXIT_OK, EXIT_STUCK = 0, 70  # 70 is EX_SOFTWARE of sysexits.h
+
+# Agent -> its table.
+AGENT_KINDS: Mapping[type[TableAgent], str] = {ChannelAgent: "channel_heads", UserAgent: "users"}
 
 # A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
 _SESSION_SECONDS = 6.0
@@ -62,6 +65,7 @@ class Worker:
     agents: list[TableAgent] = field(default_factory=list)
     failure: str | None = None
     last_tick_now: int | None = None
+    clock_back_ms: int = 0
     last_tick_number: int = -1
     is_broker_slow: bool = False
 
@@ -69,8 +73,12 @@ class Worker:
         """Note the first reason for which the worker has to end."""
         self.failure = self.failure or reason
 
-    def note_tick(self, now: int) -> None:
-        """A tick was applied."""
+    def note_tick(self, now: int, newest_now: int) -> None:
+        """A tick was heard; it was let go without effect when its `now` lies before the newest one of its partition."""
+        went_back_ms = newest_now - now
+        if went_back_ms > 0 and self.clock_back_ms == 0:
+            _log.error("clock_went_back", by_ms=went_back_ms, effect="nothing is decided until it has caught up")
+        self.clock_back_ms = went_back_ms
         self.last_tick_now = max(now, self.last_tick_now or now)
 
     def tick_lag_seconds(self) -> float:
@@ -105,9 +113,18 @@ class Worker:
                 "tables": f"restoring, {remaining} changelog records to go" if remaining else "partitions are moving"
             }
         found = self.heartbeats.late(monotonic_seconds(), self.silence_seconds_max / 2)
+        if self.clock_back_ms:
+            found["clock"] = f"it went back; nothing is decided for {self.clock_back_ms / 1000:.0f} s"
         if self.is_broker_slow:
             found["kafka"] = "the broker does not acknowledge"
         return found
+
+    def changelogs(self) -> dict[str, Mapping[str, str]]:
+        """The changelog topics with their settings."""
+        return {
+            table.changelog_topic.get_topic_name(): {"cleanup.policy": "compact", **table.extra_topic_configs}
+            for table in self.app.tables.values()
+        }
 
     def movement(self) -> object:
         """Something that changes while a start, rebalance or recovery goes on."""
@@ -163,7 +180,7 @@ def build_app(
         "value_serializer": "raw",
         "allow_empty": True,
     }
-    for kind, table_name in ((ChannelAgent, "channel_heads"), (UserAgent, "users")):
+    for kind, table_name in AGENT_KINDS.items():
         agent = kind(wiring, Intake(app_id, codec, learn, send), _table(app, table_name), ticks)
         topic = app.topic(*kind.topics, **raw)
         # concurrency=1: with more, an offset may be committed past an event still being dealt with.
@@ -248,29 +265,16 @@ def _app_settings(settings: Settings, state_dir: Path) -> dict[str, Any]:
 
 def _credentials(settings: Settings) -> Any:
     """The security settings in the library's terms; None = plain text."""
-    protocol = (settings.kafka_security_protocol or "PLAINTEXT").upper()
-    if protocol not in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
-        raise ConfigurationError(f"KAFKA_SECURITY_PROTOCOL={protocol} is not a protocol of Kafka")
-    context: ssl.SSLContext | None = None
-    if protocol.endswith("SSL"):
-        try:
-            context = ssl.create_default_context(cafile=settings.kafka_ssl_ca_location)
-            if settings.kafka_ssl_certificate_location is not None:
-                context.load_cert_chain(settings.kafka_ssl_certificate_location, settings.kafka_ssl_key_location)
-        except OSError as error:
-            raise ConfigurationError(f"KAFKA_SSL_*: the certificates cannot be loaded: {error}") from error
-    if protocol == "PLAINTEXT":
+    security = security_of(settings)
+    if security.protocol == "PLAINTEXT":
         return None
-    if protocol == "SSL":
-        return SSLCredentials(context)
-    mechanism = (settings.kafka_sasl_mechanism or "PLAIN").upper()
-    if mechanism not in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
-        raise ConfigurationError(f"KAFKA_SASL_MECHANISM={mechanism} is not supported by the worker")
+    if security.protocol == "SSL":
+        return SSLCredentials(security.context)
     return SASLCredentials(
         username=settings.kafka_sasl_username,
         password=settings.kafka_sasl_password,
-        ssl_context=context,
-        mechanism=mechanism,
+        ssl_context=security.context,
+        mechanism=security.mechanism,
     )
 
 
@@ -380,7 +384,7 @@ async def serve(worker: Worker) -> int:
     health = await serve_health(settings.host, settings.health_port, worker.readiness) if settings.health_port else None
     worker.app.in_worker = True
     tasks = {
-        "start": asyncio.create_task(worker.app.start()),
+        "start": asyncio.create_task(_start(worker)),
         "stop": asyncio.create_task(stop.wait()),
         "watch": asyncio.create_task(watch(worker)),
         "tick": asyncio.create_task(tick_forever(worker)),
@@ -397,6 +401,18 @@ async def serve(worker: Worker) -> int:
         return EXIT_OK
     # Threads of the library and an agent that holds its event would keep the process: what was not committed comes again.
     os._exit(EXIT_OK if failure is None else EXIT_STUCK)
+
+
+async def _start(worker: Worker) -> None:
+    """Start the app once the broker has all topics.
+
+    The library subscribes to whatever the metadata shows at that moment: a changelog that was created a moment before is
+    left out, its table then has no partitions, and the first write to it fails.
+    """
+    await prepare_topics(
+        worker.settings, [topic for agent in AGENT_KINDS for topic in agent.topics], worker.changelogs()
+    )
+    await worker.app.start()
 
 
 async def _first_end(tasks: dict[str, asyncio.Task[Any]]) -> str | None:
@@ -444,8 +460,3 @@ def run_worker(
 
     with lock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
-
-
-def forget_state(state_dir: Path) -> None:
-    """Delete local state; the next start restores it from the changelogs."""
-    shutil.rmtree(state_dir / "v1", ignore_errors=True)

@@ -64,12 +64,22 @@ async def _init(settings: Settings) -> None:
 
 
 @pytest.fixture(scope="session")
+def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The whole product as `highwater up` runs it, on parts of its own that a test may stop and start."""
+    from tests.product import Product
+
+    folder: Path = tmp_path_factory.mktemp("product")
+    with LocalStack(folder / "parts") as local, Product(folder / "data", local) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka, registry, PostgreSQL and Redis, with topics, schemas and tables in place."""
     data_dir: Path = tmp_path_factory.mktemp("stack") / "data"
     with LocalStack(data_dir) as local:
         found = local.addresses
-        assert found.kafka and found.schema_registry and found.database and found.redis
-        made = Stack(found.kafka, found.schema_registry, found.database, found.redis, local)
+        named = {name: address or "" for name, address in found.by_name().items()}
+        made = Stack(**named, local=local)
         asyncio.run(_init(made.settings()))
         yield made

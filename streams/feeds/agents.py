@@ -66,7 +66,7 @@ class Wiring:
     send: Send
     heartbeats: Heartbeats
     fail: Callable[[str], None]
-    note_tick: Callable[[int], None]
+    note_tick: Callable[[int, int], None]
     dirty_channels_max: int
     request_deadline_ms: int
 
@@ -75,6 +75,9 @@ class TableAgent:
     """What both agents share: one stream of events and ticks, ticks admitted once, an index per partition."""
 
     name: str
+    topics: tuple[str, ...]
+    # Topics that another agent of the same worker reads as well and answers for, so that poison is put aside once.
+    shared_topics: tuple[str, ...] = ()
     handlers: Mapping[str, Callable[[Any, Any], Awaitable[None]]]
 
     def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
@@ -106,7 +109,8 @@ class TableAgent:
             event = await self._intake.decode(record)
             await self.handlers[record.topic](event, record)
         except (InvalidEventError, UnknownSchemaError) as error:
-            await self._intake.dead_letter(record, error)
+            if record.topic not in self.shared_topics:
+                await self._intake.dead_letter(record, error)
         else:
             self._intake.accept(record)
 
@@ -114,8 +118,6 @@ class TableAgent:
         """Whether a tick is to be applied: a second one of the same number comes of a rebalance and is let go."""
         row = self._ticks.get(self.name.encode())
         number, now = orjson.loads(row) if row is not None else (None, None)
-        if now is not None and tick["now"] < now:
-            _log.warning("clock_went_back", partition=record.partition, by_ms=now - tick["now"])
         self._now[record.partition] = tick["now"] if now is None else max(now, tick["now"])
         return now is None or (tick["now"] > now and tick["number"] != number)
 
@@ -124,7 +126,7 @@ class TableAgent:
             self._ticks[self.name.encode()] = orjson.dumps([tick["number"], tick["now"]])
             TICKS.inc()
         self._wiring.heartbeats.heard(self.name, record.partition, tick["number"])
-        self._wiring.note_tick(tick["now"])
+        self._wiring.note_tick(tick["now"], self._now[record.partition])
 
     def _index(self, partition: int) -> DueIndex:
         """The index of a partition, derived from its rows at the first use after an assignment."""
@@ -145,7 +147,9 @@ class TableAgent:
             now_ms=now,
             caused_by=cause,
         )
-        return await self._wiring.send(topic, key=key.encode(), value=self._wiring.codec.encode(topic, event), headers=headers)
+        return await self._wiring.send(
+            topic, key=key.encode(), value=self._wiring.codec.encode(topic, event), headers=headers
+        )
 
 
 class ChannelAgent(TableAgent):
@@ -179,7 +183,9 @@ class ChannelAgent(TableAgent):
                 if (channel := decode_channel(self._rows.get(channel_id.encode()))).dirty_since is not None
             }
             acks = [
-                await self._send(DIRTY, channel_id, _channel_dirty(channel_id, channel, tick), position_of(record), tick["now"])
+                await self._send(
+                    DIRTY, channel_id, _channel_dirty(channel_id, channel, tick), position_of(record), tick["now"]
+                )
                 for channel_id, channel in told.items()
             ]
             await asyncio.gather(*acks)
@@ -203,6 +209,7 @@ class UserAgent(TableAgent):
 
     name = USER_AGENT
     topics = (CHANGED, NOVELTY, FINISHED, TICK)
+    shared_topics = (TICK,)
 
     def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)

@@ -28,7 +28,7 @@ from schemas.codec import Codec
 from schemas.envelope import caused_by, header
 from schemas.topics import PARTITIONS, TOPICS, all_topics
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 15.0
 TICK_SECONDS = 0.25
 REPOSITORY = Path(__file__).resolve().parents[2]
 CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
@@ -80,9 +80,8 @@ def kafka_address() -> str:
     return address
 
 
-@pytest.fixture(scope="module")
-def empty_log(kafka_address: str) -> str:
-    """The catalogue's topics, empty."""
+def empty(kafka_address: str) -> None:
+    """Make the catalogue's topics and empty them: a new group would read the ticks of earlier tests."""
     admin = AdminClient({"bootstrap.servers": kafka_address})
     known = admin.list_topics(timeout=10).topics
     missing = [
@@ -97,7 +96,6 @@ def empty_log(kafka_address: str) -> str:
     marks = [TopicPartition(place.topic, place.partition, future.result(10).offset) for place, future in ends.items()]
     for future in admin.delete_records(marks).values():
         future.result(10)
-    return kafka_address
 
 
 def until(look: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
@@ -299,21 +297,11 @@ def partition_of(key: str) -> int:
     return (murmur2(key.encode()) & 0x7FFFFFFF) % PARTITIONS
 
 
-@pytest.fixture(scope="module")
-def worker(empty_log: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    """A worker shared by the tests that leave it running."""
-    shared = Worker(empty_log, tmp_path_factory.mktemp("worker"))
-    try:
-        yield shared.start()
-    finally:
-        if shared.process is not None and shared.process.poll() is None:
-            shared.end(signal.SIGKILL)
-
-
 @pytest.fixture
-def kafka(empty_log: str) -> Iterator[Kafka]:
-    """The other roles."""
-    with contextlib.closing(Kafka(empty_log)) as roles:
+def kafka(request: pytest.FixtureRequest, kafka_address: str) -> Iterator[Kafka]:
+    """The other roles; made after the topics are."""
+    request.getfixturevalue("lone" if "lone" in request.fixturenames else "worker")
+    with contextlib.closing(Kafka(kafka_address)) as roles:
         yield roles
 
 
@@ -333,6 +321,123 @@ def the(answers: Callable[[], list[Answer]], count: int) -> list[Answer]:
     found = until(lambda: found if len(found := answers()) >= count else None, f"{count} answers")
     assert len(found) == count
     return found
+
+
+def clustered(worker: Worker, kafka: Kafka, user: str) -> tuple[Answer, dict[str, int]]:
+    """The first request of a user (never clustered is due at once), with an empty mark to answer it by."""
+    (first,) = the(lambda: kafka.requests(user), 1)
+    return first, {}
+
+
+@pytest.fixture
+def lone(kafka_address: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Workers of one test alone, not started yet."""
+    empty(kafka_address)
+    made: list[Worker] = []
+
+    def make(**given: Any) -> Worker:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Worker(kafka_address, folder, **given))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.process is not None and one.process.poll() is None:
+            one.end(signal.SIGKILL)
+
+
+def test_a_tick_tells_no_more_channels_than_its_cap(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
+    """Of many dirty channels each tick tells at most the cap, the oldest of a partition first, and in the end all."""
+    worker = lone(settings={"HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK": "3"}).start()
+    names = [f"{user}-{number}" for number in range(60)]
+    for number, name in enumerate(names):
+        kafka.advanced(name, 1, arrived_at=1_000_000 - number)
+    ours = set(names)
+
+    def all_told() -> list[Answer] | None:
+        found = [a for a in kafka.dirty() if a.event["channel_id"] in ours]
+        return found if len({a.event["channel_id"] for a in found}) == len(ours) else None
+
+    answers = until(all_told, "all told")
+    per_tick: dict[int, int] = {}
+    for answer in answers:
+        per_tick[answer.event["tick"]] = per_tick.get(answer.event["tick"], 0) + 1
+    assert max(per_tick.values()) <= 3
+    for partition in range(PARTITIONS):
+        since = [a.event["dirty_since"] for a in answers if a.partition == partition]
+        told_before_all_came = 3  # the first may be told before an older one arrives
+        assert since[told_before_all_came:] == sorted(since[told_before_all_came:])
+
+
+def test_killed_and_robbed_of_its_state_it_decides_the_same(
+    kafka: Kafka, user: str, lone: Callable[..., Worker]
+) -> None:
+    """After SIGKILL and the loss of all local state, marks, cooldowns and flights are as they were."""
+    worker = lone().start()
+    subscribed(kafka, worker, user, "a")
+    kafka.finished(*clustered(worker, kafka, user), last_clustered_at=worker.now())
+    kafka.novelty(user, a=3)
+    kafka.advanced(user, 7)
+    the(lambda: kafka.dirty(user), 1)
+    worker.after_ticks(2)
+    assert worker.end(signal.SIGKILL) == -signal.SIGKILL
+    shutil.rmtree(worker.folder / "data")
+    worker.start()
+    worker.after_ticks(3)
+    assert len(kafka.requests(user)) == 1
+    assert len(kafka.dirty(user)) == 1
+    worker.move_clock(601)
+    _, second = the(lambda: kafka.requests(user), 2)
+    assert (second.event["trigger"], second.event["pending"]) == ("novelty", 3)
+
+
+def test_another_worker_takes_over(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
+    """Of two workers one is killed: the other serves all partitions, and no decision is lost or taken twice."""
+    one = lone().start()
+    other = lone(app_id=one.app_id).start()
+    users = [f"{user}-{number}" for number in range(16)]
+    for name in users:
+        subscribed(kafka, one, name, "a")
+    for name in users:
+        the(lambda name=name: kafka.requests(name), 1)
+    one.end(signal.SIGKILL)
+    for name in users:
+        kafka.finished(kafka.requests(name)[0], {}, last_clustered_at=other.now())
+        kafka.novelty(name, a=5)
+    other.move_clock(700)
+    for name in users:
+        assert the(lambda name=name: kafka.requests(name), 2)[1].event["pending"] == 5
+
+
+def test_sigterm_ends_it_in_order(lone: Callable[..., Worker]) -> None:
+    """SIGTERM is a clean stop within seconds, exit code 0, and the next start is ready within seconds."""
+    worker = lone().start()
+    started = time.monotonic()
+    assert worker.end(signal.SIGTERM) == 0
+    assert time.monotonic() - started < 8
+    started = time.monotonic()
+    worker.start()
+    assert time.monotonic() - started < 10
+
+
+@pytest.fixture(scope="module")
+def shared_worker(kafka_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A worker shared by the tests that leave it running; they come last, since only one may run at a time."""
+    empty(kafka_address)
+    shared = Worker(kafka_address, tmp_path_factory.mktemp("worker"))
+    try:
+        yield shared.start()
+    finally:
+        if shared.process is not None and shared.process.poll() is None:
+            shared.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def worker(shared_worker: Worker) -> Worker:
+    """The shared worker, alive."""
+    assert shared_worker.ready() == {}
+    return shared_worker
 
 
 def test_an_advance_is_told_at_the_next_tick(worker: Worker, kafka: Kafka, user: str) -> None:
@@ -383,12 +488,6 @@ def test_two_channels_lead_to_one_request(worker: Worker, kafka: Kafka, user: st
     assert (second.event["trigger"], second.event["pending"]) == ("novelty", 4)
     worker.after_ticks(3)
     assert len(kafka.requests(user)) == 2
-
-
-def clustered(worker: Worker, kafka: Kafka, user: str) -> tuple[Answer, dict[str, int]]:
-    """The first request of a user (never clustered is due at once), with an empty mark to answer it by."""
-    (first,) = the(lambda: kafka.requests(user), 1)
-    return first, {}
 
 
 def test_the_end_of_a_cooldown_is_revisited_without_another_event(worker: Worker, kafka: Kafka, user: str) -> None:
@@ -499,102 +598,18 @@ def test_garbage_is_dead_lettered_and_the_stream_goes_on(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_read(worker: Worker, kafka: Kafka, user: str, codec: str, empty_log: str) -> None:
+def test_every_compression_is_read(worker: Worker, kafka: Kafka, user: str, codec: str, kafka_address: str) -> None:
     """A batch of any compression reaches the agent: a missing codec must not silence the worker."""
     producer = Producer(
-        {"bootstrap.servers": empty_log, "compression.type": codec, "partitioner": "murmur2_random", "linger.ms": 50}
+        {
+            "bootstrap.servers": kafka_address,
+            "compression.type": codec,
+            "partitioner": "murmur2_random",
+            "linger.ms": 50,
+        }
     )
     for head in range(1, 101):
         event = {"channel_id": user, "head": head, "arrived_at": 1}
         producer.produce("feeds.channel-advanced", CODEC.encode("feeds.channel-advanced", event), key=user.encode())
     assert producer.flush(10) == 0
     until(lambda: [a for a in kafka.dirty(user) if a.event["head"] == 100], "the last head of the batch")
-
-
-@pytest.fixture
-def lone(empty_log: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
-    """Workers of one test alone, not started yet."""
-    made: list[Worker] = []
-
-    def make(**given: Any) -> Worker:
-        folder = tmp_path / str(len(made))
-        folder.mkdir()
-        made.append(Worker(empty_log, folder, **given))
-        return made[-1]
-
-    yield make
-    for one in made:
-        if one.process is not None and one.process.poll() is None:
-            one.end(signal.SIGKILL)
-
-
-def test_a_tick_tells_no_more_channels_than_its_cap(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
-    """Of many dirty channels each tick tells at most the cap, the oldest of a partition first, and in the end all."""
-    worker = lone(settings={"HIGHWATER_MAX_DIRTY_CHANNELS_PER_TICK": "3"}).start()
-    names = [f"{user}-{number}" for number in range(60)]
-    for number, name in enumerate(names):
-        kafka.advanced(name, 1, arrived_at=1_000_000 - number)
-    ours = set(names)
-
-    def all_told() -> list[Answer] | None:
-        found = [a for a in kafka.dirty() if a.event["channel_id"] in ours]
-        return found if len({a.event["channel_id"] for a in found}) == len(ours) else None
-
-    answers = until(all_told, "all told")
-    per_tick: dict[int, int] = {}
-    for answer in answers:
-        per_tick[answer.event["tick"]] = per_tick.get(answer.event["tick"], 0) + 1
-    assert max(per_tick.values()) <= 3
-    for partition in range(PARTITIONS):
-        since = [a.event["dirty_since"] for a in answers if a.partition == partition]
-        told_before_all_came = 3  # the first may be told before an older one arrives
-        assert since[told_before_all_came:] == sorted(since[told_before_all_came:])
-
-
-def test_killed_and_robbed_of_its_state_it_decides_the_same(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
-    """After SIGKILL and the loss of all local state, marks, cooldowns and flights are as they were."""
-    worker = lone().start()
-    subscribed(kafka, worker, user, "a")
-    kafka.finished(*clustered(worker, kafka, user), last_clustered_at=worker.now())
-    kafka.novelty(user, a=3)
-    kafka.advanced(user, 7)
-    the(lambda: kafka.dirty(user), 1)
-    worker.after_ticks(2)
-    assert worker.end(signal.SIGKILL) == -signal.SIGKILL
-    shutil.rmtree(worker.folder / "data")
-    worker.start()
-    worker.after_ticks(3)
-    assert len(kafka.requests(user)) == 1
-    assert len(kafka.dirty(user)) == 1
-    worker.move_clock(601)
-    _, second = the(lambda: kafka.requests(user), 2)
-    assert (second.event["trigger"], second.event["pending"]) == ("novelty", 3)
-
-
-def test_another_worker_takes_over(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
-    """Of two workers one is killed: the other serves all partitions, and no decision is lost or taken twice."""
-    one = lone().start()
-    other = lone(app_id=one.app_id).start()
-    users = [f"{user}-{number}" for number in range(16)]
-    for name in users:
-        subscribed(kafka, one, name, "a")
-    for name in users:
-        the(lambda name=name: kafka.requests(name), 1)
-    one.end(signal.SIGKILL)
-    for name in users:
-        kafka.finished(kafka.requests(name)[0], {}, last_clustered_at=other.now())
-        kafka.novelty(name, a=5)
-    other.move_clock(700)
-    for name in users:
-        assert the(lambda name=name: kafka.requests(name), 2)[1].event["pending"] == 5
-
-
-def test_sigterm_ends_it_in_order(lone: Callable[..., Worker]) -> None:
-    """SIGTERM is a clean stop within seconds, exit code 0, and the next start is ready within seconds."""
-    worker = lone().start()
-    started = time.monotonic()
-    assert worker.end(signal.SIGTERM) == 0
-    assert time.monotonic() - started < 8
-    started = time.monotonic()
-    worker.start()
-    assert time.monotonic() - started < 10

@@ -1,0 +1,305 @@
+"""Event in, API out: the feeds subsystem as its users see it."""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import itertools
+import json
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psutil
+import pytest
+
+from tests.product import TICK_SECONDS, Product
+
+SAMPLE = Path(__file__).parents[2] / "api" / "sample" / "commits.jsonl.gz"
+INGESTED = "feeds.insight-ingested"
+
+
+def sample() -> list[dict[str, Any]]:
+    """The bundled real commit subjects."""
+    with gzip.open(SAMPLE, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def insights(channel: str, count: int, *, first: int = 0) -> list[dict[str, Any]]:
+    """Insights of one channel, with ids of their own and texts that resemble each other."""
+    return [
+        {"insight_id": f"{channel}-{i}", "channel_id": channel, "ts": "2026-11-20T00:00:00Z",
+         "text": f"Fix the {('parser', 'cache', 'broker')[i % 3]} when the input of case {i % 7} is empty"}
+        for i in range(first, first + count)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def commits(product: Product) -> dict[str, int]:
+    """The sample published once with one line that is not an event: insights per channel."""
+    rows = sample()
+    counts = collections.Counter(row["channel_id"] for row in rows)
+    text = "".join(json.dumps(row) + "\n" for row in [*rows, {"insight_id": "x"}])
+    done = product.cli("publish", INGESTED, "-", "--rebase-to", "now", stdin=text, check=False)
+    assert (done.returncode, "missing" in done.stderr) == (1, True), done.stderr
+    product.until(lambda: heads(product, counts) == dict(counts), "heads differ from counts")
+    return dict(counts)
+
+
+def heads(product: Product, channels: Any) -> dict[str, int]:
+    """current_seq of channels, by the API."""
+    found = {}
+    for channel in channels:
+        answer = product.get(f"/api/channels/{quote(channel, safe='')}")
+        found[channel] = answer.json()["current_seq"] if answer.status_code == 200 else 0
+    return found
+
+
+def rebuilt(product: Product, user: str) -> dict[str, Any]:
+    """The user's clusters once pending is 0: what is left below N is asked for by hand."""
+    product.until(lambda: product.pending(user)["cluster_version"] >= 1, f"{user} has no clusters", 120)
+    product.until(lambda: not product.pending(user)["in_flight"], f"{user} stays in flight", 120)
+    if product.pending(user)["pending"]:
+        assert product.http.post(f"/api/users/{user}/rebuild").status_code == 202
+    product.until(lambda: product.pending(user)["pending"] == 0, f"pending of {user} stays above 0", 120)
+    found: dict[str, Any] = product.get(f"/api/users/{user}/clusters").json()
+    return found
+
+
+def test_published_twice_changes_nothing(product: Product, commits: dict[str, int]) -> None:
+    """The same file again leaves every head and row as it was (R0.14)."""
+    before = product.sql("SELECT count(*) AS n, sum(seq) AS s, max(arrived_at) AS t FROM insights")
+    ends = product.ends(INGESTED)
+    product.publish(INGESTED, sample())
+    last = [f"{INGESTED}/{p}/{end - 1}" for p, end in product.ends(INGESTED).items() if end > ends[p]]
+    assert last
+    channel = next(iter(commits))
+    answer = product.get(
+        f"/api/channels/{quote(channel, safe='')}", X_Min_Position=",".join(last), X_Max_Wait_Ms="20000"
+    )
+    assert answer.status_code == 200
+    assert heads(product, commits) == commits
+    assert product.sql("SELECT count(*) AS n, sum(seq) AS s, max(arrived_at) AS t FROM insights") == before
+
+
+def test_seq_is_dense_and_in_the_order_of_the_file(product: Product, commits: dict[str, int]) -> None:
+    """Seq counts each channel from 1 without a gap, in the order published (R0.11)."""
+    expected: dict[str, list[str]] = collections.defaultdict(list)
+    for row in sample():
+        expected[row["channel_id"]].append(row["insight_id"])
+    rows = product.sql(
+        "SELECT channel_id, insight_id, seq FROM insights WHERE channel_id = ANY ($1) ORDER BY 1, 3", list(commits)
+    )
+    found: dict[str, list[str]] = collections.defaultdict(list)
+    for row in rows:
+        found[row["channel_id"]].append(row["insight_id"])
+        assert len(found[row["channel_id"]]) == row["seq"]
+    assert dict(expected) == dict(found)
+
+
+def test_clusters_feed_and_304(product: Product, commits: dict[str, int]) -> None:
+    """A subscriber of all channels gets labelled clusters, a feed, and 304 until something new happens."""
+    product.subscribe("reader", sorted(commits))
+    clusters = rebuilt(product, "reader")
+    assert len(clusters["clusters"]) >= 3
+    assert all(
+        c["label"] and c["keywords"] and c["representative_id"] in c["insight_ids"] for c in clusters["clusters"]
+    )
+    assert sum(commits.values()) == sum(c["size"] for c in clusters["clusters"]) + clusters["noise"]
+
+    feed = product.get("/api/users/reader/feed")
+    assert feed.status_code == 200
+    assert feed.json()["items"]
+    assert feed.headers["x-caused-by"].startswith("feeds.rebuild-requested/")
+    assert int(feed.headers["x-resource-version"]) >= 1
+    etag = feed.headers["etag"]
+    for condition in (etag, f'"nope", {etag}', "*"):
+        again = product.get("/api/users/reader/feed", If_None_Match=condition)
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+
+
+def test_two_quick_changes_end_as_the_last(product: Product) -> None:
+    """Two changes of one subscription set, one right after the other, end as the last (R0.12)."""
+    product.subscribe("hasty", ["one", "two"])
+    positions = product.subscribe("hasty", ["two", "three"])
+    answer = product.get("/api/users/hasty/subscriptions", X_Min_Position=positions, X_Max_Wait_Ms="10000")
+    assert (answer.status_code, sorted(answer.json()["channels"])) == (200, ["three", "two"])
+
+
+def test_what_arrives_during_a_rebuild_stays_pending(product: Product) -> None:
+    """k insights published while a rebuild runs are pending afterwards, exactly; one command at most was queued (R0.37)."""
+    product.publish(INGESTED, insights("busy", 60))
+    product.subscribe("watcher", ["busy"])
+    first = rebuilt(product, "watcher")["cluster_version"]
+    worker = psutil.Process(product.role_pid(product.role_of("rebuild")))
+    pool = [child.pid for child in worker.children(recursive=True)]
+    assert pool, "the rebuild worker has no process to cluster in"
+    with product.frozen(*pool):
+        assert product.http.post("/api/users/watcher/rebuild").status_code == 202
+        product.until(lambda: product.pending("watcher")["in_flight"], "the rebuild does not start")
+        requests = product.ends("feeds.rebuild-requested")
+        product.publish(INGESTED, insights("busy", 7, first=60))
+        product.until(lambda: product.pending("watcher")["pending"] == 7, "the insights are not counted")
+    product.until(lambda: product.pending("watcher")["cluster_version"] == first + 1, "the rebuild does not end")
+    assert product.pending("watcher")["pending"] == 7
+    queued = [m for m in product.records("feeds.rebuild-requested", requests) if m.key() == b"watcher"]
+    assert len(queued) <= 1
+
+
+def test_ten_thousand_subscribers_cost_nothing_at_ingest(product: Product) -> None:
+    """100 insights in a channel of 10,000 subscribers cause no user-keyed message, row or key before the tick (R0.13)."""
+    users = [f"crowd-{i}" for i in range(10_000)]
+    product.publish(
+        "feeds.subscription-changed",
+        [{"user_id": u, "channel_id": "stage", "subscribed": True, "ts": "2026-11-20T00:00:00Z"} for u in users],
+    )
+    count = "SELECT count(*) AS n FROM subscriptions WHERE channel_id = 'stage' AND subscribed"
+    product.until(lambda: product.sql(count)[0]["n"] == len(users), "the subscriptions are not stored")
+    settle(product)
+    with product.frozen(product.role_pid("worker")):  # no ticks
+        before = user_side(product)
+        product.publish(INGESTED, insights("stage", 100))
+        product.until(lambda: heads(product, ["stage"]) == {"stage": 100}, "the insights are not stored")
+        assert user_side(product) == before
+    told = "SELECT announced_seq AS n FROM channels WHERE channel_id = 'stage'"
+    product.until(lambda: product.sql(told)[0]["n"] == 100, "the subscribers are not told after the tick")
+    ends = product.ends("feeds.novelty")
+    assert sum(ends.values()) > sum(before["feeds.novelty"].values())
+
+
+def settle(product: Product) -> None:
+    """Wait until nothing is under way between sinks, outbox, fan-out and mirror."""
+
+    def quiet() -> bool:
+        lag = json.loads(product.cli("lag", "--json").stdout)
+        groups = lag["groups"] if isinstance(lag, dict) else lag
+        behind = sum(group["lag_events"] for group in groups if "tick" not in json.dumps(group))
+        return behind == 0 and not product.sql("SELECT 1 FROM outbox LIMIT 1")
+
+    product.until(quiet, "the system does not come to rest", 90)
+
+
+def user_side(product: Product) -> dict[str, Any]:
+    """Everything keyed by user: ends of topics, rows of tables, keys of Redis."""
+    topics = (
+        "feeds.user-changed",
+        "feeds.novelty",
+        "feeds.rebuild-requested",
+        "feeds.rebuild-finished",
+        "cache.version-bumped",
+    )
+    tables = ("user_stats", "user_cluster_hwm", "user_clusters", "feed_documents", "resource_versions", "outbox")
+    import redis
+
+    with redis.Redis.from_url(product.environment["REDIS_URL"]) as client:
+        keys = sorted(
+            itertools.chain(client.scan_iter("us:*", 1000), client.scan_iter("hwm:*", 1000), client.scan_iter("enq:*"))
+        )
+    return {
+        **{topic: product.ends(topic) for topic in topics},
+        **{table: product.sql(f"SELECT count(*) AS n FROM {table}")[0]["n"] for table in tables},
+        "keys": keys,
+    }
+
+
+def test_a_quiet_channel_still_makes_its_subscriber_due(product: Product) -> None:
+    """Who subscribes to a channel of 1,000 insights that never moves again gets a rebuild within two ticks (R0.12)."""
+    product.publish(INGESTED, insights("quiet", 1_000))
+    product.until(lambda: heads(product, ["quiet"]) == {"quiet": 1_000}, "the insights are not stored")
+    settle(product)
+    starts = {topic: product.ends(topic) for topic in ("feeds.novelty", "feeds.rebuild-requested")}
+    product.subscribe("latecomer", ["quiet"])
+    product.until(lambda: product.pending("latecomer")["cluster_version"] == 1, "no rebuild", 60)
+    codec = product.codec()
+    told = min(
+        message.timestamp()[1]
+        for message in product.records("feeds.novelty", starts["feeds.novelty"])
+        if "latecomer" in codec.decode("feeds.novelty", message.value())["heads"][0]["users"]
+    )
+    request = next(
+        m
+        for m in product.records("feeds.rebuild-requested", starts["feeds.rebuild-requested"])
+        if m.key() == b"latecomer"
+    )
+    planned = codec.decode("feeds.rebuild-requested", request.value())["planned_at"]
+    assert planned - told <= 2 * TICK_SECONDS * 1000
+
+
+def test_one_more_insight_is_pending_and_no_new_version(product: Product) -> None:
+    """An insight below N and before T is counted, and nothing is rebuilt for it (R0.8)."""
+    product.publish(INGESTED, insights("slow", 60))
+    product.subscribe("patient", ["slow"])
+    version = rebuilt(product, "patient")["cluster_version"]
+    starts = product.ends("feeds.rebuild-requested")
+    ticks = product.ends("streams.tick")
+    product.publish(INGESTED, insights("slow", 1, first=60))
+    product.until(lambda: product.pending("patient")["pending"] == 1, "the insight is not counted")
+    product.until(
+        lambda: all(end >= ticks[p] + 6 for p, end in product.ends("streams.tick").items()), "no six ticks", 60
+    )
+    assert (product.pending("patient")["pending"], product.pending("patient")["cluster_version"]) == (1, version)
+    assert [m for m in product.records("feeds.rebuild-requested", starts) if m.key() == b"patient"] == []
+
+
+def test_feed_is_built_once_under_concurrency(product: Product) -> None:
+    """Twenty readers of a version not read before cause one stored document (R0.40)."""
+    product.publish(INGESTED, insights("popular", 60))
+    product.subscribe("star", ["popular"])
+    rebuilt(product, "star")
+    answers: list[Any] = []
+    readers = [threading.Thread(target=lambda: answers.append(product.get("/api/users/star/feed"))) for _ in range(20)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join(60)
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.content for answer in answers}) == 1
+    versions = product.sql("SELECT version FROM resource_versions WHERE key = 'feed:star'")
+    bumps = [m for m in product.records("cache.version-bumped") if m.key() == b"feed:star"]
+    assert (len(versions), len(bumps)) == (1, 1)
+
+
+def test_a_retracted_insight_leaves_later_rebuilds(product: Product) -> None:
+    """A retraction keeps the number and leaves the insight out of later rebuilds."""
+    product.publish(INGESTED, insights("regret", 60))
+    product.subscribe("editor", ["regret"])
+    before = rebuilt(product, "editor")
+    starts = product.ends("feeds.insight-retracted")
+    product.publish(
+        "feeds.insight-retracted", [{"insight_id": "regret-0", "channel_id": "regret", "ts": "2026-11-20T00:00:00Z"}]
+    )
+    gone = [
+        f"feeds.insight-retracted/{p}/{e - 1}"
+        for p, e in product.ends("feeds.insight-retracted").items()
+        if e > starts[p]
+    ]
+    product.until(
+        lambda: product.sql("SELECT 1 FROM insights WHERE insight_id = 'regret-0' AND retracted_at IS NOT NULL"),
+        "not retracted",
+    )
+    assert gone
+    assert product.http.post("/api/users/editor/rebuild").status_code == 202
+    product.until(lambda: product.pending("editor")["cluster_version"] > before["cluster_version"], "no rebuild")
+    after = product.get("/api/users/editor/clusters").json()
+    assert "regret-0" not in {i for c in after["clusters"] for i in c["insight_ids"]}
+    assert 59 == sum(c["size"] for c in after["clusters"]) + after["noise"]
+    assert heads(product, ["regret"]) == {"regret": 60}
+
+
+def test_an_erased_user_is_gone_and_may_return(product: Product) -> None:
+    """Erasure removes what is kept of a user; versions of a user who returns go on growing."""
+    product.publish(INGESTED, insights("past", 60))
+    product.subscribe("leaver", ["past"])
+    rebuilt(product, "leaver")
+    old = product.get("/api/users/leaver/feed")
+    answer = product.http.delete("/api/users/leaver/data")
+    assert answer.status_code == 202
+    product.until(lambda: not product.sql("SELECT 1 FROM user_stats WHERE user_id = 'leaver'"), "still there")
+    for table in ("subscriptions", "user_cluster_hwm", "user_clusters", "feed_documents"):
+        assert product.sql(f"SELECT 1 FROM {table} WHERE user_id = 'leaver'") == []
+    product.subscribe("leaver", ["past"])
+    rebuilt(product, "leaver")
+    new = product.get("/api/users/leaver/feed", If_None_Match=old.headers["etag"])
+    assert new.status_code == 200
+    assert int(new.headers["x-resource-version"]) > int(old.headers["x-resource-version"])

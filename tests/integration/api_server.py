@@ -1,0 +1,178 @@
+"""A real API on a free port over the session's parts, with a database and a Redis number of its own, and seeds for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import asyncpg
+import httpx
+
+from api.app import create_app, server_of
+from connectors.stores.postgres import QUERIES, migrate, open_pool
+from streams.settings import Settings
+
+REDIS_NUMBER = 5
+DEADLINE_SECONDS = 20.0
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+class MovableClock:
+    """The product's clock, moved by the test."""
+
+    def __init__(self) -> None:
+        self.offset_ms = 0
+
+    def __call__(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000 + self.offset_ms
+
+
+@dataclass
+class Api:
+    """A running API."""
+
+    url: str
+    app: Any
+    clock: MovableClock
+
+    def client(self, token: str | None = None) -> httpx.AsyncClient:
+        """A client of it."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30.0)
+
+
+@contextlib.contextmanager
+def running_api(settings: Settings, *, is_awaited: bool = True) -> Iterator[Api]:
+    """Serve the API in a thread of its own until the block ends."""
+    clock = MovableClock()
+    app = create_app(settings, clock)
+    server = server_of(app, "127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, name="api")
+    thread.start()
+    try:
+        wait_until(lambda: server.started, "the server starts")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        if is_awaited:
+            wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 200, "the API is ready")
+        yield Api(url, app, clock)
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def wait_until(is_true: Callable[[], bool], what: str) -> None:
+    """Poll until a fact holds."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_true():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
+        time.sleep(0.02)
+
+
+async def eventually(is_true: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Poll until a fact holds."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not await is_true():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
+        await asyncio.sleep(0.02)
+
+
+async def make_database(admin_url: str, name: str) -> str:
+    """A fresh database with our tables on the same server; returns its address."""
+    connection = await asyncpg.connect(admin_url)
+    await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    url = admin_url.rsplit("/", 1)[0] + f"/{name}"
+    async with await open_pool(url) as pool:
+        await migrate(pool)
+    return url
+
+
+class Seeds:
+    """Puts into PostgreSQL what the sinks and the rebuild worker would."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def run(self, sql: str, *values: Any) -> Any:
+        """One statement; its rows."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            return await connection.fetch(sql, *values)
+        finally:
+            await connection.close()
+
+    async def channel(self, channel: str, insights: int) -> list[str]:
+        """A channel with so many insights; their ids."""
+        ids = [f"{channel}#{n}" for n in range(1, insights + 1)]
+        await self.run(
+            "INSERT INTO channels (channel_id, current_seq, last_insight_ts) VALUES ($1, $2, $3) "
+            "ON CONFLICT (channel_id) DO UPDATE SET current_seq = excluded.current_seq",
+            channel,
+            insights,
+            NOW,
+        )
+        for seq, insight_id in enumerate(ids, start=1):
+            await self.run(
+                "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, url, source_partition, "
+                "source_offset) VALUES ($1, $2, $3, $4, $4, $5, $6, 0, $3) ON CONFLICT DO NOTHING",
+                insight_id,
+                channel,
+                seq,
+                NOW,
+                f"kafka consumer {insight_id} rebalances partitions slowly",
+                f"https://example.org/{seq}",
+            )
+        return ids
+
+    async def user(self, user: str, channels: Sequence[str], **columns: Any) -> None:
+        """A user with subscriptions and, where given, other columns."""
+        await self.run("INSERT INTO user_stats (user_id) VALUES ($1) ON CONFLICT DO NOTHING", user)
+        for name, value in columns.items():
+            await self.run(f"UPDATE user_stats SET {name} = $2 WHERE user_id = $1", user, value)
+        for channel in channels:
+            await self.run("INSERT INTO subscriptions VALUES ($1, $2, true, 0) ON CONFLICT DO NOTHING", user, channel)
+
+    async def rebuild(self, user: str, clusters: Sequence[dict[str, Any]], at: datetime = NOW) -> int:
+        """Store the next version of a user's clusters as the rebuild worker does; returns the cluster version."""
+        connection = await asyncpg.connect(self.url)
+        async with connection.transaction():
+            version = await connection.fetchval(
+                "INSERT INTO user_stats (user_id, cluster_version) VALUES ($1, 1) ON CONFLICT (user_id) "
+                "DO UPDATE SET cluster_version = user_stats.cluster_version + 1 RETURNING cluster_version",
+                user,
+            )
+            cause = f"feeds.rebuild-requested/0/{version}"
+            await connection.execute(
+                "INSERT INTO user_clusters VALUES ($1, $2, $3, 1, 10, 0, '{}', $4, $5)",
+                user,
+                version,
+                json.dumps(list(clusters)),
+                at,
+                cause,
+            )
+            await connection.fetchrow(QUERIES["bump_version"], f"clusters:{user}", cause, at)
+        await connection.close()
+        return int(version)
+
+
+def cluster(cluster_id: str, insight_ids: Sequence[str]) -> dict[str, Any]:
+    """A cluster as the worker stores it."""
+    return {
+        "cluster_id": cluster_id,
+        "label": f"about {cluster_id}",
+        "keywords": ["kafka", "consumer"],
+        "size": len(insight_ids),
+        "insight_ids": list(insight_ids),
+        "representative_id": insight_ids[0] if insight_ids else None,
+    }

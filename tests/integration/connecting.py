@@ -1,0 +1,146 @@
+"""What the tests of connectors share: the surroundings of a consumer, a stranger's producer, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from connectors.kafka.admin import Admin
+from connectors.kafka.consumer import Surroundings
+from connectors.kafka.records import Event, Record
+from connectors.kafka.registry import Registry
+from connectors.stores.postgres import open_pool
+from schemas.positions import Position
+from streams.clock import ProductClock
+from tests.conftest import Stack
+
+WAIT_SECONDS = 30.0
+_LOOK_SECONDS = 0.03
+
+
+def fresh(kind: str) -> str:
+    """A name that no other test uses."""
+    return f"{kind}-{uuid.uuid4().hex[:10]}"
+
+
+async def until(look: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
+    """The first true answer; `look` may be a coroutine function."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = look()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def surroundings(stack: Stack) -> AsyncIterator[Surroundings]:
+    """What every consumer of a process shares, on the session's parts."""
+    settings = stack.settings()
+    registry = Registry(settings.schema_registry)
+    codec = await registry.codec()
+    client = settings.kafka_client()
+    async with await open_pool(settings.database, size_max=20) as pool:
+        yield Surroundings(pool, client, Admin(client), registry, codec, ProductClock())
+
+
+@asynccontextmanager
+async def running(*connectors: Any) -> AsyncIterator[None]:
+    """Run connectors, wait until they are ready, and stop them afterwards; one that raised fails the test."""
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(connector.run(stop), name=connector.group) for connector in connectors]
+    try:
+        for connector, task in zip(connectors, tasks, strict=True):
+            await until(lambda c=connector, t=task: t.done() or c.problem is None, f"{connector.group} is ready")
+        yield
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+def send(kafka: str, topic: str, records: Sequence[tuple[Any, ...]], **config: Any) -> list[Position]:
+    """Send (key, value[, headers[, partition]]) as a stranger would, with librdkafka's own partitioner."""
+    producer = Producer({"bootstrap.servers": kafka, "linger.ms": 1, "message.max.bytes": 100_000_000, **config})
+    places: list[Any] = [None] * len(records)
+
+    def delivered(number: int) -> Callable[[Any, Message], None]:
+        def note(error: Any, message: Message) -> None:
+            places[number] = error or Position(message.topic(), message.partition(), message.offset())
+
+        return note
+
+    for number, record in enumerate(records):
+        key, value, headers, partition = (*record, None, None)[:4]
+        place = {} if partition is None else {"partition": partition}
+        producer.produce(topic, value, key, headers=headers, on_delivery=delivered(number), **place)
+        producer.poll(0)
+    assert producer.flush(20) == 0
+    assert all(isinstance(place, Position) for place in places), places
+    return places
+
+
+@dataclass
+class Reader:
+    """Everything in a topic from now on, or from its beginning."""
+
+    kafka: str
+    topic: str
+    from_end: bool = True
+    messages: list[Message] = field(default_factory=list)
+
+    def __enter__(self) -> Reader:
+        self._consumer = Consumer(
+            {"bootstrap.servers": self.kafka, "group.id": fresh("reader"), "enable.auto.commit": False}
+        )
+        partitions = self._consumer.list_topics(self.topic, timeout=10).topics[self.topic].partitions
+        places = []
+        for number in partitions:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=10)
+            places.append(TopicPartition(self.topic, number, high if self.from_end else low))
+        self._consumer.assign(places)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def read(self) -> list[Message]:
+        """What has come so far."""
+        new = self._consumer.consume(1_000, timeout=0.05)
+        self.messages += [message for message in new if message.error() is None]
+        return self.messages
+
+    async def until(self, wanted: Callable[[Message], bool], count: int, what: str) -> list[Message]:
+        """The messages that are wanted, once there are so many."""
+
+        async def look() -> list[Message] | None:
+            await asyncio.to_thread(self.read)
+            found = [message for message in self.messages if wanted(message)]
+            return found if len(found) >= count else None
+
+        return list(await until(look, what)) if count else []
+
+
+def event(topic: str, value: dict[str, Any], *, partition: int = 0, offset: int = 0, arrived_ms: int = 1) -> Event:
+    """An event as a handler is given it."""
+    return Event(Record(topic, partition, offset, arrived_ms, b"", b"", []), value)
+
+
+async def in_transaction(around: Surroundings, handler: Any, events: Sequence[Event]) -> Any:
+    """One batch through a handler, without a consumer; returns its dead letters."""
+    prepared = await handler.prepare(events)
+    try:
+        async with around.pool.acquire() as tx, tx.transaction():
+            return await handler.apply(tx, events, prepared)
+    finally:
+        await handler.settle(prepared)

@@ -1,0 +1,96 @@
+"""The smallest handler there is: one row an event. Run as a program it is a consumer that a test can stop or kill."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from connectors.kafka import consumer
+from connectors.kafka.consumer import BatchConsumer, Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from schemas.topics import TOPICS, Topic, dead_letter_topic
+from streams.telemetry import configure_logging
+
+TABLE = 'CREATE TABLE IF NOT EXISTS tally ("group" text, topic text, partition int, "offset" bigint, id text, who text)'
+INSERT = 'INSERT INTO tally ("group", topic, partition, "offset", id, who) VALUES ($1, $2, $3, $4, $5, $6)'
+IDS = 'SELECT id FROM tally WHERE "group" = $1 ORDER BY id'
+
+Hook = Callable[[Sequence[Event]], Awaitable[None]]
+
+
+async def nothing(_: Sequence[Event]) -> None:
+    """No hook."""
+
+
+@dataclass
+class Tally:
+    """Counts `feeds.user-active` events by their user. The hooks run in `prepare`, and in `apply` after the rows."""
+
+    group: str
+    topics: tuple[str, ...]
+    who: str = "test"
+    batch_max: int = 100
+    on_prepare: Hook = nothing
+    on_apply: Hook = nothing
+    batches: list[int] = field(default_factory=list)
+
+    async def prepare(self, events: Sequence[Event]) -> None:
+        self.batches.append(len(events))
+        await self.on_prepare(events)
+
+    async def apply(self, tx: Any, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+        rows = [(self.group, *e.record.position, e.value["user_id"], self.who) for e in events]
+        await tx.executemany(INSERT, rows)
+        await self.on_apply(events)
+        return []
+
+    async def settle(self, prepared: None) -> None:
+        return
+
+
+def declare(name: str, partitions: int = 2) -> Topic:
+    """A topic of a test's own, with the schema of `feeds.user-active`."""
+    made = Topic(name, "feeds/UserActive.v1", "user_id", ("test",), ("test",), partitions=partitions)
+    TOPICS[name] = made  # type: ignore[index]
+    return made
+
+
+async def make(around: Surroundings, name: str, partitions: int = 2) -> Topic:
+    """Declare it and create it with its dead-letter topic."""
+    topic = declare(name, partitions)
+    await around.registry.register([topic])
+    await around.admin.ensure_topics([topic, dead_letter_topic(topic)], replication_factor=1)
+    return topic
+
+
+async def main(group: str, topic: str, folder: Path, where: str) -> None:
+    """Consume; at the first batch say so by a file `held`, and hold it there until there is a file `go`."""
+    from streams.settings import read_settings
+    from tests.conftest import Stack
+    from tests.integration.connecting import running, surroundings, until
+
+    names = ("KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL", "DATABASE_URL", "REDIS_URL")
+    declare(topic)
+    consumer.SESSION_MS = int(os.environ["SESSION_MS"])
+    settings = read_settings({name: os.environ[name] for name in names})
+    configure_logging("info", "json")
+
+    async def hold(_: Sequence[Event]) -> None:
+        (folder / "held").touch()
+        await until((folder / "go").exists, "go", 120)
+
+    async with surroundings(Stack(*(os.environ[name] for name in names), local=None)) as around:  # type: ignore[arg-type]
+        assert settings.kafka is not None
+        hooks = {where: hold} if where else {}
+        tally = Tally(group, (topic,), who=f"child-{os.getpid()}", **hooks)  # type: ignore[arg-type]
+        async with running(BatchConsumer(tally, around)):
+            await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]))

@@ -1,0 +1,479 @@
+"""The HTTP API over real parts: publishing, reads, conditions, freshness, identifiers in paths, roles."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from connectors.kafka.admin import Admin
+from connectors.kafka.registry import Registry
+from schemas.codec import Codec
+from schemas.envelope import header
+from schemas.positions import Position, parse_position
+from schemas.topics import TOPICS
+from streams.settings import read_settings
+from tests.integration.api_server import NOW, Api, Seeds, cluster, eventually, make_database, running_api
+
+KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,editor:ada-key:ada"
+
+
+@pytest.fixture(scope="module")
+async def seeds(stack) -> Seeds:
+    """A database of this module's own."""
+    return Seeds(await make_database(stack.database, "api_test"))
+
+
+def _settings(stack, seeds: Seeds, **more: Any) -> Any:
+    return stack.settings(DATABASE_URL=seeds.url, REDIS_URL=f"{stack.redis.rsplit('/', 1)[0]}/5", **more)
+
+
+@pytest.fixture(scope="module")
+def api(stack, seeds: Seeds) -> Iterator[Api]:
+    """An open API."""
+    with running_api(_settings(stack, seeds)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guarded(stack, seeds: Seeds) -> Iterator[Api]:
+    """An API with keys."""
+    with running_api(_settings(stack, seeds, HIGHWATER_API_KEYS=KEYS)) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(api: Api) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the open API."""
+    async with api.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+async def codec(stack) -> Codec:
+    """The codec of the session's registry."""
+    return await Registry(stack.schema_registry).codec()
+
+
+def _record(stack, position: Position) -> Any:
+    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "test-api", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(*position)])
+    message = consumer.poll(15)
+    consumer.close()
+    assert message is not None
+    assert message.error() is None
+    return message
+
+
+def _insight(insight_id: str, channel: str = "ch") -> dict[str, Any]:
+    return {"insight_id": insight_id, "channel_id": channel, "ts": "2026-11-20T12:00:00Z", "text": "hello"}
+
+
+def _problem(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert document["status"] == status
+    return document
+
+
+async def _ends(stack, topic: str) -> dict[Any, int]:
+    places = [(topic, partition) for partition in range(TOPICS[topic].partitions)]
+    ranges = await Admin({"bootstrap.servers": stack.kafka}).log_ranges(places)
+    return {place: found.high for place, found in ranges.items()}
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+async def test_it_starts_without_its_parts_and_names_them() -> None:
+    """With every part away the API lives, says what is not ready, and answers 503 with Retry-After instead of hanging."""
+    port = _free_port()
+    settings = read_settings(
+        {
+            "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{port}",
+            "SCHEMA_REGISTRY_URL": f"http://127.0.0.1:{port}",
+            "DATABASE_URL": f"postgresql://x@127.0.0.1:{port}/x",
+            "REDIS_URL": f"redis://127.0.0.1:{port}",
+        }
+    )
+    with running_api(settings, is_awaited=False) as running:
+        async with running.client() as client:
+            assert (await client.get("/healthz")).status_code == 200
+            document = _problem(await client.get("/readyz"), 503)
+            assert document["not_ready"] == ["database", "kafka", "redis", "schema_registry"]
+            for path in ("/api/users/ada/feed", "/api/channels"):
+                response = await client.get(path)
+                _problem(response, 503)
+                assert int(response.headers["retry-after"]) >= 1
+            _problem(await client.post("/api/users/ada/activity"), 503)
+            assert (await client.get("/")).status_code == 200
+
+
+async def test_an_event_is_produced_with_its_key_headers_and_schema(stack, http, codec) -> None:
+    """POST of one event answers 202 with the position of a record that carries the topic's key and CloudEvents headers."""
+    response = await http.post("/api/events/feeds.insight-ingested", json=_insight("i-1", "aio-libs/aiokafka"))
+    assert response.status_code == 202, response.text
+    (text,) = response.json()["positions"]
+    message = _record(stack, parse_position(text))
+    assert message.key() == b"aio-libs/aiokafka"
+    assert codec.decode("feeds.insight-ingested", message.value())["insight_id"] == "i-1"
+    assert header(message.headers(), "ce_type") == "feeds.insight-ingested"
+    assert header(message.headers(), "ce_source") == "/api"
+
+
+@pytest.mark.parametrize("content_type", ["application/x-ndjson", "application/json"])
+async def test_lines_keep_their_order_per_key(http, content_type: str) -> None:
+    """NDJSON, named or recognised, is produced in order: one key's offsets rise with its lines."""
+    body = "\n".join(json.dumps(_insight(f"o-{n}", "ordered")) for n in range(20)) + "\n"
+    headers = {"content-type": content_type}
+    response = await http.post("/api/events/feeds.insight-ingested", content=body, headers=headers)
+    offsets = [parse_position(text).offset for text in response.json()["positions"]]
+    assert offsets == sorted(offsets)
+    assert len(set(offsets)) == 20
+
+
+async def test_one_bad_line_keeps_all_from_being_produced(stack, http) -> None:
+    """A line that breaks a rule is named with its number and field, and no line of that request is produced."""
+    before = await _ends(stack, "feeds.insight-ingested")
+    good = json.dumps(_insight("good"))
+    for bad, field in (
+        ({**_insight("bad"), "ts": "yesterday"}, "ts"),
+        ({**_insight("bad"), "channel_id": ""}, "channel_id"),
+        ({**_insight("bad"), "colour": 1}, "colour"),
+        ({**_insight("bad"), "embedding": [1.0, 2.0]}, "embedding"),
+    ):
+        body = f"{good}\n\n{json.dumps(bad)}\n"
+        response = await http.post("/api/events/feeds.insight-ingested", content=body)
+        document = _problem(response, 422)
+        assert (document["line"], document["field"]) == (3, field)
+    assert await _ends(stack, "feeds.insight-ingested") == before
+
+
+async def test_what_cannot_be_published_is_refused(http) -> None:
+    """Unknown topics are 404, internal ones 403, text that is not JSON 422, more than 16 MiB 413, other methods 405."""
+    _problem(await http.post("/api/events/nope", json={}), 404)
+    _problem(await http.post("/api/events/feeds.novelty", json={}), 403)
+    _problem(await http.post("/api/events/feeds.user-active", content=b"{"), 422)
+    _problem(await http.post("/api/events/feeds.user-active", content=b""), 422)
+    _problem(await http.post("/api/events/feeds.user-active", content=b"x" * (16 * 1024 * 1024 + 1)), 413)
+
+    async def drip() -> AsyncIterator[bytes]:
+        for _ in range(17):
+            yield b" " * 1024 * 1024
+
+    _problem(await http.post("/api/events/feeds.user-active", content=drip()), 413)
+    _problem(await http.get("/api/events/feeds.user-active"), 405)
+    _problem(await http.get("/api/nothing"), 404)
+
+
+@pytest.mark.parametrize("channel", ["aio-libs/aiokafka", "a b", "grün/日本", "100%25", "x?y#z", "a+b;c=d", "%2F"])
+async def test_an_identifier_is_one_segment_however_it_is_spelled(http, seeds: Seeds, channel: str) -> None:
+    """A percent-encoded id reaches the store as it is: slashes, spaces, percent signs and other scripts."""
+    from urllib.parse import quote
+
+    (insight_id,) = await seeds.channel(channel, 1)
+    name = quote(channel, safe="")
+    response = await http.get(f"/api/channels/{name}")
+    assert response.json()["channel_id"] == channel
+    insight = await http.get(f"/api/insights/{name}/{quote(insight_id, safe='')}")
+    assert insight.json()["insight_id"] == insight_id
+    if "/" in channel:
+        _problem(await http.get(f"/api/channels/{channel}"), 404)
+
+
+async def test_a_path_that_is_not_utf8_is_refused(http) -> None:
+    """Bytes that are no text are a 422, not a 500."""
+    _problem(await http.get("/api/channels/%ff"), 422)
+
+
+async def test_subscriptions_are_an_event_first(stack, http, codec, seeds: Seeds) -> None:
+    """PUT of subscriptions is produced as the set given without repeats, and GET reads what the sink stored."""
+    response = await http.put("/api/users/su%2Fb/subscriptions", json={"channels": ["b", "a", "b"]})
+    assert response.status_code == 202
+    message = _record(stack, parse_position(response.json()["positions"][0]))
+    event = codec.decode("feeds.subscriptions-replaced", message.value())
+    assert (message.key(), event["channels"]) == (b"su/b", ["b", "a"])
+    await seeds.user("su/b", ["a", "b", "c"])
+    page = (await http.get("/api/users/su%2Fb/subscriptions?limit=2")).json()
+    assert page["channels"] == ["a", "b"]
+    rest = (await http.get(f"/api/users/su%2Fb/subscriptions?cursor={page['next_cursor']}")).json()
+    assert (rest["channels"], rest["next_cursor"]) == (["c"], None)
+
+
+@pytest.mark.parametrize("channels", [["x"] * 0 + ["a\u0000b"], [""], [f"c{n}" for n in range(1_001)], ["x" * 513]])
+async def test_subscriptions_are_bounded(http, channels: list[str]) -> None:
+    """Control characters, empty and long ids, and more than 1,000 channels are a 422 that names the field."""
+    assert _problem(await http.put("/api/users/u/subscriptions", json={"channels": channels}), 422)["field"] == "channels"
+
+
+async def test_a_body_of_another_form_names_its_field(http) -> None:
+    """A missing, mistyped or unknown field of a JSON body is a 422 that names it."""
+    assert _problem(await http.put("/api/users/u/plan", json={}), 422)["field"] == "plan"
+    assert _problem(await http.put("/api/users/u/plan", json={"plan": 3}), 422)["field"] == "plan"
+    assert _problem(await http.put("/api/users/u/plan", json={"plan": "pro", "x": 1}), 422)["field"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "topic"),
+    [
+        ("PUT", "plan", "feeds.plan-changed"),
+        ("POST", "activity", "feeds.user-active"),
+        ("POST", "rebuild", "feeds.rebuild-demanded"),
+        ("DELETE", "data", "feeds.user-erased"),
+    ],
+)
+async def test_each_write_is_an_event_of_its_topic(stack, http, codec, method: str, path: str, topic: str) -> None:
+    """Plan, activity, rebuild and erasure are each an event keyed by the user."""
+    body = {"plan": "pro"} if path == "plan" else None
+    response = await http.request(method, f"/api/users/wanda/{path}", json=body)
+    assert response.status_code == 202
+    position = parse_position(response.json()["positions"][0])
+    message = _record(stack, position)
+    assert (position.topic, message.key()) == (topic, b"wanda")
+    assert codec.decode(topic, message.value())["user_id"] == "wanda"
+
+
+async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api, seeds: Seeds) -> None:
+    """Pending = head minus high-water mark over what is subscribed now, never negative; due and trigger follow the rules."""
+    for name, insights in (("p1", 12), ("p2", 3), ("p3", 9), ("p4", 2)):
+        await seeds.channel(name, insights)
+    await seeds.user("pen", ["p1", "p2", "p3", "p4"], plan="pro")
+    await seeds.run("UPDATE subscriptions SET subscribed = false WHERE user_id = 'pen' AND channel_id = 'p3'")
+    await seeds.run("INSERT INTO user_cluster_hwm VALUES ('pen', 'p1', 2), ('pen', 'p4', 7)")
+    document = (await http.get("/api/users/pen/pending")).json()
+    assert (document["pending"], document["by_channel"]) == (13, {"p1": 10, "p2": 3, "p4": 0})
+    assert (document["due"], document["trigger"], document["in_flight"]) == (False, None, False)
+    now = NOW.fromtimestamp(api.clock() / 1000, NOW.tzinfo)
+    await seeds.user("pen", [], last_active_at=now, last_clustered_at=now)
+    assert (await http.get("/api/users/pen/pending")).json()["due"] is False
+    await seeds.channel("p2", 30)
+    document = (await http.get("/api/users/pen/pending")).json()
+    assert (document["due"], document["trigger"]) == (True, "novelty")
+    await seeds.user("pen", [], in_flight="feeds.rebuild-requested/0/1", in_flight_until=now + timedelta(hours=1))
+    document = (await http.get("/api/users/pen/pending")).json()
+    assert (document["due"], document["in_flight"]) == (False, True)
+    assert document["last_clustered_at"].endswith("Z")
+
+
+async def test_clusters_are_conditional_and_earlier_versions_stay(http, seeds: Seeds) -> None:
+    """Each version has its own tag; If-None-Match in any form of RFC 9110 is 304 with the same headers and no body."""
+    ids = await seeds.channel("cl", 4)
+    await seeds.rebuild("clara", [cluster("first", ids[:2])])
+    first = await http.get("/api/users/clara/clusters")
+    assert first.json()["cluster_version"] == 1
+    assert first.headers["x-caused-by"] == "feeds.rebuild-requested/0/1"
+    tag = first.headers["etag"]
+    for field in (tag, tag.removeprefix("W/"), "*", f'"other", {tag}', f'W/"a,b",{tag}'):
+        again = await http.get("/api/users/clara/clusters", headers={"If-None-Match": field})
+        assert (again.status_code, again.content) == (304, b"")
+        for name in ("etag", "cache-control", "x-resource-version", "x-caused-by"):
+            assert again.headers[name] == first.headers[name]
+    for field in ('"other"', "unquoted", ""):
+        assert (await http.get("/api/users/clara/clusters", headers={"If-None-Match": field})).status_code == 200
+    await seeds.rebuild("clara", [cluster("second", ids), cluster("third", ids[:1]), cluster("fourth", [])])
+    old = await http.get("/api/users/clara/clusters?version=1")
+    assert old.json()["clusters"] == first.json()["clusters"]
+    _problem(await http.get("/api/users/clara/clusters?version=9"), 404)
+    page = (await http.get("/api/users/clara/clusters?version=2&limit=2")).json()
+    rest = (await http.get(f"/api/users/clara/clusters?limit=2&cursor={page['next_cursor']}")).json()
+    names = [one["cluster_id"] for one in page["clusters"] + rest["clusters"]]
+    assert (names, rest["next_cursor"]) == (["second", "third", "fourth"], None)
+    _problem(await http.get("/api/users/clara/clusters?cursor=zzz"), 400)
+
+
+async def test_insights_and_channels_are_conditional(http, seeds: Seeds) -> None:
+    """A channel's version is its head; an insight is 410 once retracted; what never came is 404."""
+    first, _ = await seeds.channel("cond", 2)
+    response = await http.get("/api/channels/cond")
+    assert response.json()["current_seq"] == 2
+    assert response.headers["x-caused-by"] == "feeds.insight-ingested/0/2"
+    again = await http.get("/api/channels/cond", headers={"If-None-Match": response.headers["etag"]})
+    assert again.status_code == 304
+    path = f"/api/insights/cond/{first.replace('#', '%23')}"
+    assert (await http.get(path)).status_code == 200
+    await seeds.run("UPDATE insights SET retracted_at = $2 WHERE insight_id = $1", first, NOW)
+    _problem(await http.get(path), 410)
+    _problem(await http.get("/api/insights/cond/nope"), 404)
+    _problem(await http.get("/api/channels/never"), 404)
+
+
+async def test_channels_are_paged(http, seeds: Seeds) -> None:
+    """Pages of channels join without gap or repeat."""
+    for n in range(5):
+        await seeds.channel(f"page-{n}", 1)
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = (await http.get(f"/api/channels?limit=2{cursor}")).json()
+        seen += [channel["channel_id"] for channel in page["channels"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert len(seen) == len(set(seen))
+    assert {f"page-{n}" for n in range(5)} <= set(seen)
+
+
+async def _account(seeds: Seeds, position: Position, group: str) -> None:
+    await seeds.run(
+        'INSERT INTO positions VALUES ($1, $2, $3, \'id\', $4) ON CONFLICT ("group", topic, partition) '
+        "DO UPDATE SET next = excluded.next",
+        group,
+        position.topic,
+        position.partition,
+        position.offset + 1,
+    )
+
+
+async def test_a_read_waits_until_its_position_is_accounted_for(http, seeds: Seeds) -> None:
+    """X-Min-Position holds the answer back until the sink has moved past it; without that, 503 with Retry-After."""
+    written = await http.post("/api/users/fresh/activity")
+    position = parse_position(written.json()["positions"][0])
+    headers = {"X-Min-Position": str(position), "X-Max-Wait-Ms": "50"}
+    response = await http.get("/api/users/fresh/feed", headers=headers)
+    _problem(response, 503)
+    assert "retry-after" in response.headers
+    waiting = asyncio.create_task(
+        http.get("/api/users/fresh/feed", headers={**headers, "X-Max-Wait-Ms": "20000"})
+    )
+    await asyncio.sleep(0)
+    await _account(seeds, position, "users")
+    answered = await waiting
+    assert answered.status_code == 200
+    assert answered.headers["x-pending"] == "0"
+    assert (await http.get("/api/users/fresh/clusters", headers=headers)).headers["x-pending"] == "0"
+
+
+async def test_a_position_that_can_never_be_seen_is_refused(http) -> None:
+    """Malformed positions, topics that do not feed the endpoint, and offsets past the end of the log are 400 at once."""
+    written = await http.post("/api/users/late/activity")
+    position = parse_position(written.json()["positions"][0])
+    beyond = position._replace(offset=position.offset + 1_000)
+    for path, text in (
+        ("/api/users/late/feed", "garbage"),
+        ("/api/users/late/feed", f"{position}, x/1"),
+        ("/api/users/late/feed", str(beyond)),
+        ("/api/users/late/feed", "feeds.user-active/99/0"),
+        ("/api/users/late/feed", "streams.tick/0/0"),
+        ("/api/channels/x", str(position)),
+        ("/api/users/late/subscriptions", "feeds.insight-ingested/0/0"),
+    ):
+        _problem(await http.get(path, headers={"X-Min-Position": text}), 400)
+    bad_wait = {"X-Min-Position": str(position), "X-Max-Wait-Ms": "soon"}
+    _problem(await http.get("/api/users/late/feed", headers=bad_wait), 400)
+
+
+async def test_roles_and_bound_users(guarded: Api) -> None:
+    """No key is 401 with a challenge; a viewer does not publish; a bound key touches its own user only; an admin everything."""
+    async with guarded.client() as nobody:
+        response = await nobody.get("/api/channels")
+        _problem(response, 401)
+        assert response.headers["www-authenticate"].startswith("Bearer")
+        assert (await nobody.get("/healthz")).status_code == 200
+    async with guarded.client("wrong") as stranger:
+        _problem(await stranger.get("/api/channels"), 401)
+    async with guarded.client("eye-key") as viewer:
+        assert (await viewer.get("/api/users/ada/feed")).status_code == 200
+        _problem(await viewer.post("/api/users/ada/activity"), 403)
+        _problem(await viewer.post("/api/events/feeds.user-active", json={"user_id": "a", "ts": 1}), 403)
+    async with guarded.client("ada-key") as ada:
+        assert (await ada.get("/api/users/ada/feed")).status_code == 200
+        _problem(await ada.get("/api/users/bob/feed"), 403)
+        assert (await ada.post("/api/users/ada/activity")).status_code == 202
+        _problem(await ada.post("/api/users/bob/activity"), 403)
+        _problem(await ada.post("/api/events/feeds.user-active", json={"user_id": "bob", "ts": 1}), 403)
+        _problem(await ada.post("/api/events/feeds.insight-ingested", json=_insight("x")), 403)
+        _problem(await ada.post("/api/users/ada/rebuild"), 403)
+    async with guarded.client("pen-key") as editor:
+        _problem(await editor.post("/api/users/ada/rebuild"), 403)
+        body = {"user_id": "ada", "ts": 1}
+        _problem(await editor.post("/api/events/feeds.user-erased", json=body), 403)
+    async with guarded.client("root-key") as admin:
+        assert (await admin.post("/api/users/ada/rebuild")).status_code == 202
+
+
+async def test_a_read_as_a_user_is_activity_at_most_once_in_five_minutes(stack, guarded: Api, codec) -> None:
+    """Ten reads with ada's key make one activity event; five minutes later the next read makes another (R0.7)."""
+
+    def count() -> int:
+        consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "count", "enable.auto.commit": False})
+        topic = "feeds.user-active"
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(TOPICS[topic].partitions)])
+        found = 0
+        while messages := consumer.consume(500, 1.0):
+            found += sum(m.key() == b"ada" and header(m.headers(), "ce_source") == "/api" for m in messages)
+        consumer.close()
+        return found
+
+    guarded.clock.offset_ms += 301_000
+    before = await asyncio.to_thread(count)
+    async with guarded.client("ada-key") as ada:
+        for _ in range(10):
+            await ada.get("/api/users/ada/feed")
+        await eventually(lambda: asyncio.to_thread(lambda: count() == before + 1), "one event")
+        guarded.clock.offset_ms += 301_000
+        await ada.get("/api/users/ada/feed")
+        await eventually(lambda: asyncio.to_thread(lambda: count() == before + 2), "a second event")
+
+
+async def test_changes_are_resumable(stack, http, codec) -> None:
+    """A stream of changes resumed with the id of its last event goes on right after it: nothing missed, nothing twice."""
+    from connectors.kafka.producer import AsyncProducer
+
+    producer = AsyncProducer({"bootstrap.servers": stack.kafka}, client_id="test")
+
+    async def bump(n: int) -> None:
+        key = f"feed:sse-{n}"
+        event = {"key": key, "version": n, "etag": f"feed-{n}", "caused_by": "", "bumped_at": 0}
+        await producer.publish("cache.version-bumped", codec.encode("cache.version-bumped", event), key=key)
+
+    async def read(response: httpx.Response, number: int) -> tuple[list[str], str]:
+        keys: list[str] = []
+        last = ""
+        async for line in response.aiter_lines():
+            if line.startswith("id: "):
+                last = line[4:]
+            if line.startswith("data: "):
+                key = json.loads(line[6:])["key"]
+                if key.startswith("feed:sse-"):
+                    keys.append(key)
+                if len(keys) == number:
+                    return keys, last
+            if number == 0 and last:
+                return keys, last
+        raise AssertionError("the stream ended")
+
+    async with http.stream("GET", "/api/changes") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        _, last = await read(response, 0)
+    for n in range(6):
+        await bump(n)
+    async with http.stream("GET", "/api/changes", headers={"Last-Event-ID": last}) as response:
+        first, last = await read(response, 4)
+    async with http.stream("GET", "/api/changes", headers={"Last-Event-ID": last}) as response:
+        second, _ = await read(response, 2)
+    await producer.close()
+    assert sorted(first + second) == [f"feed:sse-{n}" for n in range(6)]
+    _problem(await http.get("/api/changes", headers={"Last-Event-ID": "nonsense"}), 400)
+
+
+async def test_the_description_and_metrics_speak_of_templates(http) -> None:
+    """OpenAPI lists the endpoints of the contract, and metrics are by route template, never by path."""
+    paths = (await http.get("/openapi.json")).json()["paths"]
+    for path in ("/api/events/{topic}", "/api/users/{user}/feed", "/api/insights/{channel}/{insight}", "/api/sessions"):
+        assert path in paths
+    await http.get("/api/users/very-special/feed")
+    text = (await http.get("/metrics")).text
+    assert "very-special" not in text
+    assert 'route="/api/users/{user}/feed"' in text
+    assert (await http.get("/docs")).status_code == 200

@@ -1,0 +1,242 @@
+"""The product from outside: the command, HTTP, and the parts beneath it, for acceptance tests and tests of failure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
+
+import asyncpg
+import httpx
+import psutil
+from confluent_kafka import Consumer, TopicPartition
+
+from connectors.kafka.producer import PARTITIONER
+from deploy.local.stack import LocalStack
+from schemas.codec import Codec
+
+# Room for a test's rebuilds: two seconds of cooldown instead of minutes, everything else as shipped.
+POLICY = """
+[plans.free]
+novelty_count_min = 50
+cooldown_seconds = 2
+[plans.pro]
+novelty_count_min = 20
+cooldown_seconds = 2
+"""
+TICK_SECONDS = 1.0
+
+
+class Product:
+    """`highwater up --detach` on parts that the test owns, so that each can be stopped, killed and started."""
+
+    def __init__(self, data_dir: Path, parts: LocalStack) -> None:
+        self.data_dir = data_dir
+        self.parts = parts
+        data_dir.mkdir(parents=True)
+        policy = data_dir / "policy.toml"
+        policy.write_text(POLICY, encoding="utf-8")
+        self.clock_file = data_dir / "clock"
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HIGHWATER_")}
+        self.environment = {
+            **clean,
+            **parts.addresses.environment(),
+            "HIGHWATER_DATA_DIR": str(data_dir),
+            "HIGHWATER_PORT": str(self.port),
+            "HIGHWATER_POLICY": str(policy),
+            "HIGHWATER_CLOCK_FILE": str(self.clock_file),
+            "HIGHWATER_TICK_SECONDS": str(TICK_SECONDS),
+            "HIGHWATER_WINDOW_DAYS": "60",
+        }
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0)
+
+    def __enter__(self) -> Self:
+        """Start everything and wait until it is ready."""
+        self.cli("up", "--detach", "--no-sample", timeout_seconds=240)
+        self.until_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything that was started."""
+        self.http.close()
+        self.cli("down", check=False)
+
+    # -- the command and HTTP ----------------------------------------------------------------------------------------
+
+    def cli(
+        self, *arguments: str, stdin: str | None = None, check: bool = True, timeout_seconds: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `highwater` as a user would."""
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "highwater"), *arguments],
+            env=self.environment, capture_output=True, text=True, input=stdin, timeout=timeout_seconds, check=False,
+        )  # fmt: skip
+        if check:
+            assert done.returncode == 0, f"highwater {' '.join(arguments)}: {done.stderr[-2000:]}"
+        return done
+
+    def publish(self, topic: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Publish events through the command."""
+        self.cli("publish", topic, "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        """GET, underscores in header names standing for hyphens."""
+        return self.http.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+    def subscribe(self, user: str, channels: Sequence[str], *, plan: str = "pro") -> str:
+        """Subscribe an active user; returns the positions of the events."""
+        positions: list[str] = []
+        for method, path, body in (
+            ("PUT", "plan", {"plan": plan}),
+            ("POST", "activity", {}),
+            ("PUT", "subscriptions", {"channels": list(channels)}),
+        ):
+            answer = self.http.request(method, f"/api/users/{quote(user, safe='')}/{path}", json=body)
+            assert answer.status_code == 202, answer.text
+            positions += answer.json()["positions"]
+        return ",".join(positions)
+
+    def pending(self, user: str) -> dict[str, Any]:
+        """What `/pending` says of a user."""
+        answer = self.get(f"/api/users/{quote(user, safe='')}/pending")
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    # -- waiting, by condition ---------------------------------------------------------------------------------------
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+        """Poll until a condition holds; its value."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.TransportError):
+                found = condition()
+                if found:
+                    return found
+            time.sleep(0.1)  # the pause between two looks, not a wait for a time
+        raise AssertionError(f"after {seconds:.0f} s: {what}\n{self.why_not_ready()}")
+
+    def until_ready(self, seconds: float = 120) -> None:
+        """Wait until every part and role is ready."""
+        self.until(lambda: self.status()["ready"], "not ready", seconds)
+
+    def why_not_ready(self) -> str:
+        """What `status` says of parts that are not ready."""
+        with contextlib.suppress(AssertionError, ValueError):
+            return "; ".join(f"{p['name']}: {p.get('reason')}" for p in self.status()["parts"] if not p.get("ready"))
+        return "status does not answer"
+
+    def status(self) -> dict[str, Any]:
+        """`highwater status --json`."""
+        found: dict[str, Any] = json.loads(self.cli("status", "--json", check=False).stdout)
+        return found
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def role_pid(self, name: str) -> int:
+        """Process id of a role."""
+        return int(next(part["pid"] for part in self.status()["parts"] if part["name"] == name))
+
+    def role_of(self, connector: str) -> str:
+        """The role whose process runs a connector, `worker` or `api`."""
+        for part in self.status()["parts"]:
+            if part.get("pid") is None:
+                continue
+            with contextlib.suppress(psutil.Error):
+                words = psutil.Process(part["pid"]).cmdline()
+                if connector in words:
+                    return str(part["name"])
+        raise AssertionError(f"no role runs {connector}")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a role and wait until the supervisor has replaced it."""
+        before = self.role_pid(name)
+        os.kill(before, signal.SIGKILL)
+        self.until(lambda: self.role_pid_or_none(name) not in (None, before), f"{name} was not restarted")
+
+    def role_pid_or_none(self, name: str) -> int | None:
+        """Process id of a role, None while it has none."""
+        return next((part.get("pid") for part in self.status()["parts"] if part["name"] == name), None)
+
+    @contextlib.contextmanager
+    def frozen(self, *pids: int) -> Any:
+        """Processes stopped by SIGSTOP, resumed at the end."""
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    # -- stores and log ----------------------------------------------------------------------------------------------
+
+    def sql(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Rows of a statement on PostgreSQL."""
+
+        async def fetch() -> list[asyncpg.Record]:
+            connection = await asyncpg.connect(self.environment["DATABASE_URL"])
+            try:
+                return list(await connection.fetch(statement, *arguments))
+            finally:
+                await connection.close()
+
+        return asyncio.run(fetch())
+
+    def records(self, topic: str, starts: Mapping[int, int] | None = None) -> list[Any]:
+        """Every record of a topic, or those from given offsets on."""
+        consumer = Consumer({"bootstrap.servers": self.environment["KAFKA_BOOTSTRAP_SERVERS"], "group.id": "look"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            found: list[Any] = []
+            for partition in partitions:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+                position = max(low, (starts or {}).get(partition, 0))
+                consumer.assign([TopicPartition(topic, partition, position)])
+                while position < high:
+                    message = consumer.poll(10)
+                    assert message is not None, f"{topic}/{partition} ends before {high}"
+                    assert message.error() is None, message.error()
+                    found.append(message)
+                    position = message.offset() + 1
+            return found
+        finally:
+            consumer.close()
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """One past the last offset of each partition."""
+        consumer = Consumer({"bootstrap.servers": self.environment["KAFKA_BOOTSTRAP_SERVERS"], "group.id": "look"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions}
+        finally:
+            consumer.close()
+
+    def codec(self) -> Codec:
+        """The codec with the registry's ids."""
+        from connectors.kafka.registry import Registry
+
+        return asyncio.run(Registry(self.environment["SCHEMA_REGISTRY_URL"]).codec())
+
+    def producer_config(self) -> dict[str, Any]:
+        """Settings of a librdkafka producer that places keys as the product does."""
+        return {"bootstrap.servers": self.environment["KAFKA_BOOTSTRAP_SERVERS"], "partitioner": PARTITIONER}
+
+    def forget_decisions(self) -> None:
+        """Delete the local state of the decision worker."""
+        shutil.rmtree(self.data_dir / "faust", ignore_errors=True)
