@@ -20,6 +20,7 @@ from schemas.errors import InvalidEventError
 from schemas.topics import TOPICS
 
 _JSON_TYPES = {"string": str, "boolean": bool}
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 @functools.cache
@@ -69,12 +70,14 @@ def _from_json(name: str, kind: Any, value: Any) -> Any:
     if kind_name == "bytes":
         return _vector(name, value)
     if kind_name in ("long", "int"):
-        if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        if isinstance(value, bool) or not isinstance(value, int) or not _LONG_MIN <= value <= _LONG_MAX:
             raise InvalidEventError("wrong_type", f"field {name!r} must be an integer of 64 bits", field=name)
         return value
     if kind_name == "array":
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise InvalidEventError("wrong_type", f"field {name!r} must be an array of strings", field=name)
+        for item in value:
+            _check_unicode(name, item)
         return value
     if not isinstance(value, _JSON_TYPES.get(kind_name, object)):
         raise InvalidEventError("wrong_type", f"field {name!r} must be a {kind_name}", field=name)
@@ -92,6 +95,8 @@ def _check_unicode(name: str, value: str) -> None:
 
 def _time(name: str, value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
+        if not _LONG_MIN <= value <= _LONG_MAX:
+            raise InvalidEventError("not_a_time", f"field {name!r} must fit 64 bits", field=name)
         return value
     try:
         return ms_from_iso(value)

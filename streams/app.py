@@ -47,6 +47,8 @@ _SILENCE_TICKS, _SILENCE_SECONDS = 10, 60.0
 # A stop in order flushes the producer and commits; past this the rest is left to redelivery.
 _STOP_SECONDS_MAX = 8.0
 _WATCH_SECONDS = 0.5
+# Changelog records waiting for the producer before the streams pause; the library's 100 is less than one novelty record.
+_CHANGELOG_BUFFER_MAX = 5_000
 # One run of the rebuild, two retries (streams/retry.py), and as long again in the queue before it.
 _DEADLINE_REBUILDS = 4
 
@@ -108,7 +110,7 @@ class Worker:
         if not self.app.started:
             return {"worker": "starting"}
         if not self.is_running():
-            remaining = self.app.tables.recovery.active_remaining_total() if self.app.in_recovery else 0
+            remaining = max(0, self.app.tables.recovery.active_remaining_total()) if self.app.in_recovery else 0
             return {
                 "tables": f"restoring, {remaining} changelog records to go" if remaining else "partitions are moving"
             }
@@ -187,6 +189,7 @@ def build_app(
         app.agent(topic, name=f"{app_id}.{agent.name}", concurrency=1)(agent.run)
         worker.agents.append(agent)
     _watch_assignments(worker)
+    app.producer.buffer.max_messages = _CHANGELOG_BUFFER_MAX
     app.sensors.add(_ChangelogSensor(worker.fail))
     TICK_LAG_SECONDS.set_function(worker.tick_lag_seconds)
     return worker

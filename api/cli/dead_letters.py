@@ -229,9 +229,10 @@ def _delete(client: Mapping[str, str], ends: Mapping[tuple[str, int], int]) -> N
     from api.cli.reading import kafka_error
 
     asked = [TopicPartition(*place, end) for place, end in ends.items()]
+    admin = AdminClient(dict(client))  # kept: with the client gone, its futures would never be resolved
     try:
-        for future in AdminClient(dict(client)).delete_records(asked, request_timeout=REQUEST_SECONDS).values():
-            future.result()
+        for future in admin.delete_records(asked, request_timeout=REQUEST_SECONDS).values():
+            future.result(2 * REQUEST_SECONDS)
     except KafkaException as error:
         raise kafka_error(error) from error
 

@@ -120,7 +120,7 @@ async def committed(client: Mapping[str, str], kafka_group: str) -> dict[Place, 
         asked = [ConsumerGroupTopicPartitions(kafka_group)]
         try:
             future = admin.list_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[kafka_group]
-            found = future.result().topic_partitions
+            found = future.result(2 * REQUEST_SECONDS).topic_partitions
         except KafkaException as error:
             raise kafka_error(error) from error
         return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}

@@ -12,6 +12,7 @@ from api.cli.lag import lag
 from api.cli.publish import publish
 from api.cli.reset import reset
 from api.cli.roles import api, connect, health, init, worker
+from api.cli.stack import down, status, up
 from api.cli.tail import tail
 from api.cli.topics import describe, topics
 
@@ -21,7 +22,7 @@ def highwater() -> None:
     """Highwater: event streaming on Kafka; every answer knows the log position that made it."""
 
 
-for _command in (publish, init, worker, connect, api, health, topics, describe, tail, lag, dlq, reset):
+for _command in (up, down, status, publish, init, worker, connect, api, health, topics, describe, tail, lag, dlq, reset):
     highwater.add_command(_command)
 
 

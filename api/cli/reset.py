@@ -164,9 +164,10 @@ async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Any], target: 
 
     def ask() -> dict[tuple[str, int], int]:
         asked = {TopicPartition(s.topic, s.partition): OffsetSpec.for_timestamp(max(0, target.value)) for s in wanted}
+        admin = AdminClient(dict(client))  # kept: with the client gone, its futures would never be resolved
         try:
-            futures = AdminClient(dict(client)).list_offsets(asked, request_timeout=REQUEST_SECONDS)
-            found = {(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
+            futures = admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
+            found = {(tp.topic, tp.partition): f.result(2 * REQUEST_SECONDS).offset for tp, f in futures.items()}
         except KafkaException as error:
             raise kafka_error(error) from error
         return {place: offset for place, offset in found.items() if offset >= 0}
@@ -185,7 +186,7 @@ async def _live_members(client: Mapping[str, str], kafka_group: str) -> int:
         admin = AdminClient(dict(client))
         future = admin.describe_consumer_groups([kafka_group], request_timeout=REQUEST_SECONDS)[kafka_group]
         try:
-            return len(future.result().members)
+            return len(future.result(2 * REQUEST_SECONDS).members)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return 0
@@ -223,9 +224,10 @@ def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) 
 
     places = [TopicPartition(step.topic, step.partition, step.after) for step in steps]
     request = [ConsumerGroupTopicPartitions(kafka_group, places)]
+    admin = AdminClient(dict(client))  # kept: with the client gone, its futures would never be resolved
     try:
-        futures = AdminClient(dict(client)).alter_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
-        for place in futures[kafka_group].result().topic_partitions:
+        futures = admin.alter_consumer_group_offsets(request, request_timeout=REQUEST_SECONDS)
+        for place in futures[kafka_group].result(2 * REQUEST_SECONDS).topic_partitions:
             if place.error is not None:
                 raise CommandFailedError(f"{place.topic}/{place.partition}: {place.error.str()}")
     except KafkaException as error:

@@ -146,7 +146,7 @@ def health(of_api: bool, as_json: bool) -> None:
     if not of_api and not settings.health_port:
         raise click.UsageError("HIGHWATER_HEALTH_PORT is not set; --api asks the API", click.get_current_context())
     port = settings.port if of_api else settings.health_port
-    url = f"http://{_reachable(settings.host)}:{port}/readyz"
+    url = f"http://{reachable(settings.host)}:{port}/readyz"
     try:
         # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
         answer = httpx.get(url, timeout=HEALTH_SECONDS, trust_env=False)
@@ -163,7 +163,7 @@ def health(of_api: bool, as_json: bool) -> None:
         click.get_current_context().exit(FAILED)
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
     """An address to ask a listener on `host` at: one on all addresses is asked on the loopback."""
     if host in ("0.0.0.0", ""):  # noqa: S104 - compared with, not listened on
         return "127.0.0.1"

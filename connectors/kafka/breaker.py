@@ -28,7 +28,7 @@ class RatioBreaker:
             BreakerOpenError: too large a share of the window, this batch included, is dead.
         """
         total, all_dead = self._total + events, self._dead + dead
-        if dead and all_dead >= DEAD_MIN and all_dead > DEAD_RATIO_MAX * min(total, WINDOW_EVENTS):
+        if dead and all_dead >= DEAD_MIN and all_dead > DEAD_RATIO_MAX * total:
             raise BreakerOpenError(
                 f"{all_dead} of the last {total} events could not be processed; the consumer stops rather than "
                 "dead-letter the rest. See `highwater dlq list`, mend the cause, restart"

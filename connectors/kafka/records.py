@@ -11,10 +11,12 @@ from confluent_kafka import Message
 from connectors.outbox import OutboxRow
 from schemas.envelope import Headers, iso_from_ms
 from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_SUFFIX
+from schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX
 
 # Kafka allows any bytes as a header; what is kept of a detail fits a screen.
 _DETAIL_CHARACTERS_MAX = 500
+# A key of a record whose bytes are left out is kept while it is one that our own checks would pass.
+_KEY_BYTES_KEPT = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +66,21 @@ def record_of(message: Message) -> Record:
 
 
 def dead_letter_row(letter: DeadLetter, *, group: str, now_ms: int) -> OutboxRow:
-    """The outbox row of a dead letter: original key, bytes and headers, and beside them reason and origin."""
+    """The outbox row of a dead letter: original key, bytes and headers, and beside them reason and origin.
+
+    The broker bounds what it is sent as it was compressed, so a record can be larger here than any that we may send. Its
+    letter holds neither bytes nor headers: they stay at `dlq_origin`, and a relay that cannot publish would stop for good.
+    """
     record = letter.record
+    headers = [(name, value if value is not None else b"") for name, value in record.headers]
+    size = sum(map(len, (record.key or b"", record.value or b"", *(part for header in headers for part in header))))
+    is_whole = size <= MESSAGE_BYTES_MAX
     return OutboxRow(
         topic=record.topic + DEAD_LETTER_SUFFIX,
-        key=record.key,
-        value=record.value,
+        key=record.key if is_whole or len(record.key or b"") <= _KEY_BYTES_KEPT else None,
+        value=record.value if is_whole else None,
         headers=[
-            *((name, value if value is not None else b"") for name, value in record.headers),
+            *(headers if is_whole else [("dlq_omitted_bytes", str(size).encode())]),
             ("dlq_reason", letter.reason.encode()),
             ("dlq_detail", letter.detail[:_DETAIL_CHARACTERS_MAX].encode("utf-8", "replace")),
             ("dlq_origin", str(record.position).encode()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +20,7 @@ COMPATIBILITY = ConfigCompatibilityLevel.FULL_TRANSITIVE
 # The registry answers in milliseconds; a caller waits this long for one that is stuck.
 REQUEST_SECONDS = 5
 _NOT_FOUND = 404
-_INCOMPATIBLE = 409
+_CONFLICT = 409
 
 
 class Registry:
@@ -29,6 +30,7 @@ class Registry:
         if url is None:
             raise ConfigurationError("SCHEMA_REGISTRY_URL is not set; `highwater up` sets it for its own processes")
         self._client = SchemaRegistryClient({"url": url, "timeout": REQUEST_SECONDS, "max.retries": 0})
+        weakref.finalize(self, self._client.close)  # its connections end with it, wherever it was made
 
     async def register(self, topics: Iterable[Topic]) -> dict[str, int]:
         """Register each topic's schema, compatibility set first; returns topic -> schema id.
@@ -40,15 +42,23 @@ class Registry:
         return {topic.name: await self._call(self._register, topic) for topic in topics if topic.schema}
 
     def _register(self, topic: Topic) -> int:
-        self._client.set_config(subject_name=topic.subject, config=ServerConfig(compatibility=COMPATIBILITY))
+        try:
+            self._set_compatibility(topic.subject)
+        except SchemaRegistryError as error:
+            if error.http_status_code != _CONFLICT:
+                raise
+            self._set_compatibility(topic.subject)  # another process made the rule at the same moment; now it is there
         try:
             return int(self._client.register_schema(topic.subject, Schema(schema_text(topic.schema), "AVRO")))
         except SchemaRegistryError as error:
-            if error.http_status_code == _INCOMPATIBLE:
+            if error.http_status_code == _CONFLICT:
                 raise CatalogueMismatchError(
                     f"{topic.schema} breaks {COMPATIBILITY.value} of {topic.subject}: {error.error_message}"
                 ) from error
             raise
+
+    def _set_compatibility(self, subject: str) -> None:
+        self._client.set_config(subject_name=subject, config=ServerConfig(compatibility=COMPATIBILITY))
 
     async def codec(self, topics: Iterable[Topic] = tuple(TOPICS.values())) -> Codec:
         """A codec that writes the catalogue's schemas under the ids they were registered with.

@@ -115,18 +115,19 @@ class TableAgent:
             self._intake.accept(record)
 
     def _admit(self, tick: Mapping[str, Any], record: Record) -> bool:
-        """Whether a tick is to be applied: a second one of the same number comes of a rebalance and is let go."""
+        """Whether a tick is to be applied: a redelivered one is not, nor a second one of its number after a rebalance."""
         row = self._ticks.get(self.name.encode())
-        number, now = orjson.loads(row) if row is not None else (None, None)
-        self._now[record.partition] = tick["now"] if now is None else max(now, tick["now"])
-        return now is None or (tick["now"] > now and tick["number"] != number)
+        number, now, offset = orjson.loads(row) if row is not None else (None, 0, -1)
+        self._now[record.partition] = max(now, tick["now"])
+        if record.offset > offset:
+            self._wiring.note_tick(tick["now"], self._now[record.partition])
+        return tick["now"] > now and tick["number"] != number
 
     def _applied(self, tick: Mapping[str, Any], record: Record, *, is_admitted: bool) -> None:
         if is_admitted:
-            self._ticks[self.name.encode()] = orjson.dumps([tick["number"], tick["now"]])
+            self._ticks[self.name.encode()] = orjson.dumps([tick["number"], tick["now"], record.offset])
             TICKS.inc()
         self._wiring.heartbeats.heard(self.name, record.partition, tick["number"])
-        self._wiring.note_tick(tick["now"], self._now[record.partition])
 
     def _index(self, partition: int) -> DueIndex:
         """The index of a partition, derived from its rows at the first use after an assignment."""

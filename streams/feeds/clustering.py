@@ -162,6 +162,8 @@ def _spanning_tree(distinct: DistinctVectors, core: FloatArray, neighbours: Neig
             next_row[node] = following
         else:
             best[node] = np.inf
+    if not np.isfinite(edges[:, 2]).all():  # label() would never return; a route lost an edge of the tree
+        raise RuntimeError("the neighbours do not connect all points")
     return edges
 
 

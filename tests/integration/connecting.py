@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
@@ -19,6 +19,7 @@ from connectors.kafka.records import Event, Record
 from connectors.kafka.registry import Registry
 from connectors.stores.postgres import open_pool
 from schemas.positions import Position
+from schemas.topics import TOPICS
 from streams.clock import ProductClock
 from tests.conftest import Stack
 
@@ -49,7 +50,7 @@ async def surroundings(stack: Stack) -> AsyncIterator[Surroundings]:
     """What every consumer of a process shares, on the session's parts."""
     settings = stack.settings()
     registry = Registry(settings.schema_registry)
-    codec = await registry.codec()
+    codec = await registry.codec(tuple(TOPICS.values()))
     client = settings.kafka_client()
     async with await open_pool(settings.database, size_max=20) as pool:
         yield Surroundings(pool, client, Admin(client), registry, codec, ProductClock())
@@ -99,7 +100,7 @@ class Reader:
     from_end: bool = True
     messages: list[Message] = field(default_factory=list)
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> Self:
         self._consumer = Consumer(
             {"bootstrap.servers": self.kafka, "group.id": fresh("reader"), "enable.auto.commit": False}
         )

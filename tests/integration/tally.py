@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +41,19 @@ class Tally:
     batches: list[int] = field(default_factory=list)
 
     async def prepare(self, events: Sequence[Event]) -> None:
+        """Note the size of the batch."""
         self.batches.append(len(events))
         await self.on_prepare(events)
 
     async def apply(self, tx: Any, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+        """Store a row an event."""
         rows = [(self.group, *e.record.position, e.value["user_id"], self.who) for e in events]
         await tx.executemany(INSERT, rows)
         await self.on_apply(events)
         return []
 
     async def settle(self, prepared: None) -> None:
-        return
+        """Nothing is held."""
 
 
 def declare(name: str, partitions: int = 2) -> Topic:
@@ -60,12 +63,18 @@ def declare(name: str, partitions: int = 2) -> Topic:
     return made
 
 
-async def make(around: Surroundings, name: str, partitions: int = 2) -> Topic:
-    """Declare it and create it with its dead-letter topic."""
+@asynccontextmanager
+async def own_topic(around: Surroundings, name: str, partitions: int = 2) -> AsyncIterator[Surroundings]:
+    """Declare it, create it with its dead-letter topic, and give surroundings whose codec knows it."""
     topic = declare(name, partitions)
-    await around.registry.register([topic])
-    await around.admin.ensure_topics([topic, dead_letter_topic(topic)], replication_factor=1)
-    return topic
+    try:
+        await around.registry.register([topic])
+        await around.admin.ensure_topics([topic, dead_letter_topic(topic)], replication_factor=1)
+        async with around.pool.acquire() as tx:
+            await tx.execute(TABLE)
+        yield replace(around, codec=await around.registry.codec(tuple(TOPICS.values())))
+    finally:
+        del TOPICS[name]  # type: ignore[attr-defined]
 
 
 async def main(group: str, topic: str, folder: Path, where: str) -> None:

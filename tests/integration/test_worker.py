@@ -28,7 +28,8 @@ from schemas.codec import Codec
 from schemas.envelope import caused_by, header
 from schemas.topics import PARTITIONS, TOPICS, all_topics
 
-WAIT_SECONDS = 15.0
+# Above the 60 s after which a worker that hangs ends itself: then its own line says why, and not only this deadline.
+WAIT_SECONDS = 75.0
 TICK_SECONDS = 0.25
 REPOSITORY = Path(__file__).resolve().parents[2]
 CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})

@@ -1,0 +1,213 @@
+"""`highwater up`, `down` and `status`: the local stack, its roles, and the bundled sample on its first start.
+
+Law: `up` returns or prints the addresses only when everything answers; a port that was set is used or refused, a
+default one that is taken is avoided.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import FAILED, Command, CommandFailedError, json_option
+from api.cli.connection import own_settings, stack_settings
+from api.cli.terminal import print_json, print_table, warn
+from streams.settings import environment_with_file
+
+if TYPE_CHECKING:
+    from deploy.local.ports import PortBook
+    from deploy.local.supervisor import Plan, Role
+    from streams.settings import Settings
+
+# The roles of the product: name -> arguments of this command. Three `connect` processes: storing, deciding and
+# mirroring do not wait for each other, and two cores carry three.
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "worker": ("worker",),
+    "sinks": ("connect", "sinks", "outbox"),
+    "workers": ("connect", "workers"),
+    "materializers": ("connect", "materializers"),
+}
+# Searched upwards; beside the defaults of the parts (8080 to 8181) so that no role takes a part's port.
+_HEALTH_PORT_FIRST = 8480
+_API_PORT_FALLBACK = 8880
+_READY_LOOK_SECONDS = 0.5
+
+
+def _local() -> Any:
+    """The module that controls local stacks.
+
+    Raises:
+        CommandFailedError: it is not installed.
+    """
+    try:
+        from deploy.local import control
+        from deploy.local.supervisor import Supervisor  # noqa: F401 - what it needs is looked for now, not half-way
+    except ModuleNotFoundError as error:
+        raise CommandFailedError(
+            f"the local stack is not installed ({error.name} is missing): `make install`, or pip install 'highwater[local]'"
+        ) from error
+    return control
+
+
+@click.command(cls=Command)
+@click.option("--detach", is_flag=True, help="Return when everything is ready; `highwater down` stops it.")
+@click.option("--no-sample", is_flag=True, help="Do not load the bundled sample on the first start.")
+def up(detach: bool, no_sample: bool) -> None:
+    """Start the whole local stack: services, workers and API."""
+    control = _local()
+    settings = own_settings()
+    running = control.status(settings.data_dir, _kafka_options(settings))
+    if running["running"]:
+        click.echo(f"a local stack is already running on {running['data_dir']}")
+        _print_addresses(running)
+        click.get_current_context().exit(0 if detach else FAILED)
+    plan = make_plan(settings, environment_with_file())
+    if detach:
+        status = control.start_detached(plan, report=_report)
+        _greet(status, plan.data_dir, no_sample=no_sample)
+        return
+    _run_in_foreground(control, plan, no_sample=no_sample)
+
+
+def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
+    """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be."""
+    from deploy.local.datadir import checked
+    from deploy.local.part import Addresses
+    from deploy.local.ports import PortBook
+    from deploy.local.supervisor import Plan
+
+    from api.cli.roles import reachable
+
+    data_dir = checked(settings.data_dir)
+    ports = PortBook(data_dir)
+    port = _api_port(ports, settings, is_set=bool(environment.get("HIGHWATER_PORT", "").strip()))
+    given = Addresses(
+        kafka=settings.kafka,
+        schema_registry=settings.schema_registry,
+        database=settings.database,
+        redis=settings.redis,
+        kafka_client_options=_kafka_options(settings),
+    )
+    api_url = f"http://{reachable(settings.host)}:{port}"
+    return Plan(data_dir, given, _roles(ports, data_dir, port, api_url), api_url)
+
+
+def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str) -> tuple[Role, ...]:
+    from deploy.local.supervisor import Role
+
+    # -P: a folder called `api` where the command was run must not be taken for ours.
+    program = (sys.executable, "-P", "-m", "api.cli.main")
+    common = {"HIGHWATER_DATA_DIR": str(data_dir)}
+    roles = [Role("init", (*program, "init"), env=common, oneshot=True)]
+    for name, arguments in ROLES.items():
+        port = ports.take(f"{name}_health", _HEALTH_PORT_FIRST)
+        # The health port of a local role is this machine's own business, wherever the API listens.
+        env = {**common, "HIGHWATER_HEALTH_PORT": str(port), "HIGHWATER_HOST": "127.0.0.1"}
+        ready_url = f"http://127.0.0.1:{port}/readyz"
+        roles.append(Role(name, (*program, *arguments), env=env, ready_url=ready_url))
+    env = {**common, "HIGHWATER_PORT": str(api_port)}
+    roles.append(Role("api", (*program, "api"), env=env, ready_url=f"{api_url}/readyz"))
+    return tuple(roles)
+
+
+def _api_port(ports: PortBook, settings: Settings, *, is_set: bool) -> int:
+    from deploy.local.ports import is_free
+
+    if is_set and settings.port:
+        return int(ports.take("api", settings.port, explicit=settings.port, host=settings.host))
+    wanted = settings.port if settings.port and is_free(settings.port, settings.host) else _API_PORT_FALLBACK
+    return int(ports.take("api", wanted, host=settings.host))
+
+
+def _kafka_options(settings: Settings) -> dict[str, str]:
+    """librdkafka's options besides the address, for a broker of somebody else's."""
+    if settings.kafka is None:
+        return {}
+    return {name: value for name, value in settings.kafka_client().items() if name != "bootstrap.servers"}
+
+
+def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
+    """Supervise here until Ctrl-C; another thread greets once everything is ready."""
+    from deploy.local.supervisor import Supervisor
+
+    ended = threading.Event()
+
+    def greet_when_ready() -> None:
+        while not ended.wait(_READY_LOOK_SECONDS):
+            status = control.status(plan.data_dir, plan.given.kafka_client_options)
+            if status["ready"]:
+                try:
+                    _greet(status, plan.data_dir, no_sample=no_sample)
+                except Exception as error:  # said, since nobody waits for this thread; the stack itself runs
+                    warn(f"highwater: the sample was not loaded: {error}")
+                return
+
+    threading.Thread(target=greet_when_ready, name="greeter", daemon=True).start()
+    try:
+        Supervisor(plan, report=_report).run()
+    finally:
+        ended.set()
+
+
+def _greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> None:
+    """Load the sample if it is due, and print where everything is."""
+    from api.cli import sample
+
+    if sample.is_due(data_dir):
+        if no_sample:
+            sample.remember(data_dir, "declined")
+        else:
+            count = sample.load_sample(stack_settings("kafka", "schema_registry"))
+            sample.remember(data_dir, "loaded")
+            click.echo(f"loaded the sample: {count:,} insights, read by user {sample.READER}", err=True)
+    _print_addresses(status)
+
+
+def _print_addresses(status: Mapping[str, Any]) -> None:
+    rows = [("API", status["api"]), ("docs", f"{status['api']}/docs"), ("Kafka", status["kafka"])]
+    rows += [("schema registry", status["schema_registry"]), ("PostgreSQL", status["database"])]
+    rows += [("Redis", status["redis"]), ("data", status["data_dir"]), ("logs", f"{status['data_dir']}/logs")]
+    for name, address in rows:
+        click.echo(f"{name:<16} {address}")
+
+
+def _report(line: str) -> None:
+    click.echo(line, err=True)
+
+
+@click.command(cls=Command)
+def down() -> None:
+    """Stop the local stack with everything it runs."""
+    control = _local()
+    settings = own_settings()
+    if control.stop(settings.data_dir):
+        click.echo("stopped")
+    else:
+        click.echo(f"no local stack was running on {settings.data_dir.absolute()}")
+
+
+@click.command(cls=Command)
+@json_option
+def status(as_json: bool) -> None:
+    """Show the parts of the local stack; exit status 0 when all are ready."""
+    control = _local()
+    settings = own_settings()
+    found = control.status(settings.data_dir, _kafka_options(settings))
+    if as_json:
+        print_json(found)
+    elif not found["running"]:
+        click.echo(f"no local stack is running on {settings.data_dir.absolute()}")
+    else:
+        rows = [
+            (part["name"], part["state"], "ready" if part["ready"] else part["reason"], part["pid"], part["restarts"])
+            for part in found["parts"]
+        ]
+        print_table(["part", "state", "", "pid", "restarts"], rows, right=["pid", "restarts"])
+        _print_addresses(found)
+    if not found["ready"]:
+        click.get_current_context().exit(FAILED)

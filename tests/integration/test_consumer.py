@@ -1,0 +1,410 @@
+"""The consumer framework on real parts: whatever happens, an event's effect is stored once and nothing is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from structlog.testing import capture_logs
+
+from connectors.kafka import consumer
+from connectors.kafka.consumer import BatchConsumer, Surroundings
+from connectors.kafka.producer import AsyncProducer
+from connectors.kafka.records import Event
+from connectors.outbox import Relay
+from schemas.errors import UnavailableError
+from schemas.positions import Position
+from tests.conftest import Stack
+from tests.integration.connecting import Reader, fresh, running, send, surroundings, until
+from tests.integration.tally import IDS, Tally, own_topic
+
+ROOT = Path(__file__).parents[2]
+# A dead member is replaced after this long; the product's own ten seconds would make each such test wait as long.
+SESSION_MS = 2_000
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """What the consumers of this module share."""
+    async with surroundings(stack) as made:
+        yield made
+
+
+@pytest.fixture
+def quick_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that are found dead after two seconds."""
+    monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
+
+
+@dataclass
+class Case:
+    """One test's topic and group."""
+
+    stack: Stack
+    around: Surroundings
+    topic: str
+    group: str = field(default_factory=lambda: fresh("tally"))
+
+    def send(self, names: Sequence[str], partition: int | None = None) -> list[Position]:
+        """Publish one event a name."""
+        values = [self.around.codec.encode(self.topic, {"user_id": name, "ts": 1}) for name in names]
+        return self.send_raw(values, partition)
+
+    def send_raw(self, values: Sequence[bytes | None], partition: int | None = None) -> list[Position]:
+        """Publish bytes."""
+        return send(self.stack.kafka, self.topic, [(b"k", value, [("h", b"1")], partition) for value in values])
+
+    def tally(self, **more: object) -> Tally:
+        """A handler of this test's group."""
+        return Tally(self.group, (self.topic,), **more)  # type: ignore[arg-type]
+
+    def consumer(self, **more: object) -> BatchConsumer:
+        """A consumer of this test's group."""
+        return BatchConsumer(self.tally(**more), self.around)
+
+    async def stored(self) -> list[str]:
+        """Names stored so far, a double one twice."""
+        return [row["id"] for row in await self.around.pool.fetch(IDS, self.group)]
+
+    async def all_stored(self, names: Sequence[str]) -> None:
+        """Wait until the names are stored, each once."""
+
+        async def look() -> bool:
+            return set(await self.stored()) >= set(names)
+
+        await until(look, "all are stored")
+        assert sorted(names) == await self.stored()
+
+    async def positions(self) -> dict[int, int]:
+        """The stored position of each partition."""
+        rows = await self.around.pool.fetch('SELECT partition, next FROM positions WHERE "group" = $1', self.group)
+        return {row["partition"]: row["next"] for row in rows}
+
+    async def dead(self) -> list[tuple[str, ...]]:
+        """Dead letters that wait in the outbox: their headers by name."""
+        rows = await self.around.pool.fetch("SELECT headers FROM outbox WHERE topic = $1", self.topic + ".dlq")
+        return [row["headers"] for row in rows]
+
+    @contextmanager
+    def child(self, folder: Path, where: str = "") -> Iterator[subprocess.Popen[bytes]]:
+        """A consumer in a process of its own; `where` names the hook in which it holds its first batch."""
+        folder.mkdir()
+        environment = self.stack.environment(SESSION_MS=str(SESSION_MS), PYTHONPATH=str(ROOT))
+        command = [sys.executable, "-m", "tests.integration.tally", self.group, self.topic, str(folder), where]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+async def case(stack: Stack, around: Surroundings) -> AsyncIterator[Case]:
+    """A topic of two partitions and a group of the test's own."""
+    topic = fresh("test.consumer")
+    async with own_topic(around, topic) as made:
+        yield Case(stack, made, topic)
+
+
+def names(count: int, prefix: str = "n") -> list[str]:
+    """Names that sort as they count."""
+    return [f"{prefix}{number:04}" for number in range(count)]
+
+
+def once(act: Callable[[], object]) -> Callable[[Sequence[Event]], object]:
+    """A hook that acts in the first batch only."""
+    done = []
+
+    async def hook(_: Sequence[Event]) -> None:
+        if not done:
+            done.append(1)
+            await asyncio.to_thread(act)
+
+    return hook
+
+
+async def test_effects_and_positions_are_one_transaction(case: Case):
+    """Positions are those of what is stored: each partition stands one past its last event."""
+    placed = case.send(names(300, "a"), 0) + case.send(names(20, "b"), 1)
+    async with running(case.consumer()):
+        await case.all_stored(names(300, "a") + names(20, "b"))
+    assert {place.partition: place.offset + 1 for place in placed} == await case.positions()
+
+
+async def test_a_failed_apply_moves_nothing(case: Case):
+    """An apply that fails for want of a part leaves neither rows nor positions, and the batch is repeated whole."""
+    seen: list[dict[int, int]] = []
+
+    async def fail(_: Sequence[Event]) -> None:
+        seen.append(await case.positions())
+        if len(seen) == 1:
+            raise UnavailableError("for a moment")
+
+    case.send(names(10), 0)
+    async with running(case.consumer(on_apply=fail)):
+        await case.all_stored(names(10))
+    assert seen[:2] == [{0: 0, 1: 0}, {0: 0, 1: 0}]
+
+
+@pytest.mark.parametrize("where", ["on_prepare", "on_apply"])
+async def test_a_kill_before_the_commit_stores_once(case: Case, tmp_path: Path, where: str, quick_session: None):
+    """A process that is killed while it holds a batch, also with its rows written, leaves all to the next one."""
+    case.send(names(30))
+    with case.child(tmp_path / "child", where) as process:
+        await until((tmp_path / "child" / "held").exists, "the child holds a batch")
+        process.kill()
+        process.wait()
+        assert await case.stored() == []
+        async with running(case.consumer()):
+            await case.all_stored(names(30))
+
+
+async def test_a_cancelled_consumer_leaves_its_batch_to_the_next(case: Case):
+    """Cancelling a consumer in the middle of a batch stores nothing of it, and the next stores it once."""
+    held = asyncio.Event()
+
+    async def hold(_: Sequence[Event]) -> None:
+        held.set()
+        await asyncio.Event().wait()
+
+    case.send(names(5), 0)
+    task = asyncio.create_task(case.consumer(on_apply=hold).run(asyncio.Event()))
+    await asyncio.wait_for(held.wait(), 20)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert await case.stored() == []
+    async with running(case.consumer()):
+        await case.all_stored(names(5))
+
+
+async def test_a_zombie_is_fenced(case: Case, tmp_path: Path, quick_session: None):
+    """A process stopped past its session and resumed finds its batch void: another has stored it, and nothing doubles."""
+    case.send(names(30))
+    with case.child(tmp_path / "child", "on_prepare") as process:
+        await until((tmp_path / "child" / "held").exists, "the child holds a batch")
+        process.send_signal(signal.SIGSTOP)
+        async with running(case.consumer()):
+            await case.all_stored(names(30))
+            (tmp_path / "child" / "go").touch()
+            process.send_signal(signal.SIGCONT)
+            log = tmp_path / "child" / "log"
+            await until(lambda: b"batch_fenced" in log.read_bytes() or process.poll() is not None, "fenced")
+            case.send(names(30, "later"))
+            await case.all_stored(names(30) + names(30, "later"))
+        assert process.poll() is None
+
+
+async def test_a_rebalance_hands_over(case: Case, quick_session: None):
+    """Members that come and go while events flow leave each event stored once, and both members have worked."""
+    expected: list[str] = []
+    async with running(case.consumer(who="first", batch_max=7)):
+        for turn in range(3):
+            batch = names(200, f"t{turn}-")
+            expected += batch
+            for partition in (0, 1):
+                case.send(batch[partition::2], partition)
+            async with running(case.consumer(who="second", batch_max=7)):
+                await case.all_stored(expected)
+    rows = await case.around.pool.fetch('SELECT DISTINCT who FROM tally WHERE "group" = $1', case.group)
+    assert {"first", "second"} == {row["who"] for row in rows}
+
+
+async def test_a_long_batch_keeps_its_membership(case: Case, quick_session: None):
+    """A batch that takes longer than the session is neither fenced nor repeated, since the poll goes on beside it."""
+
+    async def long(events: Sequence[Event]) -> None:
+        if events[0].value["user_id"] == "n0000":
+            await asyncio.sleep(1.5 * SESSION_MS / 1000)
+
+    tally = case.tally(on_prepare=long)
+    case.send(names(10), 0)
+    with capture_logs() as logs:
+        async with running(BatchConsumer(tally, case.around)):
+            await case.all_stored(names(10))
+            case.send(names(10, "x"), 0)
+            await case.all_stored(names(10) + names(10, "x"))
+    assert sum(tally.batches) == 20
+    assert [entry for entry in logs if entry["event"] == "batch_fenced"] == []
+
+
+async def test_a_rebalance_during_a_long_batch_loses_nothing(case: Case, quick_session: None):
+    """Another member joins while a batch takes long: what was read, and what is read on, is stored once."""
+    joined = asyncio.Event()
+
+    async def long(events: Sequence[Event]) -> None:
+        if events[0].value["user_id"].startswith("slow"):
+            await asyncio.wait_for(joined.wait(), 20)
+
+    for partition in (0, 1):
+        case.send(names(20, f"slow{partition}-"), partition)
+        case.send(names(100, f"more{partition}-"), partition)
+    first = case.tally(who="first", batch_max=20, on_prepare=long)
+    async with running(BatchConsumer(first, case.around)):
+        await until(lambda: first.batches, "the first holds a batch")
+        second = case.consumer(who="second")
+        stop = asyncio.Event()
+        task = asyncio.create_task(second.run(stop))
+        await until(lambda: task.done() or second.problem is None, "the second has joined", 20)
+        joined.set()
+        wanted = [name for p in (0, 1) for name in (*names(20, f"slow{p}-"), *names(100, f"more{p}-"))]
+        await case.all_stored(wanted)
+        stop.set()
+        await task
+        case.send(names(10, "after"))
+        await case.all_stored(wanted + names(10, "after"))
+
+
+async def test_postgresql_stopped_in_the_middle_of_a_batch(case: Case):
+    """PostgreSQL goes away under an open transaction: one clear line, unready, and afterwards all stored once."""
+    case.send(names(50), 0)
+    stopping = once(lambda: case.stack.local.stop_part("database"))
+    member = case.consumer(on_apply=stopping)
+    stop = asyncio.Event()
+    try:
+        with capture_logs() as logs:
+            task = asyncio.create_task(member.run(stop))
+            await until(lambda: member.problem and "PostgreSQL is away" in member.problem, "it says so")
+            await asyncio.to_thread(case.stack.local.start_part, "database")
+            await case.all_stored(names(50))
+            await until(lambda: member.problem is None, "ready again")
+    finally:
+        if not case.stack.local.process("database").is_alive():
+            await asyncio.to_thread(case.stack.local.start_part, "database")
+        stop.set()
+        await task
+    paused = [entry for entry in logs if entry["event"] == "consumer_paused"]
+    assert 1 <= len(paused) <= 3, paused
+    assert all("PostgreSQL is away" in entry["reason"] for entry in paused)
+
+
+async def test_kafka_stopped_and_started(case: Case):
+    """Kafka goes away and comes back: the consumer is unready in between and stores what comes afterwards."""
+    case.send(names(10), 0)
+    member = case.consumer()
+    async with running(member):
+        await case.all_stored(names(10))
+        try:
+            await asyncio.to_thread(case.stack.local.stop_part, "kafka")
+            await until(lambda: member.problem is not None, "it says so")
+            assert "Kafka" in (member.problem or "")
+        finally:
+            await asyncio.to_thread(case.stack.local.start_part, "kafka")
+        case.send(names(10, "b"), 1)
+        await case.all_stored(names(10) + names(10, "b"))
+        await until(lambda: member.problem is None, "ready again")
+
+
+async def test_one_bad_event_is_found_in_its_batch(case: Case):
+    """An event that the handler fails on is dead-lettered alone, with reason and origin; those around it are stored."""
+
+    async def fail(events: Sequence[Event]) -> None:
+        if any(e.value["user_id"] == "n0007" for e in events):
+            raise ZeroDivisionError("n0007")
+
+    placed = case.send(names(20), 0)
+    producer = AsyncProducer(case.around.client, client_id="test")
+    relay = Relay(case.stack.database, producer)
+    with Reader(case.stack.kafka, case.topic + ".dlq") as reader:
+        async with running(case.consumer(on_prepare=fail), relay):
+            await case.all_stored([name for name in names(20) if name != "n0007"])
+            (letter,) = await reader.until(lambda _: True, 1, "a dead letter")
+        await producer.close()
+    headers = dict(letter.headers())
+    assert headers["dlq_reason"] == b"handler_failed"
+    assert str(placed[7]).encode() == headers["dlq_origin"]
+    assert headers["dlq_detail"] == b"ZeroDivisionError('n0007')"
+    assert len(reader.messages) == 1
+
+
+async def test_a_dead_letter_is_the_original_and_says_why(case: Case):
+    """Key, bytes and headers are as they came; reason, detail, origin and group stand beside them."""
+    (place,) = case.send_raw([b"not avro"], 1)
+    producer = AsyncProducer(case.around.client, client_id="test")
+    with Reader(case.stack.kafka, case.topic + ".dlq") as reader:
+        async with running(case.consumer(), Relay(case.stack.database, producer)):
+            (letter,) = await reader.until(lambda _: True, 1, "a dead letter")
+        await producer.close()
+    headers = dict(letter.headers())
+    assert (letter.key(), letter.value(), headers["h"]) == (b"k", b"not avro", b"1")
+    assert {
+        "dlq_reason": b"not_wire_format",
+        "dlq_detail": b"the value does not start with magic byte 0 and a schema id",
+        "dlq_origin": str(place).encode(),
+        "dlq_group": case.group.encode(),
+    } == {name: headers[name] for name in ("dlq_reason", "dlq_detail", "dlq_origin", "dlq_group")}
+    assert {"dlq_time", "ce_id"} <= headers.keys()
+
+
+async def test_the_breaker_stops_the_consumer(case: Case):
+    """Past the ratio the consumer stops and says why; of that batch neither dead letters nor positions are stored."""
+    case.send_raw([b"poison"] * 150, 0)
+    member = case.consumer(batch_max=1000)
+    stop = asyncio.Event()
+    with capture_logs() as logs:
+        task = asyncio.create_task(member.run(stop))
+        await until(lambda: member.problem and member.problem.startswith("stopped"), "it stops")
+    assert "could not be processed" in (member.problem or "")
+    assert len([entry for entry in logs if entry["event"] == "consumer_stopped"]) == 1
+    total = sum((await case.positions()).values())
+    assert total < 150
+    assert total == len(await case.dead())
+    stop.set()
+    await task
+
+
+async def test_a_recreated_topic_stops_the_consumer(case: Case):
+    """A topic that was deleted and made anew ends its consumer with one line, rather than being read at old positions."""
+    case.send(names(10), 0)
+    admin = AdminClient({"bootstrap.servers": case.stack.kafka})
+    member = case.consumer()
+    stop = asyncio.Event()
+    with capture_logs() as logs:
+        task = asyncio.create_task(member.run(stop))
+        await case.all_stored(names(10))
+        for future in admin.delete_topics([case.topic]).values():
+            future.result(10)
+        await until(lambda: case.topic not in admin.list_topics(timeout=10).topics, "it is gone")
+        for future in admin.create_topics([NewTopic(case.topic, 2, 1)]).values():
+            future.result(10)
+        case.send(names(15, "new"), 0)
+        await until(lambda: (member.problem or "").startswith("stopped"), "it stops")
+    assert "deleted and made anew" in (member.problem or "")
+    assert len([entry for entry in logs if entry["event"] == "consumer_stopped"]) == 1
+    assert names(10) == await case.stored()
+    stop.set()
+    await task
+
+
+async def test_a_topic_recreated_while_the_group_was_away_is_not_read(case: Case):
+    """A group that returns to another topic of the same name stops, with what to run."""
+    case.send(names(10), 0)
+    async with running(case.consumer()):
+        await case.all_stored(names(10))
+    await case.around.pool.execute("UPDATE positions SET topic_id = 'earlier' WHERE \"group\" = $1", case.group)
+    member = case.consumer()
+    stop = asyncio.Event()
+    task = asyncio.create_task(member.run(stop))
+    await until(lambda: (member.problem or "").startswith("stopped"), "it stops")
+    assert f"highwater reset {case.group} --to earliest --topic {case.topic} --execute" in (member.problem or "")
+    stop.set()
+    await task
+
+
+async def test_more_members_than_partitions(case: Case):
+    """A member without a partition is ready and idle."""
+    case.send(names(10))
+    members = [case.consumer() for _ in range(3)]
+    async with running(*members):
+        await case.all_stored(names(10))
+        assert [member.problem for member in members] == [None, None, None]

@@ -1,0 +1,239 @@
+"""Conditions, paths, positions, cursors and keys: the pure parts of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import pytest
+from fastapi import Request
+
+from api.auth import Authenticator, Principal, Role, parse_api_keys, refuse_open_door
+from api.changes import event_id, parse_last_event_id
+from api.conditional import is_match
+from api.errors import BadRequestError, UnauthorizedError, UnprocessableError
+from api.freshness import PositionWatcher, is_accounted_for, max_wait_ms, min_positions
+from api.paging import decode_cursor, encode_cursor
+from api.paths import IdConvertor, canonical_path
+from connectors.llm.chat import ModelError
+from connectors.llm.feed_items import FeedCluster, FeedInsight, FeedWriter, extractive_item
+from connectors.stores.redis import TRUSTED_MS, Head
+from schemas.errors import ConfigurationError, UnavailableError
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (None, False),
+        ("*", True),
+        ('W/"feed-1"', True),
+        ('"feed-1"', True),
+        ('"x", W/"feed-1"', True),
+        ('"a,b" ,"feed-1"', True),
+        ('"feed-2"', False),
+        ("feed-1", False),
+        ('"feed-1', False),
+        ('"feed-1" "x"', False),
+        ("", False),
+    ],
+)
+def test_if_none_match_is_read_as_rfc_9110_says(field: str | None, expected: bool) -> None:
+    """Lists, weak and strong forms and commas within quotes are compared weakly; what is no list matches nothing."""
+    assert is_match(field, "feed-1") is expected
+
+
+@pytest.mark.parametrize("identifier", ["a/b", "a%2Fb", "ü/日本", "a b", "..", "a?b#c", "a;b=c", "%", "+"])
+def test_an_identifier_survives_its_way_through_a_path(identifier: str) -> None:
+    """Whatever the spelling of the percent-encoding, the segment decodes to the identifier."""
+    segment = IdConvertor().to_string(identifier)
+    path = canonical_path(f"/api/channels/{segment}".encode())
+    assert path.count("/") == 3
+    assert IdConvertor().convert(path.rpartition("/")[2]) == identifier
+    assert canonical_path(b"/%61pi/x") == "/api/x"
+
+
+def test_a_path_that_is_no_text_is_an_error() -> None:
+    """Bytes that are not UTF-8 name no identifier."""
+    with pytest.raises(UnprocessableError):
+        canonical_path(b"/api/%ff")
+
+
+def _request(**headers: str) -> Request:
+    fields = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return Request({"type": "http", "headers": fields, "method": "GET", "path": "/", "query_string": b""})
+
+
+def test_the_highest_position_per_partition_counts() -> None:
+    """A list of positions is folded to the highest offset of each partition."""
+    text = "feeds.user-active/1/5, feeds.user-active/1/9,feeds.user-active/2/0"
+    expected = {("feeds.user-active", 1): 9, ("feeds.user-active", 2): 0}
+    assert min_positions(_request(x_min_position=text), {"feeds.user-active"}) == expected
+    assert min_positions(_request(), {"feeds.user-active"}) == {}
+
+
+@pytest.mark.parametrize("text", ["x", "feeds.user-active/1", "feeds.user-active/8/0", "streams.tick/0/0", "a/b/c"])
+def test_positions_that_mean_nothing_here_are_refused(text: str) -> None:
+    """Malformed, of another topic, or of a partition that is not there."""
+    with pytest.raises(BadRequestError):
+        min_positions(_request(x_min_position=text), {"feeds.user-active"})
+
+
+def test_the_wait_is_bounded() -> None:
+    """The default is 2,000 ms, a client's own is taken up to 30 s, and anything but digits is refused."""
+    assert max_wait_ms(_request()) == 2_000
+    assert max_wait_ms(_request(x_max_wait_ms="0")) == 0
+    assert max_wait_ms(_request(x_max_wait_ms="99999999999999")) == 30_000
+    for text in ("-1", "1.5", "x", ""):
+        with pytest.raises(BadRequestError):
+            max_wait_ms(_request(x_max_wait_ms=text))
+
+
+def test_accounted_for_means_past_the_offset() -> None:
+    """An offset is accounted for when the next one to read is above it, and all must be."""
+    place = ("users", "feeds.user-active", 0)
+    assert not is_accounted_for({place: 5}, {place: 5})
+    assert is_accounted_for({place: 5}, {place: 6})
+    assert not is_accounted_for({place: 0}, {})
+
+
+async def test_one_watcher_serves_all_and_rests_when_nobody_waits() -> None:
+    """Many waiters share each question; when all are served nothing is asked any more."""
+    place = ("users", "feeds.user-active", 0)
+    questions: list[Sequence[tuple[str, str, int]]] = []
+
+    async def read(asked: Sequence[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
+        questions.append(asked)
+        return {place: 3 if len(questions) >= 3 else 0}
+
+    watcher = PositionWatcher(read)
+    assert await asyncio.gather(*(watcher.wait({place: 2}, 5_000) for _ in range(50))) == [True] * 50
+    assert len(questions) == 3
+    assert not await watcher.wait({place: 99}, 30)
+    asked = len(questions)
+    await asyncio.sleep(0.05)
+    assert len(questions) <= asked + 1
+    await watcher.close()
+
+
+async def test_a_lost_database_is_told_to_every_waiter() -> None:
+    """When positions cannot be read, waiting ends at once with the reason."""
+
+    async def read(_asked: Sequence[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
+        raise UnavailableError("away")
+
+    watcher = PositionWatcher(read)
+    with pytest.raises(UnavailableError):
+        await watcher.wait({("users", "t", 0): 1}, 5_000)
+
+
+def test_cursors_come_back_as_they_were_and_others_are_refused() -> None:
+    """A cursor keeps types and text; what this list did not give is a 400."""
+    assert decode_cursor(encode_cursor("ü/1"), str) == ("ü/1",)
+    assert decode_cursor(encode_cursor(3, 7), int, int) == (3, 7)
+    for text in ("zzz", "", encode_cursor(1), "é", encode_cursor("a", "b")):
+        with pytest.raises(BadRequestError):
+            decode_cursor(text, str)
+
+
+def test_the_id_of_a_change_is_the_place_of_the_whole_stream() -> None:
+    """An id names a next offset a partition; a single position counts as well; anything else is refused."""
+    assert parse_last_event_id(event_id({1: 5, 0: 12})) == {0: 12, 1: 5}
+    assert parse_last_event_id("cache.version-bumped/3/7") == {3: 8}
+    for text in ("x", "9:1", "streams.tick/0/0", "0:1,", "-1:2"):
+        with pytest.raises(BadRequestError):
+            parse_last_event_id(text)
+
+
+def test_keys_are_read_and_never_shown() -> None:
+    """`role:key[:user]`; a malformed entry is named by its place, without the key."""
+    keys = parse_api_keys("viewer:a, admin:b:bob")
+    expected = [(b"a", Principal(Role.VIEWER)), (b"b", Principal(Role.ADMIN, "bob"))]
+    assert [(key.secret, key.principal) for key in keys] == expected
+    assert parse_api_keys(None) == ()
+    for text in ("secret", "king:secret", "viewer:", "viewer:secret:", "viewer:hws_x", ","):
+        with pytest.raises(ConfigurationError) as caught:
+            parse_api_keys(text)
+        assert "secret" not in str(caught.value)
+
+
+def test_an_open_api_stays_on_loopback() -> None:
+    """Without keys only loopback addresses are served; with keys any."""
+    for host in ("127.0.0.1", "localhost", "::1", "127.9.9.9"):
+        refuse_open_door(host, ())
+    for host in ("0.0.0.0", "10.0.0.1", "example.org", "", "::"):
+        with pytest.raises(ConfigurationError):
+            refuse_open_door(host, ())
+    refuse_open_door("0.0.0.0", parse_api_keys("admin:x"))
+
+
+async def test_a_token_is_a_key_or_a_session_or_nothing() -> None:
+    """Keys by value, sessions by prefix, and no token only where no keys are set."""
+
+    async def session(token: str) -> Principal | None:
+        return Principal(Role.VIEWER, "sue", token) if token == "hws_1" else None
+
+    guarded = Authenticator(parse_api_keys("editor:k"), session)
+    assert (await guarded.principal("Bearer k")).role is Role.EDITOR
+    assert (await guarded.principal("bearer hws_1")).user_id == "sue"
+    for field in (None, "", "Bearer", "Bearer x", "Basic k", "Bearer hws_2", "k"):
+        with pytest.raises(UnauthorizedError):
+            await guarded.principal(field)
+    assert (await Authenticator((), session).principal(None)).role is Role.ADMIN
+
+
+def test_an_entry_is_trusted_for_two_seconds_and_never_from_the_future() -> None:
+    """The bound on an old version, also under a clock that is moved back."""
+    head = Head(1, "e", "", checked_ms=10_000)
+    assert head.is_trusted(10_000)
+    assert head.is_trusted(10_000 + TRUSTED_MS)
+    assert not head.is_trusted(10_001 + TRUSTED_MS)
+    assert not head.is_trusted(9_999)
+
+
+class _Model:
+    def __init__(self, answer: dict[str, object]) -> None:
+        self.answer = answer
+
+    async def object_for(self, _system: str, _user: str) -> dict[str, object]:
+        return self.answer
+
+
+def _cluster(name: str) -> FeedCluster:
+    insight = FeedInsight(f"i-{name}", "c", 0, f"text of {name}", None, is_representative=True)
+    return FeedCluster(name, f"label {name}", ("k",), 1, (insight,))
+
+
+async def test_a_feed_without_a_model_is_a_function_of_its_clusters() -> None:
+    """The same clusters give the same items."""
+    clusters = [_cluster("a"), _cluster("b")]
+    items = await FeedWriter(None).items(clusters)
+    assert items == await FeedWriter(None).items(clusters)
+    assert items[0]["title"] == "label a"
+    assert items[0]["summary"] == "text of a"
+
+
+def test_a_cluster_whose_insights_are_all_gone_still_has_an_item() -> None:
+    """Nothing to show is shown as nothing."""
+    item = extractive_item(FeedCluster("a", "l", (), 3, ()))
+    assert (item["representative"], item["insights"], item["summary"]) == (None, [], "")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"items": {}},
+        {"items": []},
+        {"items": ["a"]},
+        {"items": [{"cluster_id": "a", "title": "t", "summary": "s"}]},
+        {"items": [{"cluster_id": "a", "title": "t", "summary": "s"}] * 2},
+        {"items": [{"cluster_id": c, "title": "t", "summary": ""} for c in "ab"]},
+        {"items": [{"cluster_id": c, "title": 1, "summary": "s"} for c in "ab"]},
+        {"items": [{"cluster_id": c, "title": "t", "summary": "s"} for c in "abc"]},
+        {"items": [{"cluster_id": c, "title": "t" * 500, "summary": "s"} for c in "ab"]},
+    ],
+)
+async def test_an_answer_counts_only_when_it_speaks_of_every_cluster(answer: dict[str, object]) -> None:
+    """Missing, repeated, unknown or empty items are an error, never half a feed."""
+    with pytest.raises(ModelError):
+        await FeedWriter(_Model(answer)).items([_cluster("a"), _cluster("b")])  # type: ignore[arg-type]

@@ -1,0 +1,177 @@
+"""Rows of users: merges in any order and any repetition give one state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import InvalidEventError
+from streams.feeds.rules import Trigger
+from streams.feeds.state import (
+    ChannelView,
+    User,
+    apply_changed,
+    apply_finished,
+    apply_head,
+    apply_requested,
+    decode_user,
+    encode_user,
+)
+
+CHANNELS = ("a", "b", "c")
+Event = tuple[Callable[..., None], tuple[Any, ...]]
+
+
+def changed(revision: int, **given_changes: Any) -> Any:
+    """A user-changed event."""
+    nothing: dict[str, Any] = {
+        "user_id": "u",
+        "plan": None,
+        "last_active_at": None,
+        "subscribed": [],
+        "unsubscribed": [],
+        "rebuild_demanded": False,
+        "erased": False,
+    }
+    return nothing | given_changes | {"revision": revision}
+
+
+def finished(offset: int, hwm: dict[str, int] | None = None, **times: int | None) -> Any:
+    """A rebuild-finished event."""
+    event = {"user_id": "u", "request_position": f"feeds.rebuild-requested/0/{offset}", "hwm": hwm or {}}
+    return event | {"last_clustered_at": None, "last_checked_at": None} | times
+
+
+def merged(events: list[Event]) -> User:
+    """The row after these events, written and read between any two of them."""
+    user = User()
+    for apply, arguments in events:
+        user = decode_user(encode_user(user))
+        apply(user, *arguments)
+    return user
+
+
+subsets = st.lists(st.sampled_from(CHANNELS), unique=True)
+
+
+@st.composite
+def changes(draw: Any, *, can_erase: bool = False) -> list[Event]:
+    """User-changed events as one sink makes them: a revision has one content."""
+    events: list[Event] = []
+    for revision in draw(st.lists(st.integers(1, 8), unique=True, max_size=6)):
+        if can_erase and draw(st.booleans()):
+            events.append((apply_changed, (changed(revision, erased=True),)))
+            continue
+        on = draw(subsets)
+        event = changed(
+            revision,
+            plan=draw(st.none() | st.sampled_from(["free", "pro"])),
+            last_active_at=draw(st.none() | st.integers(0, 100)),
+            subscribed=on,
+            unsubscribed=[name for name in draw(subsets) if name not in on],
+            rebuild_demanded=draw(st.booleans()),
+        )
+        events.append((apply_changed, (event,)))
+    return events
+
+
+heads = st.lists(st.tuples(st.just(apply_head), st.tuples(st.sampled_from(CHANNELS), st.integers(0, 20))), max_size=6)
+answers = st.lists(
+    st.builds(
+        lambda offset, hwm, clustered, checked: (
+            apply_finished,
+            (finished(offset, hwm, last_clustered_at=clustered, last_checked_at=checked),),
+        ),
+        st.integers(0, 9),
+        st.dictionaries(st.sampled_from(CHANNELS), st.integers(0, 20)),
+        st.none() | st.integers(0, 100),
+        st.none() | st.integers(0, 100),
+    ),
+    max_size=6,
+)
+
+
+@given(changes(), heads, answers, st.data())
+def test_any_order_and_any_repetition_give_one_state(
+    of_user: list[Event], of_channels: list[Event], of_worker: list[Event], data: st.DataObject
+) -> None:
+    """Merges are commutative and idempotent: redelivery and the race of three topics are harmless."""
+    events = of_user + of_channels + of_worker
+    repeated = events + data.draw(st.lists(st.sampled_from(events), max_size=6) if events else st.just([]))
+    assert merged(data.draw(st.permutations(repeated))) == merged(events)
+
+
+@given(changes(can_erase=True), st.data())
+def test_an_erasure_in_any_order_voids_what_is_older(events: list[Event], data: st.DataObject) -> None:
+    """What survives is the events newer than the newest erasure, whatever the order of arrival."""
+    erasures = [event["revision"] for _, (event,) in events if event["erased"]]
+    newest = max(erasures, default=0)
+    expected = merged([pair for pair in events if pair[1][0]["revision"] > newest])
+    expected.erased_revision = newest
+    assert merged(data.draw(st.permutations(events))) == expected
+
+
+def test_the_highest_revision_wins_a_subscription() -> None:
+    """An old unsubscribe that comes late does not undo a newer subscribe; the mark stays through both (R0.12)."""
+    user = User()
+    apply_changed(user, changed(3, subscribed=["a"]))
+    apply_finished(user, finished(1, {"a": 7}))
+    apply_changed(user, changed(2, unsubscribed=["a"]))
+    assert user.channels["a"] == ChannelView(head=0, hwm=7, revision=3, is_subscribed=True)
+    apply_changed(user, changed(4, unsubscribed=["a"]))
+    assert user.channels["a"] == ChannelView(head=0, hwm=7, revision=4, is_subscribed=False)
+
+
+def test_a_request_is_in_flight_until_it_or_a_later_one_is_answered() -> None:
+    """An answer to an earlier request clears nothing."""
+    user = User()
+    apply_requested(user, Trigger.NOVELTY, offset=5, now=1_000, deadline_ms=50)
+    assert (user.in_flight_until, user.last_enqueued_at) == (1_050, 1_000)
+    apply_finished(user, finished(4))
+    assert user.in_flight_until == 1_050
+    apply_finished(user, finished(5))
+    assert user.in_flight_until is None
+
+
+def test_a_demand_is_served_by_a_manual_request_alone() -> None:
+    """A novelty request leaves the demand standing; a manual one serves it until a newer demand."""
+    user = User()
+    apply_changed(user, changed(1, rebuild_demanded=True))
+    apply_requested(user, Trigger.NOVELTY, offset=1, now=1, deadline_ms=1)
+    assert user.is_demanded
+    apply_requested(user, Trigger.MANUAL, offset=2, now=1, deadline_ms=1)
+    apply_changed(user, changed(1, rebuild_demanded=True))
+    assert not user.is_demanded
+    apply_changed(user, changed(2, rebuild_demanded=True))
+    assert user.is_demanded
+
+
+def test_nothing_late_brings_an_erased_user_back() -> None:
+    """Heads, answers and older changes leave an erased row as empty as it is."""
+    user = User()
+    apply_changed(user, changed(2, subscribed=["a"], plan="pro", last_active_at=5))
+    apply_changed(user, changed(3, erased=True))
+    apply_head(user, "a", 9)
+    apply_finished(user, finished(1, {"a": 3}, last_clustered_at=4))
+    apply_changed(user, changed(1, subscribed=["a"]))
+    assert user == User(erased_revision=3)
+    assert user.is_erased
+
+
+def test_an_unreadable_request_position_changes_nothing() -> None:
+    """An answer to nothing is refused before anything of it is merged."""
+    user = User()
+    event = finished(1, {"a": 3}, last_clustered_at=4) | {"request_position": "nonsense"}
+    with pytest.raises(InvalidEventError, match="nonsense"):
+        apply_finished(user, event)
+    assert user == User()
+
+
+def test_a_row_of_another_version_is_refused() -> None:
+    """A row that cannot be understood stops the worker rather than being guessed at."""
+    with pytest.raises(ValueError, match="version 99"):
+        decode_user(b"[99,{}]")
