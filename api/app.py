@@ -6,6 +6,7 @@ measured under its route's template, never under its path.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -126,7 +127,18 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
     return app
 
 
-def server_of(app: Any, host: str, port: int) -> uvicorn.Server:
+class Server(uvicorn.Server):
+    """uvicorn, which waits for requests under way; a stream of changes has no end of its own and is told to end first."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then everything else."""
+        services = getattr(getattr(self.config.app, "state", None), "services", None)
+        if services is not None:
+            services.changes.end()
+        await super().shutdown(sockets)
+
+
+def server_of(app: Any, host: str, port: int) -> Server:
     """Uvicorn as the API runs it: uvloop, httptools, our own log."""
     config = uvicorn.Config(
         app,
@@ -139,7 +151,7 @@ def server_of(app: Any, host: str, port: int) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def serve(settings: Settings) -> None:

@@ -139,9 +139,13 @@ class ChangeFeed:
         consumer.assign([TopicPartition(TOPIC, partition, offset) for partition, offset in places.items()])
         return consumer
 
-    async def close(self) -> None:
-        """End every stream."""
+    def end(self) -> None:
+        """Let every stream end at its next turn."""
         self._closing = True
+
+    async def close(self) -> None:
+        """End every stream and wait for its thread."""
+        self.end()
         await asyncio.to_thread(self._threads.shutdown)
 
 

@@ -68,7 +68,7 @@ def not_modified(
     """A 304 for this version."""
     CONDITIONAL_GETS.labels(kind, "not_modified").inc()
     return Response(
-        status_code=HTTPStatus.NOT_MODIFIED, headers={**version_headers(head, cache_control), **(extra or {})}
+        status_code=int(HTTPStatus.NOT_MODIFIED), headers={**version_headers(head, cache_control), **(extra or {})}
     )
 
 

@@ -24,8 +24,9 @@ from connectors.llm.feed_items import FeedWriter
 from connectors.materializers.feed_documents import FeedBuilder
 from connectors.stores import feeds_reads
 from connectors.stores.postgres import AWAY, open_pool
-from connectors.stores.redis import RedisLink, ResourceCache
+from connectors.stores.redis import Head, RedisLink, ResourceCache
 from connectors.stores.sessions import SessionStore
+from connectors.stores.shared_reads import SharedReads
 from schemas.codec import Codec
 from schemas.errors import UnavailableError
 from streams.clock import Clock
@@ -64,6 +65,7 @@ class Services:
     publisher: Publisher
     feeds: FeedBuilder
     changes: ChangeFeed
+    clusters_heads: SharedReads[Head]
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -201,11 +203,12 @@ def make_services(settings: Settings, clock: Clock) -> Services:
             database_url=settings.database,
         ),
         changes=ChangeFeed(client, admin),
+        clusters_heads=SharedReads(),
     )
 
 
-def services_of(request: Request) -> Services:
-    """The services of the application that a request came to."""
+async def services_of(request: Request) -> Services:
+    """The services of the application that a request came to; a coroutine, since FastAPI runs others in a thread."""
     services: Services = request.app.state.services
     return services
 

@@ -87,6 +87,7 @@ class RebuildDemanded(TypedDict):
 
     user_id: str
     ts: int
+    force: bool
 
 
 class RebuildFinished(TypedDict):
@@ -108,6 +109,7 @@ class RebuildRequested(TypedDict):
 
     user_id: str
     trigger: str
+    forced: bool
     planned_at: int
     tick_position: str
     pending: int
@@ -153,6 +155,7 @@ class UserChanged(TypedDict):
     subscribed: list[str]
     unsubscribed: list[str]
     rebuild_demanded: bool
+    rebuild_forced: bool
     erased: bool
 
 

@@ -7,13 +7,23 @@ and creates nothing but its own changelogs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError
+from aiokafka.errors import (
+    CommitFailedError,
+    KafkaError,
+    RebalanceInProgressError,
+    TopicAlreadyExistsError,
+    UnknownMemberIdError,
+)
 
 from schemas.errors import CatalogueMismatchError, ConfigurationError
 from schemas.topics import PARTITIONS
@@ -25,6 +35,28 @@ from streams.telemetry import get_log
 _SETTLE_SECONDS = 0.1
 
 _log = get_log("worker")
+
+
+def claim_state_dir(root: Path) -> tuple[Path, IO[str]]:
+    """The first free folder for local state below `root`, held until the returned file is closed or the process ends.
+
+    Several workers of one machine may share a data folder: each takes the lowest number that is free, and so finds its
+    state again after a restart. RocksDB itself would wait 30 s for a folder in use and then end the worker.
+
+    Raises:
+        ConfigurationError: as many workers as there are partitions run here already.
+    """
+    for number in range(PARTITIONS):
+        state_dir = root / str(number)
+        state_dir.mkdir(parents=True, exist_ok=True)
+        lock = (state_dir / "lock").open("w", encoding="ascii")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        return state_dir, lock
+    raise ConfigurationError(f"{PARTITIONS} workers use {root} already; more would have no partition to serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +108,52 @@ async def prepare_topics(
                 f"topics with other than {PARTITIONS} partitions: {wrong}; run `highwater init`"
             )
         await _create(admin, settings, {name: config for name, config in changelogs.items() if name not in known})
-        while any(count != PARTITIONS for count in (await _counts(admin, changelogs)).values()):
+        while any(  # noqa: ASYNC110 (it is the broker that is waited for)
+            count != PARTITIONS for count in (await _counts(admin, changelogs)).values()
+        ):
             await asyncio.sleep(_SETTLE_SECONDS)
     finally:
         await admin.close()
 
 
-async def _connect(settings: Settings) -> Any:
+async def prepare_offsets(settings: Settings, group: str, sources: Collection[str]) -> None:
+    """Give every source partition of the group a committed offset, the start of the log where it has none yet.
+
+    The library throws away what it had fetched when a rebalance begins and goes back to the committed offset; without one
+    it stays where it was, and the events thrown away are never seen. (Seen in one of three first rebalances.)
+    """
+    places = [TopicPartition(topic, partition) for topic in sorted(sources) for partition in range(PARTITIONS)]
+    consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **_client_settings(settings))
+    await consumer.start()
+    try:
+        consumer.assign(places)
+        fresh = [place for place in places if await consumer.committed(place) is None]
+        if fresh:
+            starts = await consumer.beginning_offsets(fresh)
+            # Refused while members are active: then one of them has done this before it joined.
+            with contextlib.suppress(CommitFailedError, UnknownMemberIdError, RebalanceInProgressError):
+                await consumer.commit(starts)
+    finally:
+        await consumer.stop()
+
+
+def _client_settings(settings: Settings) -> dict[str, Any]:
     security = security_of(settings)
+    return {
+        "bootstrap_servers": settings.kafka_client()["bootstrap.servers"],
+        "security_protocol": security.protocol,
+        "ssl_context": security.context,
+        "sasl_mechanism": security.mechanism,
+        "sasl_plain_username": settings.kafka_sasl_username,
+        "sasl_plain_password": settings.kafka_sasl_password,
+    }
+
+
+async def _connect(settings: Settings) -> Any:
     attempt = 0
     while True:
         attempt += 1
-        admin = AIOKafkaAdminClient(
-            bootstrap_servers=settings.kafka_client()["bootstrap.servers"],
-            security_protocol=security.protocol,
-            ssl_context=security.context,
-            sasl_mechanism=security.mechanism,
-            sasl_plain_username=settings.kafka_sasl_username,
-            sasl_plain_password=settings.kafka_sasl_password,
-        )
+        admin = AIOKafkaAdminClient(**_client_settings(settings))
         try:
             await admin.start()
         except KafkaError as error:
@@ -108,7 +167,7 @@ async def _connect(settings: Settings) -> Any:
 
 async def _counts(admin: Any, names: Collection[str]) -> dict[str, int]:
     """Number of partitions with a leader, 0 for a topic that is not there."""
-    return {name: 0 for name in names} | await _partitions(admin, names)
+    return dict.fromkeys(names, 0) | await _partitions(admin, names)
 
 
 async def _partitions(admin: Any, names: Collection[str]) -> dict[str, int]:
@@ -127,7 +186,5 @@ async def _create(admin: Any, settings: Settings, missing: Mapping[str, Mapping[
         NewTopic(name, PARTITIONS, settings.replication_factor, topic_configs=dict(config))
         for name, config in missing.items()
     ]
-    try:
+    with contextlib.suppress(TopicAlreadyExistsError):  # another worker starts at the same time
         await admin.create_topics(wanted)
-    except TopicAlreadyExistsError:
-        pass  # another worker starts at the same time

@@ -1,0 +1,1 @@
+"""The command line `highwater`: one module a group of commands."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import Command, CommandFailedError, Group, TopicArgument, json_option
+from api.cli.command import CommandFailedError, Group, TopicArgument, json_option
 from api.cli.connection import kafka_client, stack_settings
 from api.cli.terminal import confirm, print_json, print_table, printable
 from schemas.envelope import Headers, header, iso_from_ms
@@ -195,12 +195,16 @@ def redrive(topic: Topic, offsets: tuple[int, ...], reason: str | None, as_json:
     else:
         click.echo(f"sent {publisher.acknowledged:,} dead letters of {letters.name} again")
     if without_origin:
-        raise CommandFailedError(f"{without_origin:,} dead letters do not say where they came from; `highwater dlq show`")
+        raise CommandFailedError(
+            f"{without_origin:,} dead letters do not say where they came from; `highwater dlq show`"
+        )
 
 
 @dlq.command()
 @click.argument("topic", type=_TOPIC)
-@click.option("--up-to", type=click.IntRange(min=0), help="The last offset to delete; all that are there now if not given.")
+@click.option(
+    "--up-to", type=click.IntRange(min=0), help="The last offset to delete; all that are there now if not given."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def drop(topic: Topic, up_to: int | None, yes: bool, as_json: bool) -> None:

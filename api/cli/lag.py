@@ -34,7 +34,9 @@ def lag(partitions: bool, as_json: bool) -> None:
         columns = ["group", "topic", "partition", "next", "end", "events"]
         print_table(columns, rows, right=["partition", "next", "end", "events"])
         return
-    summary = [(g.group, f"{g.events:,}", "-" if g.seconds is None else f"{g.seconds:,.1f}", g.problem or "") for g in found]
+    summary = [
+        (g.group, f"{g.events:,}", "-" if g.seconds is None else f"{g.seconds:,.1f}", g.problem or "") for g in found
+    ]
     print_table(["group", "events behind", "seconds behind", ""], summary, right=["events behind", "seconds behind"])
 
 

@@ -36,10 +36,11 @@ class Line(NamedTuple):
 
 def decompressed(stream: IO[bytes]) -> IO[bytes]:
     """The stream itself, or what it unpacks to when it begins as gzip does, whatever it is called."""
-    buffered = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
+    # A second wrapper would close the stream when it is forgotten, and a file may be read twice.
+    buffered: Any = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
     if buffered.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)] == _GZIP_MAGIC:
-        return io.BufferedReader(gzip.GzipFile(fileobj=buffered), buffer_size=1 << 18)  # type: ignore[type-var]
-    return buffered
+        return io.BufferedReader(gzip.GzipFile(fileobj=buffered), buffer_size=1 << 18)
+    return buffered  # type: ignore[no-any-return]
 
 
 def iter_lines(stream: IO[bytes], bytes_max: int = LINE_BYTES_MAX) -> Iterator[Line]:

@@ -6,8 +6,10 @@ import sys
 
 import click
 
+from api.cli.bench import bench
 from api.cli.command import Group, run_command
 from api.cli.dead_letters import dlq
+from api.cli.doctor import doctor
 from api.cli.lag import lag
 from api.cli.publish import publish
 from api.cli.reset import reset
@@ -22,7 +24,10 @@ def highwater() -> None:
     """Highwater: event streaming on Kafka; every answer knows the log position that made it."""
 
 
-for _command in (up, down, status, publish, init, worker, connect, api, health, topics, describe, tail, lag, dlq, reset):
+for _command in (
+    *(up, down, status, init, worker, connect, api, health),
+    *(publish, topics, describe, tail, lag, dlq, reset, doctor, bench),
+):
     highwater.add_command(_command)
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 # Bad lines shown one by one; a file of them must not scroll away what matters.
 BAD_LINES_SHOWN = 5
-# What of a pipe is kept in memory when it has to be read twice; beyond it a temporary file takes over.
-_SPOOL_BYTES = 64 << 20
 _BAR_EVERY_LINES = 500
 
 
@@ -221,7 +219,7 @@ def _source(file: Path, *, rereadable: bool) -> Iterator[_Source]:
         if status is not None and stat.S_ISREG(status.st_mode):
             yield _Source(stream, status.st_size, seekable=True)
         elif rereadable:
-            spool: Any = resources.enter_context(tempfile.SpooledTemporaryFile(_SPOOL_BYTES))  # type: ignore[arg-type]
+            spool = resources.enter_context(tempfile.TemporaryFile())
             while chunk := stream.read(1 << 20):
                 spool.write(chunk)
             yield _Source(spool, spool.tell(), seekable=True)

@@ -76,12 +76,11 @@ def up(detach: bool, no_sample: bool) -> None:
 
 def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
     """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be."""
+    from api.cli.roles import reachable
     from deploy.local.datadir import checked
     from deploy.local.part import Addresses
     from deploy.local.ports import PortBook
     from deploy.local.supervisor import Plan
-
-    from api.cli.roles import reachable
 
     data_dir = checked(settings.data_dir)
     ports = PortBook(data_dir)
@@ -125,7 +124,7 @@ def _api_port(ports: PortBook, settings: Settings, *, is_set: bool) -> int:
 
 
 def _kafka_options(settings: Settings) -> dict[str, str]:
-    """librdkafka's options besides the address, for a broker of somebody else's."""
+    """The options of librdkafka besides the address, for a broker of somebody else's."""
     if settings.kafka is None:
         return {}
     return {name: value for name, value in settings.kafka_client().items() if name != "bootstrap.servers"}
@@ -143,7 +142,7 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
             if status["ready"]:
                 try:
                     _greet(status, plan.data_dir, no_sample=no_sample)
-                except Exception as error:  # said, since nobody waits for this thread; the stack itself runs
+                except Exception as error:  # noqa: BLE001 - said, since nobody waits for this thread; the stack itself runs
                     warn(f"highwater: the sample was not loaded: {error}")
                 return
 

@@ -128,7 +128,7 @@ def _print_topic(topic: Topic, live: dict[str, Any] | None) -> None:
         click.echo("the broker does not have it; run `highwater init`")
         return
     click.echo(f"{live['events']:,} events")
-    rows = [(partition, offsets["low"], offsets["high"]) for partition, offsets in live["partitions"].items()]
-    print_table(["partition", "first", "next"], rows, right=["partition", "first", "next"])
+    held = [(partition, offsets["low"], offsets["high"]) for partition, offsets in live["partitions"].items()]
+    print_table(["partition", "first", "next"], held, right=["partition", "first", "next"])
     for difference in live["differences"]:
         click.echo(f"differs: {difference}")

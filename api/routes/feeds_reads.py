@@ -17,6 +17,7 @@ from api.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_
 from api.errors import GoneError, NotFoundError
 from api.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from api.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
+from api.routes.quick import QuickRoute
 from api.services import Services, Wired
 from connectors.materializers.feed_documents import FeedDocument
 from connectors.stores import feeds_reads
@@ -27,7 +28,7 @@ from streams.feeds.rules import Rebuild, UserFacts, should_rebuild
 from streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
 
 _log = get_log("api")
-router = APIRouter(tags=["feeds"])
+router = APIRouter(tags=["feeds"], route_class=QuickRoute)
 
 STALE = {"X-Stale": "true", "Warning": '110 - "Response is Stale"', "Cache-Control": CACHE_NEVER}
 Version = Annotated[int | None, Query(ge=1, le=2**62, description="an earlier cluster version, while it is kept")]
@@ -53,7 +54,9 @@ async def get_feed(request: Request, user: ReadUser, services: Wired) -> Respons
     wanted = condition(request)
     head = None if is_positioned else await services.feeds.cached_head(user)
     if head is None:
-        stored = await services.feeds.stored_head(user)
+        # A read with a position must start after the wait, so it joins nobody.
+        read_head = services.feeds.stored_head if is_positioned else services.feeds.shared_head
+        stored = await read_head(user)
         head = stored.head if stored.is_good else None
     extra = await _pending_header(services, user) if is_positioned else {}
     if head is not None and is_match(wanted, head.etag):
@@ -99,14 +102,17 @@ async def get_clusters(
 
 
 async def _clusters_head(services: Services, user: str, *, from_database: bool) -> Head:
-    now_ms = services.clock()
-    if not from_database:
-        cached = (await services.cache.heads([f"clusters:{user}"]))[0]
-        if cached is not None and cached.is_trusted(services.clock()):
-            return cached
-    head = await feeds_reads.clusters_head(services.database.require(), user, now_ms)
-    await services.cache.put(f"clusters:{user}", head)
-    return head
+    async def read() -> Head:
+        head = await feeds_reads.clusters_head(services.database.require(), user, services.clock())
+        await services.cache.put(f"clusters:{user}", head)
+        return head
+
+    if from_database:
+        return await read()
+    cached = (await services.cache.heads([f"clusters:{user}"]))[0]
+    if cached is not None and cached.is_trusted(services.clock()):
+        return cached
+    return await services.clusters_heads.read(user, read)
 
 
 def _version_head(found: Clusters, version: int) -> Head:

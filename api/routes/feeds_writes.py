@@ -60,9 +60,9 @@ async def post_activity(user: WriteUser, services: Wired) -> Positions:
 
 
 @router.post("/api/users/{user:id}/rebuild", status_code=ACCEPTED, summary="Ask for a rebuild now (admin)")
-async def post_rebuild(user: AdminUser, services: Wired) -> Positions:
-    """A manual trigger: it rebuilds at any pending."""
-    return await _write(services, "feeds.rebuild-demanded", {"user_id": user})
+async def post_rebuild(user: AdminUser, services: Wired, *, force: bool = False) -> Positions:
+    """A manual trigger: it rebuilds at any pending; with `force` also when nothing is new for the user."""
+    return await _write(services, "feeds.rebuild-demanded", {"user_id": user, "force": force})
 
 
 @router.delete("/api/users/{user:id}/data", status_code=ACCEPTED, summary="Erase a user (admin)")

@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import asyncpg
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors import outbox
 from connectors.kafka.admin import Admin
@@ -59,6 +59,10 @@ _POLL_SECONDS = 0.1
 _PAUSE_AFTER_SECONDS = 1.0
 # How long a rebalance waits for the batch under way; the fence makes it safe to go on without.
 _HAND_OVER_SECONDS = 5.0
+# A conflict with another transaction passes; one that stays this often is a fault of the handler.
+_CONFLICTS_MAX = 8
+# Where every consumer begins; no news.
+_STARTING, _JOINING = "starting", "joining its group"
 # A loop that has not turned for this long is hung.
 _HEARTBEAT_SECONDS = 60.0
 
@@ -102,12 +106,16 @@ class BatchConsumer:
         self._next: dict[Place, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._has_joined = False
+        self._assignments = 0  # counts them, so that a change in the middle of a poll is seen
+        self._has_strayed = False  # records were read and not stored: to be read again from what is stored
+        self._is_ending = False
+        self._is_said = False
         self._idle = threading.Event()
         self._idle.set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=handler.group)
         self._log = get_log(handler.group)
         self._turned_at = 0.0
-        self._problem: str | None = "starting"
+        self._problem: str | None = _STARTING
         self.group = handler.group
 
     @property
@@ -130,6 +138,7 @@ class BatchConsumer:
             self._log.error("consumer_stopped", reason=str(error))
             await stop.wait()
         finally:
+            self._is_ending = True
             CONSUMER_UP.labels(self.group).set(0)
             with contextlib.suppress(AttributeError, RuntimeError):  # never started, or closed already
                 await self._in_thread(self._consumer.close)
@@ -176,12 +185,14 @@ class BatchConsumer:
         places = [(p.topic, p.partition) for p in partitions]
         loaded = asyncio.run_coroutine_threadsafe(self._load(places), self._loop).result()
         self._next = loaded
-        self._has_joined = True
+        self._has_joined, self._has_strayed = True, False
+        self._assignments += 1
+        # Not paused while a batch is under way: what `_poll_paused` reads of them is read again afterwards.
         self._consumer.assign([TopicPartition(*place, offset) for place, offset in loaded.items()])
 
     async def _load(self, places: list[Place]) -> dict[Place, int]:
         attempt = 0
-        while not self._stop.is_set():
+        while not (self._stop.is_set() or self._is_ending):
             try:
                 self._topic_ids = await self._around.admin.topic_ids(self._handler.topics)
                 ranges = await self._around.admin.log_ranges(places)
@@ -202,12 +213,15 @@ class BatchConsumer:
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._next = {}
+        self._assignments += 1
         self._consumer.unassign()
         self._loop.call_soon_threadsafe(self._log.info, "partitions_revoked")
 
     # -- one turn: poll, process, move on ----------------------------------------------------------------------------
 
     async def _turn(self, stop: asyncio.Event) -> None:
+        if self._has_strayed:
+            await self._read_from_stored()
         records = await self._in_thread(self._poll)
         self._turned_at = self._loop.time()
         if not records:
@@ -224,26 +238,31 @@ class BatchConsumer:
         first = self._consumer.poll(_POLL_SECONDS)
         if first is None:
             return []
+        assignments = self._assignments
         messages = [first]
         if self._handler.batch_max > 1:
             messages += self._consumer.consume(self._handler.batch_max - 1, timeout=0.005)
-        records = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(record_of(message))
-            elif error.fatal():
-                raise KafkaException(error)
-            else:
-                self._loop.call_soon_threadsafe(self._set_problem, f"Kafka: {error.str()}")
-        return records
+        if assignments != self._assignments:
+            # A rebalance came between them: which were read under the old assignment cannot be told.
+            self._has_strayed = True
+            return []
+        return [record_of(message) for message in messages if not self._is_error(message)]
+
+    def _is_error(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return False
+        if error.fatal():
+            raise KafkaException(error)
+        self._loop.call_soon_threadsafe(self._set_problem, f"Kafka: {error.str()}")
+        return True
 
     async def _look_again(self) -> None:
         """An idle consumer that had a problem asks the broker for an offset before it calls itself ready."""
 
         def ask() -> str | None:
             if not self._has_joined:
-                return "joining its group"
+                return _JOINING
             try:
                 assigned = self._consumer.assignment()
                 if assigned:
@@ -254,74 +273,111 @@ class BatchConsumer:
                 return f"Kafka is away: {error.args[0].str()}"
             return None
 
-        self._set_problem(await self._in_thread(ask))
+        problem = await self._in_thread(ask)
+        if problem is None:
+            try:
+                await self._check_topics()
+            except UnavailableError as error:
+                problem = str(error)
+        self._set_problem(problem)
+
+    async def _check_topics(self) -> None:
+        """Ask whether the topics are still those that were assigned."""
+        found = await self._around.admin.topic_ids(self._handler.topics)
+        for topic, topic_id in found.items():
+            if topic_id != self._topic_ids[topic]:
+                raise positions.recreated(self.group, topic)
 
     async def _while_polling(self, work: asyncio.Task[None]) -> None:
         """Wait for a batch. One that takes long has its partitions paused and the poll goes on (max.poll.interval)."""
-        await asyncio.wait({work}, timeout=_PAUSE_AFTER_SECONDS)
-        if not work.done():
-            paused = await self._in_thread(self._pause_all)
-            while not work.done():
-                await self._in_thread(self._consumer.poll, 0.1)
-                self._turned_at = self._loop.time()
-                await asyncio.wait({work}, timeout=0.5)
-            await self._in_thread(self._resume, paused)
-        await work
+        try:
+            await asyncio.wait({work}, timeout=_PAUSE_AFTER_SECONDS)
+            if not work.done():
+                await self._in_thread(self._pause_all)
+                while not work.done():
+                    await self._in_thread(self._poll_paused)
+                    self._turned_at = self._loop.time()
+                    await asyncio.wait({work}, timeout=0.5)
+                await self._in_thread(self._resume_all)
+            await work
+        finally:
+            if not work.done():  # cancelled, or the poll failed: a batch left alone would hold its locks
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
 
-    def _pause_all(self) -> list[TopicPartition]:
-        assigned: list[TopicPartition] = self._consumer.assignment()
-        self._consumer.pause(assigned)
-        return assigned
+    def _pause_all(self) -> None:
+        self._consumer.pause(self._consumer.assignment())
 
-    def _resume(self, paused: list[TopicPartition]) -> None:
-        held = {(p.topic, p.partition) for p in self._consumer.assignment()}
-        self._consumer.resume([p for p in paused if (p.topic, p.partition) in held])
+    def _resume_all(self) -> None:
+        self._consumer.resume(self._consumer.assignment())
+
+    def _poll_paused(self) -> None:
+        message = self._consumer.poll(0.1)
+        if message is not None and not self._is_error(message):
+            self._has_strayed = True  # read while nobody can take it
 
     async def _process(self, records: list[Record], stop: asyncio.Event) -> None:
         """Store a batch, repeated while a part is away; an event that breaks the handler is found and dead-lettered."""
-        attempt = 0
+        attempt = conflicts = 0
+        failed: DeadLetter | None = None
         while not stop.is_set():
             held = self._next
             if any((record.topic, record.partition) not in held for record in records):
-                return  # handed over while this batch waited
-            # What was read before a fence moved the position is stored already.
-            records = [record for record in records if record.offset >= held[record.topic, record.partition]]
-            if not records:
+                self._has_strayed = True  # handed over while this batch waited
                 return
             try:
+                records = await self._not_stored(records, held)
+                if not records:
+                    return
                 with BATCH_SECONDS.labels(self.group).time():
-                    await self._store(records)
+                    await self._store(records, held, failed)
             except FencedError as error:
                 BATCHES_FENCED.labels(self.group).inc()
                 self._log.warning("batch_fenced", reason=str(error))
-                await self._seek_to_stored()
-            except (UnavailableError, *CONFLICT) as error:
-                attempt += 1
-                BATCH_RETRIES.labels(self.group).inc()
-                await self._pause(str(error), attempt, stop)
-                continue
+                self._has_strayed = True
             except (BreakerOpenError, TopicRecreatedError):
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises, the events around it are stored
-                await self._isolate(records, error, stop)
+            except Exception as error:
+                conflicts += isinstance(error, CONFLICT)
+                if isinstance(error, UnavailableError) or (isinstance(error, CONFLICT) and conflicts <= _CONFLICTS_MAX):
+                    attempt += 1
+                    BATCH_RETRIES.labels(self.group).inc()
+                    await self._pause(str(error), attempt, stop)
+                    continue
+                if failed is not None:
+                    raise  # not even its dead letter can be stored
+                if len(records) > 1:
+                    await self._one_by_one(records, error, stop)
+                    return
+                self._log.error("event_failed", position=str(records[0].position), exc_info=error)
+                failed = DeadLetter(records[0], "handler_failed", repr(error))
+                continue
             self._set_problem(None)
             return
 
-    async def _isolate(self, records: list[Record], error: Exception, stop: asyncio.Event) -> None:
-        """A batch that the handler cannot take is tried event by event, so that those around a bad one are stored."""
-        if len(records) > 1:
-            self._log.warning("batch_split", events=len(records), reason=repr(error)[:300])
-            for record in records:
-                await self._process([record], stop)
-            return
-        self._log.error("event_failed", position=str(records[0].position), exc_info=error)
-        await self._store(records, failed=DeadLetter(records[0], "handler_failed", repr(error)))
+    async def _not_stored(self, records: list[Record], held: Mapping[Place, int]) -> list[Record]:
+        """The records from the stored positions on; those before were stored, unless they are of another topic."""
+        left = [record for record in records if record.offset >= held[record.topic, record.partition]]
+        if len(left) < len(records):
+            await self._check_topics()
+        return left
 
-    async def _store(self, records: list[Record], failed: DeadLetter | None = None) -> None:
+    async def _one_by_one(self, records: list[Record], error: Exception, stop: asyncio.Event) -> None:
+        """A batch that the handler cannot take is tried event by event, so that those around a bad one are stored."""
+        self._log.warning("batch_split", events=len(records), reason=repr(error)[:300])
+        assignments = self._assignments
+        for record in records:
+            await self._process([record], stop)
+            if self._has_strayed or assignments != self._assignments:
+                self._has_strayed = True  # this one may not be stored, so the next must not be
+                return
+
+    async def _store(self, records: list[Record], held: Mapping[Place, int], failed: DeadLetter | None) -> None:
+        # Taken before anything is awaited: a position that another consumer moves meanwhile must not be moved from there.
+        moves = self._moves(records, held)
         events, dead = ([], [failed]) if failed else await self._decode(records)
         prepared = await self._handler.prepare(events) if events else None
         try:
-            moves = self._moves(records)
             async with transaction(self._around.pool) as tx:
                 await positions.advance(tx, self.group, moves)
                 if events:
@@ -335,10 +391,10 @@ class BatchConsumer:
         self._breaker.record(len(records), len(dead))
         await self._moved(moves, records, dead)
 
-    def _moves(self, records: list[Record]) -> list[Move]:
+    def _moves(self, records: list[Record], held: Mapping[Place, int]) -> list[Move]:
         last = {(record.topic, record.partition): record.offset for record in records}
         return [
-            Move(topic, partition, self._topic_ids[topic], self._next[topic, partition], offset + 1)
+            Move(topic, partition, self._topic_ids[topic], held[topic, partition], offset + 1)
             for (topic, partition), offset in last.items()
         ]
 
@@ -377,21 +433,16 @@ class BatchConsumer:
             codec.teach(error.schema_id, await self._around.registry.text_of(error.schema_id))
             return codec.decode(record.topic, record.value)
 
-    async def _seek_to_stored(self) -> None:
-        """After a fence: read on from what is stored, if the partitions are still ours (the next poll tells)."""
-        held = await self._in_thread(self._consumer.assignment)
-        places = [(p.topic, p.partition) for p in held]
-        if not places:
-            return
-        loaded = await self._load(places)
-        self._next = loaded
+    async def _read_from_stored(self) -> None:
+        """Read on from what is stored, in the partitions that are still ours (the next poll tells)."""
 
-        def seek() -> None:
-            for place, offset in loaded.items():
-                self._consumer.seek(TopicPartition(*place, offset))
+        def again() -> None:
+            held = self._consumer.assignment()
+            self._has_strayed = False
+            if held:
+                self._on_assign(self._consumer, held)
 
-        with contextlib.suppress(KafkaException):  # handed over in between: the new assignment says where to read
-            await self._in_thread(seek)
+        await self._in_thread(again)
 
     # -- small things ------------------------------------------------------------------------------------------------
 
@@ -410,8 +461,10 @@ class BatchConsumer:
             return
         if problem is None:
             self._log.info("consumer_running")
-        elif self._problem is None:
+            self._is_said = False
+        elif not self._is_said and problem not in (_STARTING, _JOINING):
             self._log.warning("consumer_paused", reason=problem)
+            self._is_said = True
         self._problem = problem
         CONSUMER_UP.labels(self.group).set(0 if problem else 1)
 

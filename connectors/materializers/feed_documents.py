@@ -26,6 +26,7 @@ from connectors.stores import feeds_reads
 from connectors.stores.feeds_reads import Clusters, FeedHead
 from connectors.stores.postgres import QUERIES, transaction
 from connectors.stores.redis import Head, ResourceCache
+from connectors.stores.shared_reads import SharedReads
 from schemas.codec import Codec
 from schemas.envelope import iso_from_ms
 from schemas.errors import InvalidEventError, UnavailableError
@@ -85,6 +86,7 @@ class FeedBuilder:
         self._locks = BuildLocks(database_url)
         self._building: dict[str, asyncio.Task[FeedDocument]] = {}
         self._failed: OrderedDict[str, tuple[float, ModelError]] = OrderedDict()
+        self._heads: SharedReads[FeedHead] = SharedReads()
         self._slots = asyncio.Semaphore(BUILDS_AT_ONCE)
 
     async def cached_head(self, user_id: str) -> Head | None:
@@ -95,6 +97,10 @@ class FeedBuilder:
             return None
         is_good = feed.basis == clusters.version and feed.expires_ms is not None and now_ms < feed.expires_ms
         return feed if is_good else None
+
+    async def shared_head(self, user_id: str) -> FeedHead:
+        """As `stored_head`, one read for all who ask at the same moment: when trust runs out, a crowd does."""
+        return await self._heads.read(user_id, lambda: self.stored_head(user_id))
 
     async def stored_head(self, user_id: str) -> FeedHead:
         """The head in PostgreSQL, told to Redis; `is_good` counts its age too."""
@@ -131,11 +137,11 @@ class FeedBuilder:
             return last
 
     async def _payload(self, user_id: str, head: Head) -> bytes | None:
+        if head.expires_ms == feeds_reads.NEVER_MS:  # first of all: Redis may still hold what an erased user had
+            return _empty_payload(user_id)
         cached = await self._cache.payload(f"feed:{user_id}", head.version)
         if cached is not None:
             return cached
-        if head.expires_ms == feeds_reads.NEVER_MS:
-            return _empty_payload(user_id)
         stored = await feeds_reads.feed_payload(self._pool(), user_id)
         if stored is None or stored[0] != head.version:
             return None  # overtaken between the two reads

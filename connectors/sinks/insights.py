@@ -80,7 +80,7 @@ class InsightsSink:
         """Gather heads and known ids under the channels' locks, number, store."""
         refused = await self._ingest(tx, prepared) if prepared.ingested else []
         if prepared.retracted:
-            await _retract(tx, prepared.retracted)
+            await _retract(tx, prepared.retracted, self._clock())
         return [*prepared.dead, *refused]
 
     async def settle(self, prepared: Prepared) -> None:
@@ -170,13 +170,13 @@ async def _apply_early_retractions(tx: Connection, insight_ids: Sequence[str]) -
         await tx.execute(QUERIES["retract_insights"], *columns)
 
 
-async def _retract(tx: Connection, retracted: Sequence[Event]) -> None:
+async def _retract(tx: Connection, retracted: Sequence[Event], now_ms: int) -> None:
     """Mark insights as taken back; one that is not here yet is remembered and marked when it comes."""
     ids = [event.value["insight_id"] for event in retracted]
     columns = [
         ids,
         [event.value["channel_id"] for event in retracted],
-        [to_datetime(event.record.arrived_ms) for event in retracted],
+        [to_datetime(now_ms)] * len(retracted),
     ]
     await tx.execute(QUERIES["retract_insights"], *columns)
     known = {row["insight_id"] for row in await tx.fetch(QUERIES["known_insights"], ids)}

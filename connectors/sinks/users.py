@@ -102,6 +102,7 @@ class UsersSink:
             "subscribed": now_subscribed,
             "unsubscribed": [c for c in channels if c not in now_subscribed],
             "rebuild_demanded": folded.rebuild_demanded,
+            "rebuild_forced": folded.rebuild_forced,
             "erased": folded.erased,
         }
         return outbox.event_row(

@@ -21,6 +21,14 @@ class Move(NamedTuple):
     next: int
 
 
+def recreated(group: str, topic: str) -> TopicRecreatedError:
+    """The error of a group that finds another topic under the name it was reading."""
+    return TopicRecreatedError(
+        f"{topic} is not the topic that group {group} was reading (it was deleted and made anew); "
+        f"run `highwater reset {group} --to earliest --topic {topic} --execute`"
+    )
+
+
 async def load(
     tx: Connection, group: str, places: Sequence[Place], *, topic_ids: Mapping[str, str], lows: Mapping[Place, int]
 ) -> dict[Place, int]:
@@ -44,10 +52,7 @@ async def load(
         if place not in lows:
             continue
         if row["topic_id"] != topic_ids[row["topic"]]:
-            raise TopicRecreatedError(
-                f"{row['topic']} is not the topic that group {group} was reading (it was deleted and made anew); "
-                f"run `highwater reset {group} --to earliest --topic {row['topic']} --execute`"
-            )
+            raise recreated(group, row["topic"])
         found[place] = max(row["next"], lows[place])
         if found[place] != row["next"]:
             await tx.execute(QUERIES["skip_to"], group, *place, found[place])

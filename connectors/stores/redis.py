@@ -12,12 +12,14 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from connectors.stores.redis_keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, key
 from schemas.errors import UnavailableError
@@ -27,6 +29,8 @@ from streams.telemetry import REDIS_UP, get_log
 TRUSTED_MS = 2_000
 # Redis answers in well under a millisecond; one that needs this long is as good as away.
 TIMEOUT_SECONDS = 0.25
+# A single timeout may be a turn of our own event loop that took too long; this many in a row are Redis.
+TIMEOUTS_MAX = 3
 PROBE_SECONDS = 1.0
 # How long an unread entry stays: garbage collection only, `checked_ms` decides.
 ENTRY_SECONDS = 3_600
@@ -34,6 +38,7 @@ ENTRY_SECONDS = 3_600
 BATCH_MAX = 256
 
 T = TypeVar("T")
+_TIMEOUTS = (RedisTimeoutError, TimeoutError)
 _FAILURES = (RedisError, OSError, TimeoutError)
 _log = get_log("redis")
 
@@ -41,7 +46,7 @@ _PUT = """
 local held = tonumber(redis.call('HGET', KEYS[1], 'version') or '-1')
 local version = tonumber(ARGV[1])
 if version < held then return 0 end
-if version > held then redis.call('DEL', KEYS[1], KEYS[2]) end
+if version > held or redis.call('HGET', KEYS[1], 'etag') ~= ARGV[2] then redis.call('DEL', KEYS[1], KEYS[2]) end
 redis.call('HSET', KEYS[1], 'version', ARGV[1], 'etag', ARGV[2], 'caused_by', ARGV[3], 'checked_ms', ARGV[4])
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'basis', ARGV[5], 'expires_ms', ARGV[6]) end
 redis.call('EXPIRE', KEYS[1], ARGV[7])
@@ -88,6 +93,8 @@ class RedisLink:
                 protocol=2,
             )
         self.is_up = False
+        self._timeouts = 0  # in a row
+        self._refusal = ""  # the last one logged
         self.generation = 0  # counts the times it came back
         self.on_back: Callable[[], None] | None = None
         self.reason = "it was not reached yet" if url else "REDIS_URL is not set"
@@ -102,10 +109,20 @@ class RedisLink:
             RedisAwayError: it is away, or this call found that out.
         """
         try:
-            return await call
+            found = await call
+        except ResponseError as error:  # it answers, but not this: out of memory, read-only, a key of another type
+            if str(error) != self._refusal:
+                self._refusal = str(error)
+                _log.warning("Redis refuses a command", reason=str(error))
+            raise RedisAwayError(f"Redis refuses: {error}") from error
         except _FAILURES as error:
-            self._lost(str(error) or type(error).__name__)
-            raise RedisAwayError(f"Redis is away: {self.reason}") from error
+            reason = str(error) or type(error).__name__
+            self._timeouts += isinstance(error, _TIMEOUTS)
+            if not isinstance(error, _TIMEOUTS) or self._timeouts >= TIMEOUTS_MAX:
+                self._lost(reason)
+            raise RedisAwayError(f"Redis is away: {reason}") from error
+        self._timeouts = 0
+        return found
 
     def require(self) -> Any:
         """The client.
@@ -129,6 +146,7 @@ class RedisLink:
         if not self.is_up:
             _log.info("Redis is ready")
             self.generation += 1
+            self._timeouts = 0
             self.is_up, self.reason, self._is_reported = True, "", True
             REDIS_UP.set(1)
             if self.on_back is not None:
@@ -197,6 +215,15 @@ class ResourceCache:
         except RedisAwayError:
             return False
 
+    async def forget(self, resource: str) -> None:
+        """Take a resource out of Redis: its owner was erased, and a payload must not outlive that.
+
+        Raises:
+            RedisAwayError: it may still be there.
+        """
+        names = [key(RESOURCE_VERSION, key=resource), key(RESOURCE_PAYLOAD, key=resource)]
+        await self._link.run(self._link.require().delete(*names))
+
     async def heads(self, resources: Sequence[str]) -> list[Head | None]:
         """What Redis holds of each resource, in one round trip shared with whoever asks at the same moment.
 
@@ -226,9 +253,9 @@ class ResourceCache:
             for resource in resources:
                 pipeline.hmget(key(RESOURCE_VERSION, key=resource), _FIELDS)
         try:
-            rows = iter(await self._link.run(pipeline.execute()))
+            rows = iter(await self._link.run(pipeline.execute(raise_on_error=False)))
         except RedisAwayError:
-            rows = iter([[None] * len(_FIELDS)] * sum(len(resources) for resources, _ in waiting))
+            rows = repeat([None] * len(_FIELDS))
         for resources, future in waiting:
             found = [_head(next(rows)) for _ in resources]
             if not future.done():  # the client may have gone away meanwhile
@@ -249,7 +276,9 @@ class ResourceCache:
 _FIELDS = ("version", "etag", "caused_by", "checked_ms", "basis", "expires_ms")
 
 
-def _head(row: Sequence[bytes | None]) -> Head | None:
+def _head(row: Sequence[bytes | None] | Exception) -> Head | None:
+    if isinstance(row, Exception):
+        return None  # one key of another type must not hide the others
     version, etag, caused_by, checked_ms, basis, expires_ms = row
     if version is None or etag is None or caused_by is None or checked_ms is None:
         return None

@@ -133,7 +133,10 @@ class RebuildWorker:
                 return Work(user_id, request, "skipped", "unknown_user")
             if _is_repeat(snapshot.last_request, request):
                 return Work(user_id, request, "repeated")
-            reason = reason_to_skip(Trigger(value["trigger"]), snapshot.facts, self._policy, now_ms)
+            trigger = Trigger(value["trigger"])
+            reason = reason_to_skip(trigger, snapshot.facts, self._policy, now_ms)
+            if trigger is Trigger.MANUAL and not value["forced"] and not await _has_changed(tx, user_id, snapshot):
+                reason = "nothing_new"
             if reason is not None:
                 return Work(user_id, request, "skipped", reason, snapshot)
             until = to_datetime(now_ms + int(self._lock_seconds() * 1000))
@@ -295,6 +298,19 @@ async def _read_snapshot(tx: Connection, user_id: str) -> Snapshot | None:
     )
     last = user["last_request"]
     return Snapshot(user["cluster_version"], facts, heads, hwm, upto, _position(last) if last else None)
+
+
+async def _has_changed(tx: Connection, user_id: str, snapshot: Snapshot) -> bool:
+    """Whether a rebuild could show anything else than the last one: novelty, a retraction, another set of channels.
+
+    A version that says the same would cost every reader a 200 for nothing; `force` asks for it all the same.
+    """
+    if snapshot.cluster_version == 0 or snapshot.facts.pending > 0:
+        return True
+    last = await tx.fetchrow(QUERIES["last_clusters"], user_id, snapshot.cluster_version)
+    if last is None or set(orjson.loads(last["hwm"])) != set(snapshot.heads):
+        return True
+    return bool(await tx.fetchval(QUERIES["has_retractions_since"], sorted(snapshot.heads), last["updated_at"]))
 
 
 def _ms(moment: Any) -> int | None:

@@ -23,7 +23,7 @@ from streams.feeds.dirty import advance, clear, decode_channel, encode_channel, 
 from streams.feeds.due import DueIndex
 from streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
 from streams.feeds.policy import Policy
-from streams.feeds.rules import Rebuild, Wait
+from streams.feeds.rules import Rebuild, Trigger, Wait
 from streams.feeds.state import (
     User,
     apply_changed,
@@ -99,7 +99,7 @@ class TableAgent:
             record = event.message
             try:
                 await self._deal_with(record)
-            except Exception as error:  # whatever it is, going on would lose the event
+            except Exception as error:  # noqa: BLE001 (whatever it is, going on would lose the event)
                 _log.exception("agent_stopped", agent=self.name, position=str(position_of(record)))
                 self._wiring.fail(f"agent {self.name} cannot get past {position_of(record)}: {error!r}")
                 await asyncio.Event().wait()
@@ -121,7 +121,7 @@ class TableAgent:
         self._now[record.partition] = max(now, tick["now"])
         if record.offset > offset:
             self._wiring.note_tick(tick["now"], self._now[record.partition])
-        return tick["now"] > now and tick["number"] != number
+        return bool(tick["now"] > now and tick["number"] != number)
 
     def _applied(self, tick: Mapping[str, Any], record: Record, *, is_admitted: bool) -> None:
         if is_admitted:
@@ -343,6 +343,7 @@ def _rebuild_requested(
     return {
         "user_id": user_id,
         "trigger": rebuild.trigger.value,
+        "forced": rebuild.trigger is Trigger.MANUAL and user.is_forced,
         "planned_at": tick["now"],
         "tick_position": str(position),
         "pending": pending_of(user).total,

@@ -125,7 +125,7 @@ def _plan_tables(path: Path) -> dict[str, Any]:
     return tables
 
 
-def _checked(path: Path, plan: str, key: str, value: Any) -> float:
+def _checked(path: Path, plan: str, key: str, value: Any) -> Any:
     where = f"{path}: plans.{plan}.{key}"
     if key not in _KEYS:
         raise ConfigurationError(f"{where} is not a key; there are {', '.join(_KEYS)}")

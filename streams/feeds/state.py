@@ -49,6 +49,7 @@ class User:
     last_active_at: int | None = None
     active_revision: int = 0
     demanded_revision: int = 0
+    forced_revision: int = 0
     served_revision: int = 0
     last_clustered_at: int | None = None
     last_checked_at: int | None = None
@@ -74,6 +75,11 @@ class User:
         return self.demanded_revision > self.served_revision
 
     @property
+    def is_forced(self) -> bool:
+        """Whether a waiting demand wants a rebuild even when nothing is new."""
+        return self.forced_revision > self.served_revision
+
+    @property
     def in_flight_until(self) -> int | None:
         """The deadline of the newest request while nothing has answered it or a later one; else None."""
         return self.requested_until if self.requested_offset > self.finished_offset else None
@@ -97,6 +103,8 @@ def apply_changed(user: User, event: UserChanged) -> None:
         user.last_active_at, user.active_revision = active_at, revision
     if event["rebuild_demanded"]:
         user.demanded_revision = max(user.demanded_revision, revision)
+        if event["rebuild_forced"]:
+            user.forced_revision = max(user.forced_revision, revision)
     for channel_id in event["unsubscribed"]:
         _subscribe(user, channel_id, revision, is_subscribed=False)
     for channel_id in event["subscribed"]:
@@ -186,6 +194,8 @@ def _erase(user: User, revision: int) -> None:
         user.last_active_at, user.active_revision = None, 0
     if user.demanded_revision <= revision:
         user.demanded_revision = 0
+    if user.forced_revision <= revision:
+        user.forced_revision = 0
 
 
 def _latest(one: int | None, other: int | None) -> int | None:

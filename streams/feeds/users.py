@@ -47,6 +47,7 @@ class Folded:
     user: User
     touched: frozenset[str] = frozenset()  # channels whose subscription row changed
     rebuild_demanded: bool = False
+    rebuild_forced: bool = False
     erased: bool = False
     changed: bool = False
 
@@ -76,7 +77,8 @@ def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
         case "feeds.subscriptions-replaced":
             return _replace_all(folded, frozenset(value["channels"]), at)
         case "feeds.rebuild-demanded":
-            return replace(folded, rebuild_demanded=True)
+            forced = folded.rebuild_forced or value.get("force", False)
+            return replace(folded, rebuild_demanded=True, rebuild_forced=forced)
         case "feeds.user-erased":
             gone = frozenset(folded.user.subscriptions) | folded.touched
             return Folded(User(revision=folded.user.revision), touched=gone, erased=True)

@@ -128,7 +128,7 @@ def test_two_quick_changes_end_as_the_last(product: Product) -> None:
 
 
 def test_what_arrives_during_a_rebuild_stays_pending(product: Product) -> None:
-    """k insights published while a rebuild runs are pending afterwards, exactly; one command at most was queued (R0.37)."""
+    """Insights published while a rebuild runs are pending afterwards, all k of them; one command at most was queued (R0.37)."""
     product.publish(INGESTED, insights("busy", 60))
     product.subscribe("watcher", ["busy"])
     first = rebuilt(product, "watcher")["cluster_version"]
@@ -136,7 +136,7 @@ def test_what_arrives_during_a_rebuild_stays_pending(product: Product) -> None:
     pool = [child.pid for child in worker.children(recursive=True)]
     assert pool, "the rebuild worker has no process to cluster in"
     with product.frozen(*pool):
-        assert product.http.post("/api/users/watcher/rebuild").status_code == 202
+        assert product.http.post("/api/users/watcher/rebuild", params={"force": "true"}).status_code == 202
         product.until(lambda: product.pending("watcher")["in_flight"], "the rebuild does not start")
         requests = product.ends("feeds.rebuild-requested")
         product.publish(INGESTED, insights("busy", 7, first=60))
@@ -283,8 +283,24 @@ def test_a_retracted_insight_leaves_later_rebuilds(product: Product) -> None:
     product.until(lambda: product.pending("editor")["cluster_version"] > before["cluster_version"], "no rebuild")
     after = product.get("/api/users/editor/clusters").json()
     assert "regret-0" not in {i for c in after["clusters"] for i in c["insight_ids"]}
-    assert 59 == sum(c["size"] for c in after["clusters"]) + after["noise"]
+    assert sum(c["size"] for c in after["clusters"]) + after["noise"] == 59
     assert heads(product, ["regret"]) == {"regret": 60}
+
+
+def test_a_demand_with_nothing_new_moves_no_version(product: Product) -> None:
+    """A manual rebuild with nothing new is answered as a skip, and readers keep their 304; forced, it is done (R0.35)."""
+    product.publish(INGESTED, insights("calm", 60))
+    product.subscribe("nora", ["calm"])
+    version = rebuilt(product, "nora")["cluster_version"]
+    starts = product.ends("feeds.rebuild-finished")
+    assert product.http.post("/api/users/nora/rebuild").status_code == 202
+    finished = product.until(
+        lambda: [m for m in product.records("feeds.rebuild-finished", starts) if m.key() == b"nora"], "no answer"
+    )
+    said = product.codec().decode("feeds.rebuild-finished", finished[0].value())
+    assert ("skipped", "nothing_new", version) == (said["outcome"], said["reason"], said["cluster_version"])
+    assert product.http.post("/api/users/nora/rebuild", params={"force": "true"}).status_code == 202
+    product.until(lambda: product.pending("nora")["cluster_version"] == version + 1, "not forced")
 
 
 def test_an_erased_user_is_gone_and_may_return(product: Product) -> None:

@@ -42,6 +42,12 @@ class Api:
     url: str
     app: Any
     clock: MovableClock
+    server: Any
+    thread: threading.Thread
+
+    def stop(self) -> None:
+        """Tell the server to stop, as SIGTERM does."""
+        self.server.should_exit = True
 
     def client(self, token: str | None = None) -> httpx.AsyncClient:
         """A client of it."""
@@ -63,7 +69,7 @@ def running_api(settings: Settings, *, is_awaited: bool = True) -> Iterator[Api]
         url = f"http://127.0.0.1:{port}"
         if is_awaited:
             wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 200, "the API is ready")
-        yield Api(url, app, clock)
+        yield Api(url, app, clock, server, thread)
     finally:
         server.should_exit = True
         thread.join(30)

@@ -80,8 +80,10 @@ class Case:
         async def look() -> bool:
             return set(await self.stored()) >= set(names)
 
-        await until(look, "all are stored")
-        assert sorted(names) == await self.stored()
+        try:
+            await until(look, "all are stored", 20)
+        finally:
+            assert sorted(names) == await self.stored()
 
     async def positions(self) -> dict[int, int]:
         """The stored position of each partition."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -199,6 +200,22 @@ async def test_an_old_answer_lives_no_longer_than_its_bound(http, api: Api, seed
     assert (now.status_code, now.json()["cluster_version"]) == (200, 2)
 
 
+async def test_a_mirrored_bump_of_the_clusters_shows_at_once_in_the_feed(stack, http, seeds: Seeds) -> None:
+    """As soon as Redis knows of newer clusters, the feed made of older ones is no longer good, however fresh its entry."""
+    link = await open_redis(_redis_url(stack))
+    ids = await seeds.channel("f12", 5)
+    for number in range(1, 6):
+        await seeds.rebuild("hugo", [cluster(f"v{number}", ids)])
+        (row,) = await seeds.run("SELECT version, etag, position FROM resource_versions WHERE key = 'clusters:hugo'")
+        head = Head(row["version"], row["etag"], row["position"], checked_ms=time.time_ns() // 1_000_000)
+        await ResourceCache(link).put("clusters:hugo", head)
+        response = await http.get("/api/users/hugo/feed")
+        assert response.json()["cluster_version"] == number
+        condition = {"If-None-Match": response.headers["etag"]}
+        assert (await http.get("/api/users/hugo/feed", headers=condition)).status_code == 304
+    await link.close()
+
+
 async def test_a_read_with_a_position_does_not_trust_redis(http, seeds: Seeds) -> None:
     """With X-Min-Position versions come from PostgreSQL: a bump committed this instant is seen."""
     written = await http.post("/api/users/gwen/activity")
@@ -278,6 +295,32 @@ async def test_redis_never_goes_back(stack) -> None:
     await link.close()
 
 
+async def test_an_erased_user_has_nothing_left_to_read(http, api: Api, seeds: Seeds) -> None:
+    """After an erasure feed and clusters are empty under other tags, though Redis still holds what was there."""
+    ids = await seeds.channel("f11", 5)
+    await seeds.rebuild("eve", [cluster("a", ids)])
+    before = {path: await http.get(f"/api/users/eve/{path}") for path in ("feed", "clusters")}
+    keys = ["feed:eve", "clusters:eve"]
+    await seeds.run(
+        "UPDATE version_floor SET value = greatest(value, (SELECT max(version) FROM resource_versions WHERE key = ANY ($1)))",
+        keys,
+    )
+    await seeds.run("DELETE FROM resource_versions WHERE key = ANY ($1)", keys)
+    for table in ("feed_documents", "user_clusters", "user_stats"):
+        await seeds.run(f"DELETE FROM {table} WHERE user_id = 'eve'")
+    api.clock.offset_ms += TRUSTED_MS + 1
+    for path, old in before.items():
+        after = await http.get(f"/api/users/eve/{path}", headers={"If-None-Match": old.headers["etag"]})
+        assert after.status_code == 200
+        assert after.json()["cluster_version"] == 0
+        assert "f11" not in after.text
+        assert int(after.headers["x-resource-version"]) >= int(old.headers["x-resource-version"])
+    await seeds.rebuild("eve", [cluster("b", ids)])
+    api.clock.offset_ms += TRUSTED_MS + 1
+    again = await http.get("/api/users/eve/feed", headers={"If-None-Match": before["feed"].headers["etag"]})
+    assert (again.status_code, again.json()["cluster_version"]) == (200, 1)
+
+
 async def test_a_model_writes_the_items(written: Api, seeds: Seeds, chat: ChatServer) -> None:
     """With a model configured one call a feed writes titles and summaries, and the rest of an item stays as it is."""
     ids = await seeds.channel("m1", 5)
@@ -291,7 +334,9 @@ async def test_a_model_writes_the_items(written: Api, seeds: Seeds, chat: ChatSe
     assert len(chat.calls) == calls + 1
 
 
-async def test_a_model_that_recovers_within_its_attempts_is_not_seen(written: Api, seeds: Seeds, chat: ChatServer) -> None:
+async def test_a_model_that_recovers_within_its_attempts_is_not_seen(
+    written: Api, seeds: Seeds, chat: ChatServer
+) -> None:
     """A 500 and a 429 with Retry-After are tried again; the reader gets a fresh document."""
     ids = await seeds.channel("m2", 5)
     await seeds.rebuild("may", [cluster("a", ids)])

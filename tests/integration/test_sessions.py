@@ -144,8 +144,7 @@ async def test_no_session_of_before_a_revocation_survives_it(api: Api, admin) ->
     tokens: list[str] = []
 
     async def make() -> None:
-        for _ in range(15):
-            tokens.append((await _session(admin, "xia"))["session_id"])
+        tokens.extend([(await _session(admin, "xia"))["session_id"] for _ in range(15)])
 
     async def revoke() -> None:
         for _ in range(10):

@@ -26,6 +26,7 @@ CREATE TABLE insights (
     UNIQUE (channel_id, seq)
 );
 CREATE INDEX insights_channel_ts ON insights (channel_id, ts);
+CREATE INDEX insights_retracted ON insights (channel_id, retracted_at) WHERE retracted_at IS NOT NULL;
 CREATE INDEX insights_unembedded ON insights (channel_id, seq) WHERE embedding IS NULL AND excluded_at IS NULL;
 
 -- Retractions that came before their insight: other topic, other partition, no order between them.

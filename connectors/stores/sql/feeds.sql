@@ -114,6 +114,12 @@ SELECT * FROM (
     ORDER BY i.ts DESC, i.insight_id LIMIT $7
 ) AS newest ORDER BY channel_id, seq
 
+-- name: last_clusters
+SELECT hwm, updated_at FROM user_clusters WHERE user_id = $1 AND cluster_version = $2
+
+-- name: has_retractions_since
+SELECT EXISTS (SELECT 1 FROM insights WHERE channel_id = ANY ($1::text[]) AND retracted_at >= $2)
+
 -- name: take_rebuild
 UPDATE user_stats SET in_flight = $2, in_flight_until = $3, last_enqueued_at = GREATEST(last_enqueued_at, $4)
 WHERE user_id = $1
@@ -141,10 +147,6 @@ DELETE FROM user_clusters WHERE user_id = $1 AND cluster_version <= $2
 INSERT INTO user_cluster_hwm (user_id, channel_id, last_seq)
 SELECT $1, channel_id, upto FROM unnest($2::text[], $3::bigint[]) AS s (channel_id, upto)
 ON CONFLICT (user_id, channel_id) DO UPDATE SET last_seq = GREATEST(user_cluster_hwm.last_seq, EXCLUDED.last_seq)
-
--- name: hwm_of_user
-SELECT s.channel_id, COALESCE(h.last_seq, 0) AS last_seq FROM subscriptions s
-LEFT JOIN user_cluster_hwm h USING (user_id, channel_id) WHERE s.user_id = $1 AND s.subscribed
 
 -- name: unembedded_insights
 SELECT insight_id, channel_id, text, arrived_at, source_partition, source_offset FROM insights

@@ -25,7 +25,3 @@ DELETE FROM outbox WHERE id = ANY ($1::bigint[])
 
 -- name: outbox_lock
 SELECT pg_try_advisory_lock($1::int, $2::int)
-
--- name: outbox_lock_held
-SELECT count(*) FROM pg_locks
-WHERE locktype = 'advisory' AND classid::bigint = $1::int AND objsubid = 2 AND pid = pg_backend_pid() AND granted

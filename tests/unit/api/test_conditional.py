@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from fastapi import Request
 
+from api.activity import ActivityNotes
 from api.auth import Authenticator, Principal, Role, parse_api_keys, refuse_open_door
 from api.changes import event_id, parse_last_event_id
 from api.conditional import is_match
@@ -17,7 +18,7 @@ from api.paging import decode_cursor, encode_cursor
 from api.paths import IdConvertor, canonical_path
 from connectors.llm.chat import ModelError
 from connectors.llm.feed_items import FeedCluster, FeedInsight, FeedWriter, extractive_item
-from connectors.stores.redis import TRUSTED_MS, Head
+from connectors.stores.redis import TRUSTED_MS, Head, RedisLink
 from schemas.errors import ConfigurationError, UnavailableError
 
 
@@ -30,6 +31,7 @@ from schemas.errors import ConfigurationError, UnavailableError
         ('"feed-1"', True),
         ('"x", W/"feed-1"', True),
         ('"a,b" ,"feed-1"', True),
+        ('"feed-1", "x"', True),
         ('"feed-2"', False),
         ("feed-1", False),
         ('"feed-1', False),
@@ -179,6 +181,32 @@ async def test_a_token_is_a_key_or_a_session_or_nothing() -> None:
         with pytest.raises(UnauthorizedError):
             await guarded.principal(field)
     assert (await Authenticator((), session).principal(None)).role is Role.ADMIN
+
+
+async def test_without_redis_a_process_tells_activity_once_in_five_minutes_by_itself() -> None:
+    """The bound holds in one process alone, per user, by the product's clock; a failed telling is tried again."""
+    told: list[tuple[str, int]] = []
+    now = [1_000_000]
+
+    async def publish(user_id: str, now_ms: int) -> None:
+        if user_id == "bad" and len(told) < 3:
+            raise UnavailableError("away")
+        told.append((user_id, now_ms))
+
+    notes = ActivityNotes(lambda: now[0], RedisLink(None), publish)
+
+    async def read(user_id: str) -> None:
+        notes.note(Principal(Role.VIEWER, user_id))
+        await notes.close()
+
+    for user_id in ("ada", "ada", "bob", "ada"):
+        await read(user_id)
+    notes.note(Principal(Role.ADMIN))
+    now[0] += 300_000
+    await read("bad")
+    await read("ada")
+    await read("bad")
+    assert told == [("ada", 1_000_000), ("bob", 1_000_000), ("ada", 1_300_000), ("bad", 1_300_000)]
 
 
 def test_an_entry_is_trusted_for_two_seconds_and_never_from_the_future() -> None:

@@ -99,6 +99,7 @@ def test_a_text_does_not_depend_on_its_batch(monkeypatch):
     one = HashedTextEmbedder()
     np.testing.assert_array_equal(one.embed(texts[::-1])[::-1], expected)
     np.testing.assert_array_equal(np.concatenate([one.embed([text]) for text in texts[:20]]), expected[:20])
+    assert len(one._row_of_word) < 100
 
 
 def test_vectors_are_near_where_texts_are_about_the_same():

@@ -73,11 +73,16 @@ def test_the_representative_is_nearest_the_centroid_and_ties_go_by_id():
 
 def test_uncertain_members_pull_the_centroid_less():
     """A member of probability 0 does not move the centre."""
-    vectors = np.array([[1, 0], [0.9, 0.1], [-1, 0], [-1, 0]], np.float32)
-    described = describe_clusters(
-        np.zeros(4, np.intp), np.array([1.0, 1.0, 0, 0]), vectors, ["x word"] * 4, list("dcba")
-    )
-    assert described[0].representative_id in {"c", "d"}
+    vectors = np.array([[1, 0], [0.9, 0.1], [-1, 0], [-1, 0], [-1, 0]], np.float32)
+    probabilities = np.array([1.0, 1.0, 0, 0, 0])
+    described = describe_clusters(np.zeros(5, np.intp), probabilities, vectors, ["x word"] * 5, list("edcba"))
+    assert described[0].representative_id in {"d", "e"}
+
+
+def test_how_a_note_is_filed_is_no_label():
+    """`chore(deps):` stands in all texts and says nothing; the label starts behind it."""
+    (one,) = describe([[f"chore(deps): bump {name}" for name in ("apple", "pear", "plum")]])
+    assert one.label.startswith("Bump")
 
 
 @pytest.mark.parametrize("texts", [[None, None], ["", " "], ["!!!", "???"], ["12", "3.4"], ["a", "the"], ["#1", None]])

@@ -35,6 +35,7 @@ def changed(revision: int, **given_changes: Any) -> Any:
         "subscribed": [],
         "unsubscribed": [],
         "rebuild_demanded": False,
+        "rebuild_forced": False,
         "erased": False,
     }
     return nothing | given_changes | {"revision": revision}
@@ -74,6 +75,7 @@ def changes(draw: Any, *, can_erase: bool = False) -> list[Event]:
             subscribed=on,
             unsubscribed=[name for name in draw(subsets) if name not in on],
             rebuild_demanded=draw(st.booleans()),
+            rebuild_forced=draw(st.booleans()),
         )
         events.append((apply_changed, (event,)))
     return events

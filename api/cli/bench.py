@@ -1,0 +1,64 @@
+"""`highwater bench`: the benchmarks of a checkout, `tests/bench/<name>.py`, each with `run(runs)` returning figures."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api.cli.command import Command, CommandFailedError, json_option
+from api.cli.terminal import print_json, print_table, progress
+
+_CHECKOUT = Path(__file__).parents[2]
+_FIELDS = ("name", "system", "value", "unit", "runs", "min", "max")
+
+
+def bench_names(checkout: Path) -> list[str]:
+    """The benchmarks of a checkout; empty outside one."""
+    found = (checkout / "tests" / "bench").glob("*.py")
+    return sorted(path.stem for path in found if not path.stem.startswith("_"))
+
+
+@click.command(cls=Command)
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option(
+    "--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs of each; the median counts."
+)
+@json_option
+def bench(names: tuple[str, ...], runs: int, as_json: bool) -> None:
+    """Run the benchmarks (all, or those named), peers included."""
+    known = bench_names(_CHECKOUT)
+    if not known:
+        raise CommandFailedError("the benchmarks are part of a checkout of Highwater and this is none")
+    for name in names:
+        if name not in known:
+            raise click.UsageError(
+                f"there is no benchmark {name!r}; there are {', '.join(known)}", click.get_current_context()
+            )
+    if str(_CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(_CHECKOUT))
+    chosen = list(names) or known
+    rows: list[list[Any]] = []
+    with progress("benchmarks", len(chosen)) as bar:
+        for done, name in enumerate(chosen):
+            bar.update(done)
+            for figure in importlib.import_module(f"tests.bench.{name}").run(runs):
+                if as_json:
+                    print_json(figure)
+                rows.append([_number(figure[field]) for field in _FIELDS])
+    if not as_json:
+        print_table(_FIELDS, rows, right=["value", "runs", "min", "max"])
+
+
+def _number(value: Any) -> Any:
+    """Figures in a table: four digits are what such a measurement is worth."""
+    return (
+        f"{value:,.4g}"
+        if isinstance(value, float) and abs(value) < 10_000
+        else f"{value:,.0f}"
+        if isinstance(value, float)
+        else value
+    )

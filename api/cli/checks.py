@@ -1,0 +1,288 @@
+"""What `doctor` looks at: this machine, the four parts, and what they hold against what this version expects.
+
+Law: a check reads and never mends; each that is not well names the remedy. One that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import platform
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from api.cli.connection import ADDRESSES, database, kafka_client
+from schemas.errors import HighwaterError, UnavailableError
+from streams.settings import Settings
+
+State = Literal["ok", "warning", "bad"]
+OK: State = "ok"
+WARNING: State = "warning"
+BAD: State = "bad"
+
+_GIB = 1 << 30
+# Kafka stops a log folder for good when its disk is full; a gigabyte is one segment.
+DISK_BYTES_BAD, DISK_BYTES_WARNING = _GIB, 5 * _GIB
+# Consumers keep up within seconds; a minute behind is a backlog being worked off, or the beginning of trouble.
+LAG_SECONDS_WARNING = 60.0
+_ANSWER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The outcome of one check; `remedy` is empty when there is nothing to do."""
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+Checker = Callable[[Settings], Awaitable[list[Check]]]
+
+
+async def check_all(settings: Settings) -> list[Check]:
+    """Every check, in an order in which a first bad one explains those after it."""
+    found: list[Check] = []
+    for name, checker in _CHECKERS.items():
+        try:
+            found += await checker(settings)
+        except (HighwaterError, OSError, ValueError) as error:
+            found.append(Check(name, BAD, " ".join(str(error).split()) or type(error).__name__, _REMEDY_AWAY))
+        except Exception as error:  # noqa: BLE001 - a part in a state that nobody foresaw is a finding, not a reason to stop looking
+            found.append(Check(name, BAD, f"{type(error).__name__}: {' '.join(str(error).split())}", _REMEDY_AWAY))
+    return found
+
+
+_REMEDY_AWAY = "see the checks above it, and the part's log"
+
+
+async def check_platform(_: Settings) -> list[Check]:
+    """The machine and its Python."""
+    from deploy.local.check_platform import complaint
+
+    complaint_line = complaint(platform.system(), platform.machine(), tuple(sys.version_info[:2]))
+    detail = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    return [Check("platform", BAD if complaint_line else OK, detail, complaint_line)]
+
+
+async def check_disk(settings: Settings) -> list[Check]:
+    """Room below the data folder."""
+    folder = settings.data_dir.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return [disk_verdict(shutil.disk_usage(folder).free, settings.data_dir)]
+
+
+def disk_verdict(free_bytes: int, data_dir: Path) -> Check:
+    """What so many free bytes mean."""
+    state = BAD if free_bytes < DISK_BYTES_BAD else WARNING if free_bytes < DISK_BYTES_WARNING else OK
+    remedy = (
+        "" if state == OK else f"free some space, or set HIGHWATER_DATA_DIR to a larger disk than that of {data_dir}"
+    )
+    return Check("disk", state, f"{free_bytes / _GIB:,.1f} GiB free", remedy)
+
+
+async def check_clock(settings: Settings) -> list[Check]:
+    """The product's clock."""
+    return [clock_verdict(settings.clock_file)]
+
+
+def clock_verdict(clock_file: Path | None) -> Check:
+    """What the clock file says."""
+    if clock_file is None:
+        return Check("clock", OK, "the machine's")
+    try:
+        offset = float(clock_file.read_text(encoding="ascii").strip() or "0")
+    except FileNotFoundError:
+        return Check("clock", WARNING, f"{clock_file} is not there: no offset", "write an offset in seconds into it")
+    except ValueError:
+        remedy = f"{clock_file} must hold one number of seconds; until then the last readable one counts"
+        return Check("clock", BAD, "unreadable", remedy)
+    return Check(
+        "clock",
+        OK if offset == 0 else WARNING,
+        f"moved by {offset:g} s",
+        "" if offset == 0 else f"remove {clock_file} to end the rehearsal",
+    )
+
+
+async def check_addresses(settings: Settings) -> list[Check]:
+    """Whether every part has an address."""
+    missing = [name for field, name in ADDRESSES.items() if getattr(settings, field) is None]
+    if not missing:
+        return [Check("addresses", OK, "all known")]
+    return [Check("addresses", BAD, f"not known: {', '.join(missing)}", "`highwater up` starts what is not set")]
+
+
+async def check_kafka(settings: Settings) -> list[Check]:
+    """The brokers, and the topics against the catalogue."""
+    from confluent_kafka import KafkaException, libversion
+    from confluent_kafka.admin import AdminClient
+
+    from connectors.kafka.admin import Admin
+    from schemas.errors import CatalogueMismatchError
+    from schemas.topics import all_topics
+
+    if settings.kafka is None:
+        return []
+    client = kafka_client(settings)
+    admin = AdminClient(client)
+    try:
+        metadata = await asyncio.to_thread(admin.list_topics, timeout=_ANSWER_SECONDS)
+    except KafkaException as error:
+        return [
+            Check(
+                "kafka", BAD, f"{settings.kafka}: {error.args[0].str()}", "start it, or correct KAFKA_BOOTSTRAP_SERVERS"
+            )
+        ]
+    brokers = f"{len(metadata.brokers)} broker{'' if len(metadata.brokers) == 1 else 's'}"
+    found = [Check("kafka", OK, f"{brokers} at {settings.kafka}, librdkafka {libversion()[0]}")]
+    missing = [topic.name for topic in all_topics() if topic.name not in metadata.topics]
+    if missing:
+        found.append(Check("topics", BAD, f"missing: {', '.join(missing)}", "`highwater init`"))
+    try:
+        there = [topic for topic in all_topics() if topic.name in metadata.topics]
+        await Admin(client).ensure_topics(there, replication_factor=settings.replication_factor)
+    except CatalogueMismatchError as error:
+        found.append(Check("topics", BAD, str(error), "change the topic to what the catalogue says, or make it anew"))
+    return found if len(found) > 1 else [*found, Check("topics", OK, f"{len(there)} as in the catalogue")]
+
+
+async def check_registry(settings: Settings) -> list[Check]:
+    """The registry, and the schemas with their compatibility."""
+    import httpx
+
+    from connectors.kafka.registry import COMPATIBILITY, Registry
+    from schemas.errors import ConfigurationError
+    from schemas.topics import TOPICS
+
+    if settings.schema_registry is None:
+        return []
+    registry = Registry(settings.schema_registry)
+    url = settings.schema_registry.rstrip("/")
+    missing, loose = [], []
+    async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, trust_env=False) as http:
+        version = await _registry_version(http, url)
+        for topic in TOPICS.values():
+            try:
+                await registry.codec([topic])
+            except ConfigurationError:
+                missing.append(topic.name)
+                continue
+            except UnavailableError as error:
+                return [Check("schema registry", BAD, f"{url}: {error}", "start it, or correct SCHEMA_REGISTRY_URL")]
+            answer = await http.get(f"{url}/config/{topic.subject}")
+            level = answer.json().get("compatibilityLevel") if answer.status_code == httpx.codes.OK else None
+            if level != COMPATIBILITY:
+                loose.append(f"{topic.subject} ({level})")
+    found = [Check("schema registry", OK, f"{url}{version}")]
+    if missing:
+        found.append(Check("schemas", BAD, f"not registered: {', '.join(missing)}", "`highwater init`"))
+    if loose:
+        found.append(Check("schemas", BAD, f"not {COMPATIBILITY}: {', '.join(loose)}", "`highwater init` sets it"))
+    return found if len(found) > 1 else [*found, Check("schemas", OK, f"{len(TOPICS)} registered, {COMPATIBILITY}")]
+
+
+async def _registry_version(http: Any, url: str) -> str:
+    """What Apicurio calls itself; other registries do not tell."""
+    import httpx
+
+    try:
+        answer = await http.get(f"{url.partition('/apis/')[0]}/apis/registry/v3/system/info")
+        return f", {answer.json()['name']} {answer.json()['version']}"
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return ""
+
+
+async def check_database(settings: Settings) -> list[Check]:
+    """PostgreSQL and its migrations."""
+    from connectors.stores import postgres
+
+    if settings.database is None:
+        return []
+    try:
+        async with database(settings) as pool:
+            version = await pool.fetchval("SHOW server_version")
+            there = await pool.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
+            rows = await pool.fetch("SELECT name, sha256 FROM schema_migrations") if there else []
+    except HighwaterError as error:
+        return [Check("database", BAD, str(error), "start it, or correct DATABASE_URL")]
+    folder = Path(postgres.__file__).parent / "migrations"
+    wanted = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.sql")}
+    applied = {row["name"]: row["sha256"] for row in rows}
+    return [Check("database", OK, f"PostgreSQL {version}"), migrations_verdict(wanted, applied)]
+
+
+def migrations_verdict(wanted: dict[str, str], applied: dict[str, str]) -> Check:
+    """What the applied migrations (name -> sha256) are against those of this version."""
+    missing = sorted(set(wanted) - set(applied))
+    changed = sorted(name for name in wanted if name in applied and applied[name] != wanted[name])
+    newer = sorted(set(applied) - set(wanted))
+    if changed:
+        return Check("migrations", BAD, f"changed after they were applied: {', '.join(changed)}", "restore their files")
+    if missing:
+        return Check("migrations", BAD, f"not applied: {', '.join(missing)}", "`highwater init`")
+    if newer:
+        return Check("migrations", WARNING, f"of a newer version: {', '.join(newer)}", "update this installation")
+    return Check("migrations", OK, f"{len(applied)} applied")
+
+
+async def check_redis(settings: Settings) -> list[Check]:
+    """Redis."""
+    import redis.asyncio
+
+    if settings.redis is None:
+        return []
+    client = redis.asyncio.Redis.from_url(
+        settings.redis, socket_timeout=_ANSWER_SECONDS, socket_connect_timeout=_ANSWER_SECONDS
+    )
+    try:
+        info = await client.info("server")
+    except (redis.RedisError, OSError) as error:
+        return [
+            Check("redis", BAD, f"{error}", "start it, or correct REDIS_URL; reads go on from PostgreSQL meanwhile")
+        ]
+    finally:
+        await client.aclose()
+    return [Check("redis", OK, f"Redis {info['redis_version']}")]
+
+
+async def check_lag(settings: Settings) -> list[Check]:
+    """How far the consumers are behind."""
+    from api.cli.lag import gather_lags
+
+    if settings.kafka is None or settings.database is None:
+        return []
+    found = []
+    for group in await gather_lags(settings):
+        late = (group.seconds or 0.0) > LAG_SECONDS_WARNING
+        detail = f"{group.events:,} events behind" + (f", {group.seconds:,.0f} s" if group.seconds else "")
+        if group.problem:
+            never = all(standing.next is None for standing in group.standings)
+            remedy = "`highwater up`, or its role on some machine" if never else "see `highwater reset --help`"
+            state = WARNING if never and not group.events else BAD
+            found.append(Check(f"consumer {group.group}", state, f"{group.problem}; {detail}", remedy))
+        elif late:
+            remedy = "see whether its role runs (`highwater status`), and `highwater dlq list`"
+            found.append(Check(f"consumer {group.group}", WARNING, detail, remedy))
+        else:
+            found.append(Check(f"consumer {group.group}", OK, detail))
+    return found
+
+
+_CHECKERS: dict[str, Checker] = {
+    "platform": check_platform,
+    "disk": check_disk,
+    "clock": check_clock,
+    "addresses": check_addresses,
+    "kafka": check_kafka,
+    "schema registry": check_registry,
+    "database": check_database,
+    "redis": check_redis,
+    "consumers": check_lag,
+}

@@ -1,0 +1,94 @@
+"""The layers, the one caller of the clock, and that nothing of one machine is in the tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("api", "connectors", "deploy", "schemas", "streams")
+FAUST_MAY = {"streams/app.py"}
+# Waiting and the start of a supervised process are measured by the machine's own clock; deploy knows no product time.
+CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
+
+
+def tracked() -> list[Path]:
+    """Files that git has or would take."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [ROOT / name for name in listed if (ROOT / name).is_file()]
+
+
+def modules() -> list[Path]:
+    """The product's modules."""
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def test_the_import_contracts_hold():
+    """import-linter finds no broken layer."""
+    program = Path(sys.executable).with_name("lint-imports")
+    checked = subprocess.run(
+        [program, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_only_the_app_and_the_agents_import_faust():
+    """Faust stays behind two doors, so that a decision needs no broker to be tested."""
+    importing = {
+        str(path.relative_to(ROOT))
+        for path in modules()
+        if re.search(
+            r"^\s*(?:import faust|from faust|import mode\b|from mode\b)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+    assert {name for name in importing if name in FAUST_MAY or name.endswith("/agents.py")} == importing
+
+
+def test_only_the_clock_reads_the_time():
+    """No module but `streams/clock.py` asks what time it is; the supervisor of the local stack knows no product time."""
+    calls = [
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for path in modules()
+        if path != ROOT / "streams" / "clock.py" and ROOT / "deploy" not in path.parents
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("datetime.") in CLOCKS
+    ]
+    assert calls == []
+
+
+def test_the_core_has_no_chance_in_it():
+    """No randomness in schemas and streams beside `clock.fresh_id`."""
+    drawing = re.compile(r"^\s*(?:import|from) (?:random|secrets|uuid)\b", re.MULTILINE)
+    found = [
+        str(path.relative_to(ROOT))
+        for package in ("schemas", "streams")
+        for path in (ROOT / package).rglob("*.py")
+        if drawing.search(path.read_text(encoding="utf-8"))
+    ]
+    assert found == ["streams/clock.py"]
+
+
+def test_nothing_of_one_machine_is_in_the_tree():
+    """No package index, proxy or path of a developer's machine in any file that git takes."""
+    # Put together, so that this file does not hold them.
+    home, work = "/" + "root/", "/" + "work/"
+    bad = re.compile(rf"(?:(?<![\w.]){home}|(?<![\w.]){work}(?:main|shared)|--(?:extra-)?index-" + r"url\s+http)")
+    found = []
+    for path in tracked():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}: {match.group()}" for match in bad.finditer(text)]
+    assert found == []
+
+
+def test_the_lock_names_no_address():
+    """The locked dependencies carry hashes and no download address, so any index that has the files will do."""
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert lock.count("--hash=sha256:") > 100
+    assert re.findall(r"https?://\S+", lock) == []

@@ -1,0 +1,62 @@
+"""The catalogue of Redis keys: those the design names, and none in the code beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from connectors.stores import redis_keys
+
+ROOT = Path(__file__).parents[2]
+TEMPLATES = {
+    name: value
+    for name, value in vars(redis_keys).items()
+    if name.isupper() and isinstance(value, str) and not name.startswith("_")
+}
+# As the requirements name them (R0.22 to R0.27, R2.4 to R2.6) and the architecture does.
+NAMED = {
+    "ch:{channel_id}",
+    "hwm:{user_id}:{channel_id}",
+    "us:{user_id}",
+    "dirty:channels",
+    "lock:user:{user_id}",
+    "enq:user:{user_id}",
+    "__v:{key}",
+    "session:{session_id}",
+    "user_sessions:{user_id}",
+}
+
+
+def test_the_named_keys_are_there():
+    """Every key that the design names is in the catalogue, letter by letter."""
+    assert set(TEMPLATES.values()) >= NAMED
+
+
+def test_no_two_names_stand_for_one_key():
+    """A template is there once, and no kind of key can be taken for another: their prefixes differ."""
+    prefixes = [value.split("{")[0] for value in TEMPLATES.values()]
+    assert sorted(set(prefixes)) == sorted(prefixes)
+
+
+def test_a_key_is_its_template_with_the_ids_as_they_are():
+    """Ids are put in unchanged, braces and colons too."""
+    assert redis_keys.key(redis_keys.HIGH_WATER_MARK, user_id="a:{b}", channel_id="c") == "hwm:a:{b}:c"
+
+
+def test_an_enqueued_mark_lasts_300_seconds():
+    """R0.27 gives the time."""
+    assert redis_keys.USER_ENQUEUED_SECONDS == 300
+
+
+def test_no_code_spells_a_key_itself():
+    """A prefix of the catalogue appears as a literal in no other module."""
+    literals = [re.escape(value.split("{")[0]) for value in TEMPLATES.values()]
+    spelled = re.compile(rf"f?[\"'](?:{'|'.join(literals)})(?:\{{|[\"'])")
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for folder in ("api", "connectors", "streams")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name != "redis_keys.py"
+        for match in spelled.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []

@@ -1,0 +1,41 @@
+"""The statements in `sql/*.sql`: each is used, each used one is there, and the times they see are given to them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from connectors.stores.postgres import QUERIES
+
+ROOT = Path(__file__).parents[2]
+CODE = {
+    path: path.read_text(encoding="utf-8")
+    for folder in ("api", "connectors", "streams")
+    for path in (ROOT / folder).rglob("*.py")
+}
+ALL = "\n".join(CODE.values())
+
+
+def test_every_statement_is_used():
+    """No name in the files that no code mentions."""
+    assert [name for name in QUERIES if not re.search(rf'"{name}"', ALL)] == []
+
+
+def test_every_used_statement_is_there():
+    """A name that code looks up is in the files."""
+    used = set(re.findall(r'QUERIES\["(\w+)"\]', ALL))
+    assert set() == used - set(QUERIES)
+    assert len(used) > 20
+
+
+def test_statements_do_not_read_the_clock():
+    """SQL is told the time, so that a test or a rehearsal can move it."""
+    clock = re.compile(r"\b(now\s*\(|current_(time|date)|clock_timestamp|localtime|statement_timestamp)", re.IGNORECASE)
+    assert [name for name, text in QUERIES.items() if clock.search(text)] == []
+    migrations = ROOT / "connectors" / "stores" / "migrations"
+    assert [path.name for path in migrations.glob("*.sql") if clock.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_statements_hold_no_text_from_outside():
+    """Values travel as parameters: no statement is put together with a brace or a percent sign."""
+    assert [name for name, text in QUERIES.items() if re.search(r"\{\w*\}|%\(|%s", text)] == []

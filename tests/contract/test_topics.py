@@ -1,0 +1,127 @@
+"""The catalogue of topics against the outside that is promised, the schemas, and who produces and consumes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from connectors.materializers.cache import CacheVersions
+from connectors.materializers.mirror import Mirror
+from connectors.run import CONNECTORS
+from connectors.sinks.insights import InsightsSink
+from connectors.sinks.users import UsersSink
+from connectors.workers.fanout import Fanout
+from connectors.workers.rebuild import RebuildWorker
+from schemas.avro_files import schema_names, schema_text
+from schemas.topics import DEAD_LETTER_BYTES_MAX, MESSAGE_BYTES_MAX, TOPICS, all_topics
+
+ROOT = Path(__file__).parents[2]
+# Roles outside `connect` that produce or consume.
+ROLES = {"worker", "api", "outside", "operator"}
+# What the contract promises outsiders: topic -> key, fields (`?` marks an optional one).
+OUTSIDER: dict[str, tuple[str, str]] = {
+    "feeds.insight-ingested": (
+        "channel_id",
+        "insight_id, channel_id, ts, text?, url?, embedding?, embedding_model?",
+    ),
+    "feeds.insight-retracted": ("channel_id", "insight_id, channel_id, ts"),
+    "feeds.subscription-changed": ("user_id", "user_id, channel_id, subscribed, ts"),
+    "feeds.subscriptions-replaced": ("user_id", "user_id, channels, ts"),
+    "feeds.user-active": ("user_id", "user_id, ts"),
+    "feeds.plan-changed": ("user_id", "user_id, plan, ts"),
+}
+# What the system writes and analysts read.
+SYSTEM = {
+    "streams.tick",
+    "feeds.channel-advanced",
+    "feeds.channel-dirty",
+    "feeds.novelty",
+    "feeds.rebuild-requested",
+    "feeds.rebuild-finished",
+    "feeds.clusters-rebuilt",
+    "cache.version-bumped",
+}
+READERS = (InsightsSink, UsersSink, Fanout, RebuildWorker, Mirror, CacheVersions)
+
+
+@pytest.mark.parametrize("name", sorted(OUTSIDER))
+def test_outsiders_find_their_topics(name: str):
+    """Key and fields of every promised topic are as promised, and it is marked as one that outsiders write."""
+    key, fields = OUTSIDER[name]
+    topic = TOPICS[name]
+    declared = json.loads(schema_text(topic.schema))["fields"]
+    shown = ", ".join(field["name"] + ("?" if "default" in field else "") for field in declared)
+    assert (key, fields, True) == (topic.key, shown, topic.outsider)
+
+
+def test_analysts_find_their_topics():
+    """The promised internal topics are there, and none of them is one that outsiders write."""
+    assert {name for name, topic in TOPICS.items() if not topic.outsider} >= SYSTEM
+
+
+@pytest.mark.parametrize("name", sorted(TOPICS))
+def test_a_topic_has_a_schema_with_its_key(name: str):
+    """The schema exists and its key field is a string; a topic without a key field is one whose partition is explicit."""
+    topic = TOPICS[name]
+    assert topic.schema in schema_names()
+    fields = {field["name"]: field["type"] for field in json.loads(schema_text(topic.schema))["fields"]}
+    if topic.key:
+        assert fields[topic.key] == "string"
+    else:
+        assert name in {"streams.tick", "feeds.novelty"}
+
+
+def test_every_schema_is_used():
+    """No Avro file without a topic."""
+    assert sorted(topic.schema for topic in TOPICS.values()) == schema_names()
+
+
+@pytest.mark.parametrize("name", sorted(TOPICS))
+def test_producers_and_consumers_are_real(name: str):
+    """Whoever is named as producer or consumer is a connector or a role."""
+    named = {*TOPICS[name].producers, *TOPICS[name].consumers}
+    assert set() == named - ROLES - set(CONNECTORS)
+
+
+def test_readers_and_catalogue_agree():
+    """A connector reads exactly the topics whose consumers name it."""
+    reads = {reader.group: set(reader.topics) for reader in READERS}
+    named = {group: {name for name, topic in TOPICS.items() if group in topic.consumers} for group in reads}
+    assert named == reads
+
+
+def test_only_sinks_read_what_outsiders_write():
+    """Outside clients partition as they like, so nothing that trusts the place of a key reads their topics."""
+    readers = {consumer for topic in TOPICS.values() if topic.outsider for consumer in topic.consumers}
+    assert {"insights", "users"} == readers
+
+
+def test_every_consumed_topic_has_a_dead_letter_topic():
+    """Beside each topic stands `<topic>.dlq`, which takes its largest record and the headers that are added."""
+    created = {topic.name: topic for topic in all_topics()}
+    assert set(created) == {*TOPICS, *(f"{name}.dlq" for name in TOPICS)}
+    for name, topic in TOPICS.items():
+        assert topic.message_bytes_max <= MESSAGE_BYTES_MAX
+        assert created[f"{name}.dlq"].message_bytes_max == DEAD_LETTER_BYTES_MAX > topic.message_bytes_max
+
+
+@pytest.mark.parametrize("name", sorted(OUTSIDER))
+def test_history_is_kept(name: str):
+    """What outsiders write is stamped by the broker and kept for good: event time never makes a broker delete it."""
+    config = TOPICS[name].config()
+    assert (
+        config["message.timestamp.type"], config["retention.ms"], config["cleanup.policy"],
+    ) == ("LogAppendTime", "-1", "delete")  # fmt: skip
+
+
+def test_code_names_topics_of_the_catalogue_only():
+    """Every string in the code that looks like a topic of ours is one."""
+    looks = re.compile(r'"((?:feeds|league|queries|jobs|chunks|cache|streams)\.[a-z]+-?[a-z-]*)"')
+    found: set[str] = set()
+    for folder in ("api", "connectors", "streams"):
+        for path in (ROOT / folder).rglob("*.py"):
+            found |= set(looks.findall(path.read_text(encoding="utf-8")))
+    assert set() == {name for name in found if name not in TOPICS and not name.startswith("streams.feeds")}

@@ -1,0 +1,211 @@
+"""The conventions of the command line: exit status, one-line errors, plans and verdicts."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from api.cli.bench import bench_names
+from api.cli.checks import clock_verdict, disk_verdict, migrations_verdict
+from api.cli.command import run_command
+from api.cli.dead_letters import letter_document, origin_of, redriven_headers
+from api.cli.doctor import settings_rows
+from api.cli.main import highwater
+from api.cli.reset import Target, parse_target, place_in
+from api.cli.stack import ROLES, make_plan
+from api.cli.terminal import printable
+from connectors.kafka.admin import LogRange
+from connectors.kafka.records import Record
+from connectors.run import resolve_names
+from deploy.local.errors import PortTakenError
+from streams.settings import SETTINGS, read_settings
+
+NOW_MS = 1_790_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch, tmp_path):
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HIGHWATER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("path", [(), *((name,) for name in highwater.commands), ("dlq", "list"), ("dlq", "drop")])
+def test_every_command_has_help(path, capsys):
+    """`--help` works everywhere and ends with 0."""
+    assert run_command(highwater, [*path, "--help"]) == 0
+    assert "Usage: highwater" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "No such command"),
+        (["publish"], "Missing argument"),
+        (["describe", "feeds.insight-ingestd"], "did you mean feeds.insight-ingested"),
+        (["tail", "feeds.insight-ingested", "-n", "3", "--from-beginning"], "exclude each other"),
+        (["publish", "feeds.insight-ingested", "no-such-file"], "does not exist"),
+        (["reset", "insights", "--to", "soon"], "neither earliest"),
+        (["connect", "nonsense"], "there is no connector"),
+        (["bench", "nonsense"], "there is no benchmark"),
+        (["health"], "HIGHWATER_HEALTH_PORT"),
+    ],
+)
+def test_wrong_use_is_one_line_and_two(arguments, said, capsys):
+    """Wrong use ends with 2 and says so in one line on standard error."""
+    assert run_command(highwater, arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert said in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_without_a_stack_one_line_says_how_to_start_one(capsys):
+    """A command that needs a part that is not known fails with 1 and names the setting."""
+    assert run_command(highwater, ["lag"]) == 1
+    said = capsys.readouterr().err
+    assert "KAFKA_BOOTSTRAP_SERVERS" in said
+    assert "highwater up" in said
+    assert said.count("\n") == 1
+
+
+def test_an_unknown_setting_is_wrong_use(monkeypatch, capsys):
+    """An unknown HIGHWATER_ name stops the program with one line that names it."""
+    monkeypatch.setenv("HIGHWATER_COLOUR", "red")
+    assert run_command(highwater, ["lag"]) == 2
+    assert "HIGHWATER_COLOUR" in capsys.readouterr().err
+
+
+def test_down_without_a_stack_is_done(capsys):
+    """Stopping what does not run is no failure, and `status` of it is."""
+    assert run_command(highwater, ["down"]) == 0
+    assert run_command(highwater, ["status", "--json"]) == 1
+    assert '"ready":false' in capsys.readouterr().out
+
+
+def test_help_imports_no_client_library():
+    """`--help` is quick because nothing of Kafka, HTTP or databases is imported for it."""
+    heavy = "confluent_kafka", "httpx", "asyncpg", "fastavro", "redis", "faust", "rich", "numpy"
+    code = f"import sys, api.cli.main; print(*set({heavy!r}) & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("earliest", Target("earliest")),
+        ("latest", Target("latest")),
+        ("42", Target("offset", 42)),
+        ("-90m", Target("time", NOW_MS - 5_400_000)),
+        ("1970-01-01T00:00:01Z", Target("time", 1000)),
+    ],
+)
+def test_targets_of_a_reset(text, target):
+    """A target is a word, an offset, a time, or a time before now."""
+    assert target == parse_target(text, NOW_MS)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "-1y", "soon", "\u0664\u0662"])
+def test_what_is_no_target_is_refused(text):
+    """Anything else is refused, digits of other scripts among it."""
+    with pytest.raises(ValueError, match=r".*"):
+        parse_target(text, NOW_MS)
+
+
+def test_a_reset_stays_within_the_log():
+    """An offset outside a partition becomes its nearest end; a time after its last record is its end."""
+    held = LogRange(5, 9)
+    assert [place_in(held, Target("earliest"), None), place_in(held, Target("latest"), None)] == [5, 9]
+    assert [place_in(held, Target("offset", offset), None) for offset in (0, 7, 99)] == [5, 7, 9]
+    assert [place_in(held, Target("time"), None), place_in(held, Target("time"), 6)] == [9, 6]
+
+
+def letter(*headers: tuple[str, bytes]) -> Record:
+    """A dead letter with these headers."""
+    return Record("feeds.user-active.dlq", 0, 3, NOW_MS, b"\xffk", b"v", list(headers))
+
+
+def test_a_redriven_letter_is_as_it_was():
+    """What the dead-letter topic added is taken off again, and where it was redriven from is added."""
+    record = letter(("ce_id", b"1"), ("dlq_reason", b"not_avro"), ("dlq_origin", b"feeds.user-active/2/7"))
+    assert redriven_headers(record) == [("ce_id", b"1"), ("dlq_redriven_from", b"feeds.user-active.dlq/0/3")]
+
+
+def test_a_letter_without_a_good_origin_has_none():
+    """A missing or malformed origin is None and shown as that; bytes that are no text are shown as escapes."""
+    assert origin_of(letter()) is None
+    assert origin_of(letter(("dlq_origin", b"nonsense"))) is None
+    assert letter_document(letter())["key"] == "\\xffk"
+
+
+def test_control_characters_are_shown_not_obeyed():
+    """Text from the log cannot move the cursor, change colours or turn the reading direction."""
+    assert printable("\x1b[31mred\u202e é日") == "\\x1b[31mred\\u202e é日"
+
+
+def test_verdicts_name_what_to_do():
+    """Little disk, a moved or unreadable clock and missing migrations are findings with a remedy."""
+    assert [disk_verdict(n << 30, Path("d")).state for n in (0, 2, 50)] == ["bad", "warning", "ok"]
+    assert migrations_verdict({"a": "1"}, {"a": "1"}).state == "ok"
+    assert migrations_verdict({"a": "1"}, {}).remedy == "`highwater init`"
+    assert migrations_verdict({"a": "1"}, {"a": "2"}).state == "bad"
+    assert migrations_verdict({}, {"a": "2"}).state == "warning"
+
+
+@pytest.mark.parametrize(("text", "state"), [("0", "ok"), ("-3600", "warning"), ("soon", "bad"), (None, "warning")])
+def test_the_clock_file_is_judged(text, state, tmp_path):
+    """No offset is well, one is said, and an unreadable file is bad."""
+    path = tmp_path / "clock"
+    if text is not None:
+        path.write_text(text)
+    assert state == clock_verdict(path).state
+
+
+def test_secrets_are_hidden():
+    """The catalogue of settings shows values, and of secrets only that they are set."""
+    rows = {row["name"]: row for row in settings_rows(read_settings({"LLM_API_KEY": "s3cret", "HIGHWATER_PORT": "1"}))}
+    assert (rows["LLM_API_KEY"]["value"], rows["LLM_API_KEY"]["set"]) == ("(hidden)", True)
+    assert (rows["HIGHWATER_PORT"]["value"], rows["REDIS_URL"]["value"]) == ("1", None)
+    assert set(SETTINGS) == set(rows)
+
+
+def test_the_roles_run_every_connector():
+    """The `connect` roles of `up` together are all connectors, none twice."""
+    named = [n for arguments in ROLES.values() if arguments[0] == "connect" for n in resolve_names(arguments[1:])]
+    assert sorted(resolve_names([])) == sorted(named)
+
+
+def test_a_taken_port_is_refused_when_set_and_avoided_when_not(tmp_path):
+    """A port that was asked for and is taken is an error; the default one is replaced."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        environment = {"HIGHWATER_PORT": port, "HIGHWATER_DATA_DIR": str(tmp_path)}
+        settings = read_settings(environment)
+        with pytest.raises(PortTakenError):
+            make_plan(settings, environment)
+        assert f":{port}" not in (make_plan(settings, {}).api_url or "")
+
+
+def test_every_role_has_a_port_of_its_own(tmp_path):
+    """Each role but the one-shot is asked at its own readyz, and knows the port it is asked at."""
+    plan = make_plan(read_settings({"HIGHWATER_DATA_DIR": str(tmp_path)}), {})
+    urls = [role.ready_url for role in plan.roles if not role.oneshot]
+    assert len(urls) == len(set(urls)) == len(ROLES) + 1
+    assert [role.name for role in plan.roles if role.oneshot] == ["init"]
+
+
+def test_outside_a_checkout_there_are_no_benchmarks(tmp_path):
+    """A folder without tests/bench has none, and private modules are none."""
+    assert bench_names(tmp_path) == []
+    (tmp_path / "tests" / "bench").mkdir(parents=True)
+    for name in ("__init__", "ingest", "_inner"):
+        (tmp_path / "tests" / "bench" / f"{name}.py").touch()
+    assert bench_names(tmp_path) == ["ingest"]
