@@ -12,15 +12,13 @@ from collections.abc import Awaitable, Callable
 
 from api.auth import Principal
 from connectors.stores.redis import RedisAwayError, RedisLink
-from connectors.stores.redis_keys import key
+from connectors.stores.redis_keys import ACTIVE, key
 from schemas.errors import HighwaterError
 from streams.clock import Clock
 from streams.telemetry import get_log
 
 ACTIVITY_SECONDS = 300
 ACTIVITY_MS = ACTIVITY_SECONDS * 1000
-# STRING, present for five minutes after an activity event of the user was sent.
-ACTIVE = "active:{user_id}"
 # Users remembered by one process: 100,000 of them take about 20 MB; one forgotten costs one more event.
 USERS_MAX = 100_000
 

@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
+# A tick waits behind the events before it. An agent that deals with events is alive, so its silence counts from the last
+# one; but a single partition that is stuck while others flow must show too, after this many limits.
+BUSY_LIMITS = 10
+
 # Ticks under way per partition: a busy agent is given no more than it can be behind by, so ticks never pile up.
 TICKS_UNDER_WAY_MAX = 3
 
@@ -19,6 +23,7 @@ class Heartbeats:
     def __init__(self, agents: Collection[str]) -> None:
         self._agents = tuple(agents)
         self._under_way: dict[tuple[str, int], deque[tuple[int, float]]] = {}
+        self._moved_at: dict[str, float] = {}
 
     def sent(self, partition: int, number: int, at_seconds: float) -> None:
         """A tick is about to be published; counted from before the send, so a broker that is away is silence too."""
@@ -30,6 +35,10 @@ class Heartbeats:
         under_way = self._under_way.get((agent, partition))
         while under_way and under_way[0][0] <= number:
             under_way.popleft()
+
+    def moved(self, agent: str, at_seconds: float) -> None:
+        """An agent has dealt with any event."""
+        self._moved_at[agent] = at_seconds
 
     def forget(self) -> None:
         """Partitions move: ticks under way may go to another worker, which answers for its own."""
@@ -43,9 +52,12 @@ class Heartbeats:
         """What was silent for longer than the limit: name -> reason."""
         found: dict[str, str] = {}
         for (agent, partition), under_way in self._under_way.items():
-            if under_way and at_seconds - under_way[0][1] > limit_seconds:
-                silent = at_seconds - under_way[0][1]
-                found[f"{agent}/{partition}"] = f"tick {under_way[0][0]} was not applied within {silent:.0f} s"
+            if not under_way:
+                continue
+            number, sent_at = under_way[0]
+            silent = at_seconds - max(sent_at, self._moved_at.get(agent, sent_at))
+            if silent > limit_seconds or at_seconds - sent_at > BUSY_LIMITS * limit_seconds:
+                found[f"{agent}/{partition}"] = f"tick {number} was not applied within {at_seconds - sent_at:.0f} s"
         return found
 
 

@@ -144,7 +144,7 @@ class _Run:
         codec = asyncio.run(_prepare(self._settings, self._topic))
         publisher = Publisher(kafka_client(self._settings))
         hand_over = EventPublisher(self._topic, publisher, codec, self._clock)
-        pace = pace_of(rate, publisher.wait_until)
+        pace = pace_of(rate)
         interrupted = False
         try:
             with progress("publishing", self._source.bytes_total) as bar:

@@ -1,10 +1,14 @@
 """Handing events to Kafka from a command: bounded, idempotent, counted by acknowledgement.
 
 Law: `acknowledged` counts what the broker confirmed and nothing else; memory stays bounded whatever the file's size.
+Acknowledgements are counted in a thread of their own, because Ctrl-C is raised in the main thread at whatever it is
+doing, and in the middle of the count it would lose one.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -23,7 +27,9 @@ _LINGER_MS = 20
 # Headers and framing of a record, generously; a value that leaves them no room is refused here with its line.
 _RECORD_OVERHEAD_BYTES = 4_096
 # A full queue empties as acknowledgements arrive; looked at this often.
-_FULL_QUEUE_SECONDS = 0.05
+_FULL_QUEUE_SECONDS = 0.01
+# How long the counting thread waits for an acknowledgement, and so how long the end may wait for the thread.
+_COUNT_SECONDS = 0.05
 
 
 class Publisher:
@@ -51,6 +57,13 @@ class Publisher:
         self.handed_over = 0
         self.acknowledged = 0
         self.last: dict[tuple[str, int], int] = {}
+        self._flushing = threading.Event()
+        self._counting = threading.Thread(target=self._count, name="acknowledgements", daemon=True)
+        self._counting.start()
+
+    def _count(self) -> None:
+        while not self._flushing.is_set():
+            self._producer.poll(_COUNT_SECONDS)
 
     def publish_event(self, topic: Topic, key: str, value: bytes, now_ms: int) -> None:
         """Hand over one event with the headers of CloudEvents.
@@ -77,31 +90,27 @@ class Publisher:
             UnavailableError: Kafka has failed to acknowledge an earlier one.
         """
         while True:
-            self._producer.poll(0)
             self._raise_failure()
             try:
                 self._producer.produce(
                     topic, value, key, partition=partition, headers=headers, on_delivery=self._delivered
                 )
             except BufferError:
-                self._producer.poll(_FULL_QUEUE_SECONDS)
+                time.sleep(_FULL_QUEUE_SECONDS)
                 continue
             except KafkaException as error:
                 raise UnavailableError(f"Kafka does not take the record: {error.args[0].str()}") from error
             self.handed_over += 1
             return
 
-    def wait_until(self, moment: float) -> None:
-        """Serve acknowledgements until a moment of the monotonic clock."""
-        while (left := moment - monotonic_seconds()) > 0:
-            self._producer.poll(left)
-
     def flush(self) -> None:
-        """Wait until everything handed over is acknowledged.
+        """Wait until everything handed over is acknowledged; nothing can be handed over after it.
 
         Raises:
             UnavailableError: something was not.
         """
+        self._flushing.set()
+        self._counting.join()
         self._producer.flush((DELIVERY_MS_MAX + 1_000) / 1000)
         self._raise_failure()
         if self.acknowledged < self.handed_over:
@@ -149,7 +158,7 @@ class EventPublisher:
 Pace = Callable[[], None]
 
 
-def pace_of(rate: float | None, wait_until: Callable[[float], None]) -> Pace:
+def pace_of(rate: float | None) -> Pace:
     """A function to be called before each event: waits so that at most `rate` events a second pass; None = no limit."""
     if rate is None:
         return lambda: None
@@ -157,7 +166,7 @@ def pace_of(rate: float | None, wait_until: Callable[[float], None]) -> Pace:
 
     def pace() -> None:
         nonlocal passed
-        wait_until(started + passed / rate)
+        time.sleep(max(0.0, started + passed / rate - monotonic_seconds()))
         passed += 1
 
     return pace

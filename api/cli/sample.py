@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from api.cli.connection import kafka_client
 from schemas.topics import TOPICS
+from streams.clock import monotonic_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from streams.settings import Settings
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "commits.jsonl.gz"
 READER, PLAN = "ada", "pro"
 _INSIGHTS = "feeds.insight-ingested"
+# 3,000 rows take a second; a minute covers a machine that is busy starting.
+_STORED_SECONDS_MAX = 60.0
+_STORED_POLL_SECONDS = 0.1
 # Says that this data folder has had its first start, and what became of the sample then.
 _MARKER = Path("run") / "sample"
 
@@ -66,6 +72,9 @@ def load_sample(settings: Settings) -> int:
             channels.add(event["channel_id"])
             hand_over(event, key_of(event, TOPICS[_INSIGHTS].key))
             count += 1
+    publisher.flush()
+    # Subscribed to what is stored already, the reader's first clusters cover all of it and not just what came first.
+    asyncio.run(_until_stored(settings, publisher.last))
     for topic, more in (
         ("feeds.subscriptions-replaced", {"channels": sorted(channels), "ts": now_ms}),
         ("feeds.plan-changed", {"plan": PLAN, "ts": now_ms}),
@@ -74,3 +83,18 @@ def load_sample(settings: Settings) -> int:
         EventPublisher(TOPICS[topic], publisher, codec, clock)({"user_id": READER, **more}, READER)
     publisher.flush()
     return count
+
+
+async def _until_stored(settings: Settings, last: Mapping[tuple[str, int], int]) -> None:
+    """Wait until the sink has accounted for the sample; a sink that takes longer than the limit is not waited for."""
+    from connectors.stores.postgres import QUERIES, open_pool
+
+    wanted = {place: offset for place, offset in last.items() if place[0] == _INSIGHTS}
+    deadline = monotonic_seconds() + _STORED_SECONDS_MAX
+    async with await open_pool(settings.database, size_max=1) as pool:
+        while monotonic_seconds() < deadline:
+            rows = await pool.fetch(QUERIES["positions_of"], TOPICS[_INSIGHTS].consumers[0])
+            stored = {(row["topic"], row["partition"]): row["next"] for row in rows}
+            if all(stored.get(place, 0) > offset for place, offset in wanted.items()):
+                return
+            await asyncio.sleep(_STORED_POLL_SECONDS)

@@ -161,7 +161,7 @@ def _greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> Non
         if no_sample:
             sample.remember(data_dir, "declined")
         else:
-            count = sample.load_sample(stack_settings("kafka", "schema_registry"))
+            count = sample.load_sample(stack_settings("kafka", "schema_registry", "database"))
             sample.remember(data_dir, "loaded")
             click.echo(f"loaded the sample: {count:,} insights, read by user {sample.READER}", err=True)
     _print_addresses(status)

@@ -59,6 +59,8 @@ _POLL_SECONDS = 0.1
 _PAUSE_AFTER_SECONDS = 1.0
 # How long a rebalance waits for the batch under way; the fence makes it safe to go on without.
 _HAND_OVER_SECONDS = 5.0
+# A topic may be deleted and made anew between two reads; the broker is asked for its id this often.
+_TOPICS_CHECK_SECONDS = 5.0
 # A conflict with another transaction passes; one that stays this often is a fault of the handler.
 _CONFLICTS_MAX = 8
 # Where every consumer begins; no news.
@@ -115,6 +117,7 @@ class BatchConsumer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=handler.group)
         self._log = get_log(handler.group)
         self._turned_at = 0.0
+        self._checked_at = 0.0
         self._problem: str | None = _STARTING
         self.group = handler.group
 
@@ -187,8 +190,11 @@ class BatchConsumer:
         self._next = loaded
         self._has_joined, self._has_strayed = True, False
         self._assignments += 1
-        # Not paused while a batch is under way: what `_poll_paused` reads of them is read again afterwards.
-        self._consumer.assign([TopicPartition(*place, offset) for place, offset in loaded.items()])
+        assigned = [TopicPartition(*place, offset) for place, offset in loaded.items()]
+        self._consumer.assign(assigned)
+        # librdkafka keeps a partition paused over its reassignment. Under way or not, none is paused here: what
+        # `_poll_paused` reads of them is read again afterwards.
+        self._consumer.resume(assigned)
 
     async def _load(self, places: list[Place]) -> dict[Place, int]:
         attempt = 0
@@ -224,6 +230,10 @@ class BatchConsumer:
             await self._read_from_stored()
         records = await self._in_thread(self._poll)
         self._turned_at = self._loop.time()
+        if self._has_joined and self._turned_at - self._checked_at > _TOPICS_CHECK_SECONDS:
+            self._checked_at = self._turned_at
+            with contextlib.suppress(UnavailableError):  # not the time to ask
+                await self._check_topics()
         if not records:
             if self._problem is not None:
                 await self._look_again()

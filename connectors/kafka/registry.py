@@ -7,9 +7,13 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-import httpx
 from confluent_kafka.schema_registry import ConfigCompatibilityLevel, Schema, SchemaRegistryClient, ServerConfig
 from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+try:  # the client prefers httpx2 where it is installed, whose errors are not those of httpx
+    from confluent_kafka.schema_registry.common._httpx_compat import httpx
+except ImportError:  # a client from before it had a choice
+    import httpx
 
 from schemas.avro_files import schema_text
 from schemas.codec import Codec

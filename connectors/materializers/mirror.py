@@ -19,6 +19,7 @@ from connectors.stores import redis_keys
 from connectors.stores.postgres import QUERIES, Connection, transaction
 from connectors.stores.redis import RedisAwayError, RedisLink
 from connectors.stores.redis_keys import key
+from connectors.stores.sessions import SessionStore
 from schemas.envelope import iso_from_ms
 from streams.clock import Clock, to_datetime, to_ms
 from streams.telemetry import get_log
@@ -50,7 +51,8 @@ def look_at(events: Sequence[Event]) -> Look:
         elif "channel_id" in value:
             channels.add(value["channel_id"])
         elif value.get("erased"):
-            erased[value["user_id"]] = tuple(value["unsubscribed"])
+            erased[value["user_id"]] = (*value["unsubscribed"], *value["subscribed"])
+            users.add(value["user_id"])  # who returned in the same batch is written anew
         else:
             users.add(value["user_id"])
     return Look(frozenset(channels), frozenset(users), erased, tick_ms)
@@ -76,6 +78,7 @@ class Mirror:
     ) -> None:
         self._pool = pool
         self._redis = redis
+        self._sessions = SessionStore(redis, lambda: pool)
         self._clock = clock
         self._tick_ms = int(tick_seconds * 1000)
         self._is_whole = False  # false until the first contact, and again from the moment Redis is lost
@@ -123,6 +126,8 @@ class Mirror:
 
     async def _write(self, channels: Sequence[Any], users: Sequence[Any], marks: Sequence[Any], look: Look) -> None:
         async with self._redis.require().pipeline(transaction=False) as pipe:
+            for user_id, touched in look.erased.items():
+                pipe.delete(*_keys_of_user(user_id, touched))
             for row in channels:
                 pipe.hset(key(redis_keys.CHANNEL, channel_id=row["channel_id"]), mapping=_channel_fields(row))
                 if row["current_seq"] > row["announced_seq"]:
@@ -132,8 +137,6 @@ class Mirror:
             for row in marks:
                 name = key(redis_keys.HIGH_WATER_MARK, user_id=row["user_id"], channel_id=row["channel_id"])
                 pipe.hset(name, mapping={"last_seq": row["last_seq"]})
-            for user_id, unsubscribed in look.erased.items():
-                pipe.delete(*_keys_of_user(user_id, unsubscribed))
             await self._redis.run(pipe.execute())
 
     async def _sweep(self) -> None:

@@ -67,6 +67,8 @@ class InsightsSink:
                 dead.append(DeadLetter(event.record, error.reason, str(error)))
                 continue
             (ingested if event.record.topic == INGESTED else retracted).append(event)
+        # A batch mixes partitions as they were fetched; their numbers follow (partition, offset).
+        ingested.sort(key=lambda event: (event.record.partition, event.record.offset))
         return Prepared(ingested, self._embed(ingested), retracted, dead)
 
     def _embed(self, ingested: Sequence[Event]) -> dict[int, bytes]:
@@ -78,7 +80,8 @@ class InsightsSink:
 
     async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
         """Gather heads and known ids under the channels' locks, number, store."""
-        refused = await self._ingest(tx, prepared) if prepared.ingested else []
+        heads = await _lock_channels(tx, [*prepared.ingested, *prepared.retracted])
+        refused = await self._ingest(tx, prepared, heads) if prepared.ingested else []
         if prepared.retracted:
             await _retract(tx, prepared.retracted, self._clock())
         return [*prepared.dead, *refused]
@@ -86,12 +89,9 @@ class InsightsSink:
     async def settle(self, prepared: Prepared) -> None:
         """Nothing is held."""
 
-    async def _ingest(self, tx: Connection, prepared: Prepared) -> list[DeadLetter]:
+    async def _ingest(self, tx: Connection, prepared: Prepared, heads: Mapping[str, int]) -> list[DeadLetter]:
         ingested = prepared.ingested
-        channels = sorted({event.value["channel_id"] for event in ingested})
         ids = [event.value["insight_id"] for event in ingested]
-        await tx.execute(QUERIES["ensure_channels"], channels)
-        heads = {row["channel_id"]: row["current_seq"] for row in await tx.fetch(QUERIES["lock_channels"], channels)}
         known = {row["insight_id"]: row["channel_id"] for row in await tx.fetch(QUERIES["known_insights"], ids)}
 
         pairs = [(event.value["insight_id"], event.value["channel_id"]) for event in ingested]
@@ -161,6 +161,16 @@ class InsightsSink:
                 for channel in moved
             ],
         )
+
+
+async def _lock_channels(tx: Connection, events: Sequence[Event]) -> dict[str, int]:
+    """Lock the channels of a batch in one order, and return their heads.
+
+    Those of retractions too: an insight and its retraction, stored by two sinks at the same moment, would not see each other.
+    """
+    channels = sorted({event.value["channel_id"] for event in events})
+    await tx.execute(QUERIES["ensure_channels"], channels)
+    return {row["channel_id"]: row["current_seq"] for row in await tx.fetch(QUERIES["lock_channels"], channels)}
 
 
 async def _apply_early_retractions(tx: Connection, insight_ids: Sequence[str]) -> None:

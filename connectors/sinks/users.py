@@ -159,5 +159,5 @@ async def _erase(tx: Connection, user_id: str) -> None:
     resources = [template.format(user_id) for template in USER_RESOURCES]
     await tx.execute(QUERIES["raise_version_floor"], resources)
     await tx.execute(QUERIES["erase_resources"], resources)
-    for name in ("erase_subscriptions", "erase_hwm", "erase_clusters", "erase_feed", "erase_stats"):
+    for name in ("erase_subscriptions", "erase_hwm", "erase_clusters", "erase_feed", "erase_role", "erase_stats"):
         await tx.execute(QUERIES[name], user_id)

@@ -30,6 +30,10 @@ SESSION = "session:{session_id}"
 # SET of session ids; its time to live is renewed with each of its sessions (R2.6).
 USER_SESSIONS = "user_sessions:{user_id}"
 SESSION_SECONDS = 86_400
+# STRING ms; a user's sessions made at or before it are void (R2.10); mirrored from session_revocations.
+REVOKED_AT = "revoked_at:{user_id}"
+# STRING, 300 s; a user's activity was published lately (R0.7).
+ACTIVE = "active:{user_id}"
 
 
 def key(template: str, **parts: str) -> str:

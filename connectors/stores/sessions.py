@@ -19,12 +19,10 @@ import asyncpg
 
 from connectors.stores.postgres import QUERIES, transaction
 from connectors.stores.redis import RedisLink
-from connectors.stores.redis_keys import SESSION, SESSION_SECONDS, USER_SESSIONS, key
+from connectors.stores.redis_keys import REVOKED_AT, SESSION, SESSION_SECONDS, USER_SESSIONS, key
 from schemas.envelope import iso_from_ms, ms_from_iso
 from streams.clock import to_datetime, to_ms
 
-# STRING ms; sessions of the user made at or before are void. Outlives every session it could void.
-REVOKED_AT = "revoked_at:{user_id}"
 PREFIX = "hws_"
 _TOKEN_BYTES = 32  # 256 bits of chance: not to be guessed, not to collide
 _SESSION_MS = SESSION_SECONDS * 1000

@@ -7,7 +7,8 @@ comes last is seen: a subscriber to a channel that never moves again still hears
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
 
 import asyncpg
 
@@ -20,11 +21,13 @@ from schemas.envelope import make_headers
 from schemas.positions import Position
 from schemas.topics import TOPICS
 from streams.clock import Clock
-from streams.feeds.packing import pack_users
+from streams.feeds.packing import RECORD_BYTES_MAX, pack_users
 
 DIRTY, USER_CHANGED, NOVELTY = "feeds.channel-dirty", "feeds.user-changed", "feeds.novelty"
 # Subscribers read per page, by keyset: a channel of a million costs memory for one page.
 _PAGE_USERS = 5_000
+# What Avro adds to an entry's texts: their lengths, the head, the ends of its array.
+_ENTRY_BYTES = 24
 
 
 class Fanout:
@@ -84,8 +87,10 @@ class Fanout:
             for channel in event.value["subscribed"]
             if channel in heads
         ]
-        if entries:
-            await (await self._publish(self._partition_of(user_id), entries, event.record.position))
+        acks = [
+            await self._publish(self._partition_of(user_id), some, event.record.position) for some in _bounded(entries)
+        ]
+        await asyncio.gather(*acks)
 
     async def _subscribers(self, channel_id: str) -> AsyncIterator[list[str]]:
         after = ""
@@ -116,6 +121,21 @@ class Fanout:
         )
         value = self._codec.encode(NOVELTY, {"heads": entries})
         return await self._producer.enqueue(NOVELTY, value, key=None, headers=headers, partition=partition)
+
+
+def _bounded(entries: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Entries of one user in runs that fit a record: a thousand channels with long ids take several."""
+    run: list[dict[str, Any]] = []
+    size = 0
+    for entry in entries:
+        entry_bytes = len(entry["channel_id"].encode()) + len(entry["users"][0].encode()) + _ENTRY_BYTES
+        if run and size + entry_bytes > RECORD_BYTES_MAX:
+            yield run
+            run, size = [], 0
+        run.append(entry)
+        size += entry_bytes
+    if run:
+        yield run
 
 
 def _channels_of(event: Event) -> Sequence[str]:

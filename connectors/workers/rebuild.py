@@ -20,7 +20,7 @@ from connectors.kafka.consumer import Surroundings
 from connectors.kafka.records import DeadLetter, Event
 from connectors.stores.postgres import QUERIES, Connection, transaction
 from connectors.stores.redis import RedisLink
-from connectors.workers.pool import ClusterJob, ClusterPool, ClusterResult
+from connectors.workers.pool import ClusterJob, ClusterPool, ClusterResult, RebuildInputError
 from connectors.workers.userlock import UserLock
 from schemas.errors import HighwaterError
 from schemas.positions import Position
@@ -328,6 +328,8 @@ def _is_repeat(last: Position | None, request: Position) -> bool:
 
 
 def _job(rows: Sequence[Any]) -> ClusterJob:
+    if len({len(row["embedding"]) for row in rows}) > 1:
+        raise RebuildInputError("the user's insights have vectors of different lengths; embed the older ones again")
     vectors = np.frombuffer(b"".join(row["embedding"] for row in rows), dtype="<f4")
     return ClusterJob(
         vectors=np.ascontiguousarray(

@@ -49,13 +49,15 @@ class UserLock:
     async def _acquire_in_postgres(self) -> bool:
         try:
             connection = await self._pool.acquire(timeout=5.0)
-            if await connection.fetchval(_TRY, _LOCK_CLASS, self._user_id):
-                self._connection = connection  # the lock lives as long as this session
-                return True
-            await self._pool.release(connection)
+            try:
+                if await connection.fetchval(_TRY, _LOCK_CLASS, self._user_id):
+                    self._connection = connection  # the lock lives as long as this session
+            finally:
+                if self._connection is None:  # also when the server goes away: the pool has few
+                    await self._pool.release(connection)
         except AWAY as error:
             raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
-        return False
+        return self._connection is not None
 
     async def release(self) -> None:
         """Let go of one's own lock; one that Redis lost, or that expired, is gone already."""

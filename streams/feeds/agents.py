@@ -19,6 +19,7 @@ from schemas.envelope import make_headers
 from schemas.errors import InvalidEventError, UnknownSchemaError
 from schemas.positions import Position
 from schemas.topics import PARTITIONS
+from streams.clock import monotonic_seconds
 from streams.feeds.dirty import advance, clear, decode_channel, encode_channel, tick_quota
 from streams.feeds.due import DueIndex
 from streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
@@ -113,6 +114,7 @@ class TableAgent:
                 await self._intake.dead_letter(record, error)
         else:
             self._intake.accept(record)
+        self._wiring.heartbeats.moved(self.name, monotonic_seconds())
 
     def _admit(self, tick: Mapping[str, Any], record: Record) -> bool:
         """Whether a tick is to be applied: a redelivered one is not, nor a second one of its number after a rebalance."""

@@ -24,7 +24,7 @@ from streams.feeds.rules import Trigger
 # spans seconds; a day also covers an operator who resets a consumer and replays its morning.
 FORGET_AFTER_MS = 86_400_000
 
-_ROW_VERSION = 1
+_ROW_VERSION = 2
 
 
 @dataclass(slots=True)

@@ -240,31 +240,37 @@ async def test_a_long_batch_keeps_its_membership(case: Case, quick_session: None
     assert [entry for entry in logs if entry["event"] == "batch_fenced"] == []
 
 
-async def test_a_rebalance_during_a_long_batch_loses_nothing(case: Case, quick_session: None):
+async def test_a_rebalance_during_a_long_batch_loses_nothing(
+    case: Case, quick_session: None, monkeypatch: pytest.MonkeyPatch
+):
     """Another member joins while a batch takes long: what was read, and what is read on, is stored once."""
+    monkeypatch.setattr(consumer, "_HAND_OVER_SECONDS", 0.2)
     joined = asyncio.Event()
 
     async def long(events: Sequence[Event]) -> None:
         if events[0].value["user_id"].startswith("slow"):
-            await asyncio.wait_for(joined.wait(), 20)
+            await joined.wait()
 
     for partition in (0, 1):
         case.send(names(20, f"slow{partition}-"), partition)
         case.send(names(100, f"more{partition}-"), partition)
     first = case.tally(who="first", batch_max=20, on_prepare=long)
-    async with running(BatchConsumer(first, case.around)):
+    members = [BatchConsumer(first, case.around), case.consumer(who="second")]
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(members[0].run(stop))]
+    try:
         await until(lambda: first.batches, "the first holds a batch")
-        second = case.consumer(who="second")
-        stop = asyncio.Event()
-        task = asyncio.create_task(second.run(stop))
-        await until(lambda: task.done() or second.problem is None, "the second has joined", 20)
+        tasks.append(asyncio.create_task(members[1].run(stop)))
+        await until(lambda: members[1].problem is None, "the second has joined", 40)
         joined.set()
         wanted = [name for p in (0, 1) for name in (*names(20, f"slow{p}-"), *names(100, f"more{p}-"))]
         await case.all_stored(wanted)
-        stop.set()
-        await task
         case.send(names(10, "after"))
         await case.all_stored(wanted + names(10, "after"))
+    finally:
+        joined.set()
+        stop.set()
+        await asyncio.gather(*tasks)
 
 
 async def test_postgresql_stopped_in_the_middle_of_a_batch(case: Case):
@@ -365,8 +371,9 @@ async def test_the_breaker_stops_the_consumer(case: Case):
     await task
 
 
-async def test_a_recreated_topic_stops_the_consumer(case: Case):
+async def test_a_recreated_topic_stops_the_consumer(case: Case, monkeypatch: pytest.MonkeyPatch):
     """A topic that was deleted and made anew ends its consumer with one line, rather than being read at old positions."""
+    monkeypatch.setattr(consumer, "_TOPICS_CHECK_SECONDS", 0.5)
     case.send(names(10), 0)
     admin = AdminClient({"bootstrap.servers": case.stack.kafka})
     member = case.consumer()
@@ -379,7 +386,6 @@ async def test_a_recreated_topic_stops_the_consumer(case: Case):
         await until(lambda: case.topic not in admin.list_topics(timeout=10).topics, "it is gone")
         for future in admin.create_topics([NewTopic(case.topic, 2, 1)]).values():
             future.result(10)
-        case.send(names(15, "new"), 0)
         await until(lambda: (member.problem or "").startswith("stopped"), "it stops")
     assert "deleted and made anew" in (member.problem or "")
     assert len([entry for entry in logs if entry["event"] == "consumer_stopped"]) == 1

@@ -24,6 +24,7 @@ from aiokafka.partitioner import murmur2
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from deploy.local.stack import LocalStack
 from schemas.codec import Codec
 from schemas.envelope import caused_by, header
 from schemas.topics import PARTITIONS, TOPICS, all_topics
@@ -73,12 +74,10 @@ cooldown_seconds = 0
 
 
 @pytest.fixture(scope="module")
-def kafka_address() -> str:
+def kafka_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a broker that these tests have to themselves: they empty its topics."""
-    address = os.environ.get("HIGHWATER_TEST_KAFKA")
-    if not address:
-        pytest.skip("HIGHWATER_TEST_KAFKA names no broker")
-    return address
+    with LocalStack(tmp_path_factory.mktemp("worker") / "data") as local:
+        yield str(local.addresses.kafka)
 
 
 def empty(kafka_address: str) -> None:

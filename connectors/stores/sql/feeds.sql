@@ -52,7 +52,7 @@ ON CONFLICT (user_id, channel_id) DO UPDATE SET subscribed = EXCLUDED.subscribed
 
 -- name: raise_version_floor
 UPDATE version_floor SET value = GREATEST(value, (
-    SELECT COALESCE(max(version), 0) FROM resource_versions WHERE key = ANY ($1::text[])))
+    SELECT COALESCE(max(version) + 1, 0) FROM resource_versions WHERE key = ANY ($1::text[])))
 
 -- name: erase_resources
 DELETE FROM resource_versions WHERE key = ANY ($1::text[])
@@ -68,6 +68,9 @@ DELETE FROM user_clusters WHERE user_id = $1
 
 -- name: erase_feed
 DELETE FROM feed_documents WHERE user_id = $1
+
+-- name: erase_role
+DELETE FROM user_roles WHERE user_id = $1
 
 -- name: erase_stats
 UPDATE user_stats
