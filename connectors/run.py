@@ -49,6 +49,30 @@ class Connector(Protocol):
         """Run until `stop` is set."""
 
 
+class WithWatch:
+    """A connector with something beside it that runs as long."""
+
+    def __init__(self, connector: Connector, watch: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+        self._connector = connector
+        self._watch = watch
+        self.group = connector.group
+
+    @property
+    def problem(self) -> str | None:
+        """That of the connector."""
+        return self._connector.problem
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run both; the failure of one ends the other."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._connector.run(stop))
+            tasks.create_task(_awaited(self._watch(stop)))
+
+
+async def _awaited(awaitable: Awaitable[None]) -> None:
+    await awaitable
+
+
 class Wiring:
     """The parts that the connectors of one process share, made once."""
 
@@ -120,7 +144,7 @@ async def _embed(w: Wiring) -> Connector:
 
 async def _mirror(w: Wiring) -> Connector:
     mirror = Mirror(w.around.pool, await w.redis(), w.around.clock, tick_seconds=w.settings.tick_seconds)
-    return BatchConsumer(mirror, w.around)
+    return WithWatch(BatchConsumer(mirror, w.around), mirror.watch)
 
 
 async def _cache(w: Wiring) -> Connector:

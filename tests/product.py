@@ -19,7 +19,6 @@ from urllib.parse import quote
 
 import asyncpg
 import httpx
-import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from connectors.kafka.producer import PARTITIONER
@@ -150,17 +149,6 @@ class Product:
     def role_pid(self, name: str) -> int:
         """Process id of a role."""
         return int(next(part["pid"] for part in self.status()["parts"] if part["name"] == name))
-
-    def role_of(self, connector: str) -> str:
-        """The role whose process runs a connector, `worker` or `api`."""
-        for part in self.status()["parts"]:
-            if part.get("pid") is None:
-                continue
-            with contextlib.suppress(psutil.Error):
-                words = psutil.Process(part["pid"]).cmdline()
-                if connector in words:
-                    return str(part["name"])
-        raise AssertionError(f"no role runs {connector}")
 
     def kill(self, name: str) -> None:
         """SIGKILL a role and wait until the supervisor has replaced it."""

@@ -55,6 +55,8 @@ def read_spans(consumer: Consumer, spans: Mapping[Place, LogRange]) -> Iterator[
     """
     ends = {place: span.high for place, span in spans.items() if span.low < span.high}
     consumer.assign([TopicPartition(*place, spans[place].low) for place in ends])
+    # A pause outlives an assignment: a partition that an earlier call read to its end would stay silent.
+    consumer.resume([TopicPartition(*place) for place in ends])
     silent_polls = 0
     while ends:
         message = consumer.poll(_POLL_SECONDS)

@@ -61,8 +61,16 @@ def record_of(message: Message) -> Record:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        list(message.headers() or ()),
+        _headers_of(message),
     )
+
+
+def _headers_of(message: Message) -> Headers:
+    """The headers; none where a name is not UTF-8, which the client cannot show (ours hold nothing an event needs)."""
+    try:
+        return list(message.headers() or ())
+    except (UnicodeDecodeError, SystemError):
+        return [("dlq_headers_unreadable", b"")]
 
 
 def dead_letter_row(letter: DeadLetter, *, group: str, now_ms: int) -> OutboxRow:

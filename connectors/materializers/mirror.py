@@ -7,6 +7,8 @@ is rebuilt when it returns (R0.43). A mirror that was emptied is known by the ab
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +23,7 @@ from connectors.stores.redis import RedisAwayError, RedisLink
 from connectors.stores.redis_keys import key
 from connectors.stores.sessions import SessionStore
 from schemas.envelope import iso_from_ms
+from schemas.errors import UnavailableError
 from streams.clock import Clock, to_datetime, to_ms
 from streams.telemetry import get_log
 
@@ -30,6 +33,7 @@ TICK = "streams.tick"
 # Channels put back at a recovery: as many as a tick of 500 clears in a few minutes; the rest come with their next event.
 _RECOVERY_CHANNELS_MAX = 10_000
 _SWEEP_CHANNELS_MAX = 1_000
+_WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class Mirror:
         self._sessions = SessionStore(redis, lambda: pool)
         self._clock = clock
         self._tick_ms = int(tick_seconds * 1000)
+        self._recovering = asyncio.Lock()
         self._is_whole = False  # false until the first contact, and again from the moment Redis is lost
         self._reached_ms: int | None = None  # broker time of the newest event mirrored: t0 of R0.43
 
@@ -108,8 +113,26 @@ class Mirror:
     async def settle(self, prepared: None) -> None:
         """Nothing is held."""
 
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Look each second whether Redis came back or was emptied: no event may come that would show it."""
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _WATCH_SECONDS)
+            if self._reached_ms is None:
+                continue  # nothing was mirrored yet, so nothing can have been lost
+            try:
+                await self._recover(self._reached_ms)
+            except RedisAwayError:
+                self._is_whole = False
+            except UnavailableError as error:
+                log.info("mirror_recovery_waits", reason=str(error))
+
     async def _recover(self, oldest_ms: int) -> bool:
         """Put `dirty:channels` back after Redis was lost or emptied, from the last contact minus a tick (R0.43)."""
+        async with self._recovering:
+            return await self._recover_once(oldest_ms)
+
+    async def _recover_once(self, oldest_ms: int) -> bool:
         if await self._redis.run(self._redis.require().exists(redis_keys.MIRROR_EPOCH)) and self._is_whole:
             return False
         since = (self._reached_ms if self._reached_ms is not None else oldest_ms) - self._tick_ms

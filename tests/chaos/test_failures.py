@@ -101,7 +101,7 @@ def test_killed_processes_lose_and_double_nothing(product: Product) -> None:
     rows = [{**row, "insight_id": f"k-{row['insight_id']}", "channel_id": f"k/{row['channel_id']}"} for row in sample()]
     counts = collections.Counter(row["channel_id"] for row in rows)
     product.subscribe("survivor", sorted(counts))
-    roles = [part["name"] for part in product.status()["parts"] if part.get("kind") == "role" and part.get("pid")]
+    roles = [part["name"] for part in product.status()["parts"] if part.get("kind") == "role" and part["state"] == "up"]
     assert len(roles) >= 4
     chunks = [rows[i :: len(roles) + 1] for i in range(len(roles) + 1)]
     order: list[str] = []
@@ -110,7 +110,7 @@ def test_killed_processes_lose_and_double_nothing(product: Product) -> None:
         publishing.start()
         product.kill(role)
         publishing.join(120)
-    sink = product.role_pid(product.role_of("sinks"))
+    sink = product.role_pid("sinks")
     publishing = threading.Thread(target=publish, args=(product, chunks[-1], order))
     with product.frozen(sink):
         publishing.start()

@@ -60,11 +60,13 @@ async def sinks(stack: Stack) -> AsyncIterator[Product]:
         producer = AsyncProducer(around.client, client_id="test")
         insights = InsightsSink(around.codec, around.clock, embedder=HashedTextEmbedder(), dimensions=DIMENSIONS)
         users = UsersSink(around.codec, around.clock, dimensions=DIMENSIONS)
-        async with running(
-            BatchConsumer(insights, around), BatchConsumer(users, around), Relay(stack.database, producer)
-        ):
-            yield Product(stack, around)
-        await producer.close()
+        try:
+            async with running(
+                BatchConsumer(insights, around), BatchConsumer(users, around), Relay(stack.database, producer)
+            ):
+                yield Product(stack, around)
+        finally:
+            await producer.close()
 
 
 @pytest.fixture

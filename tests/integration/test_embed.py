@@ -1,0 +1,193 @@
+"""The embed worker against a scripted service: vectors are filled in, and what cannot be embedded is given up in time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.kafka.consumer import Surroundings
+from connectors.llm import embeddings
+from connectors.llm.embeddings import RemoteEmbedder
+from connectors.workers.embed import INGESTED, EmbedWorker
+from streams.clock import to_datetime
+from streams.retry import RetryPolicy
+from tests.conftest import Stack
+from tests.integration.connecting import fresh, running, send, surroundings, until
+
+DIMENSIONS = 384
+
+
+@dataclass
+class Service:
+    """An OpenAI-shaped embedding service that does as it is told."""
+
+    mode: str = "good"
+    asked: list[list[str]] = field(default_factory=list)
+    url: str = ""
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request."""
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+            texts = json.loads(await reader.readexactly(length))["input"]
+            self.asked.append(texts)
+            if self.mode == "silent":
+                await reader.read()
+                return
+            count = 3 if self.mode == "short" else DIMENSIONS
+            data = [
+                {"object": "embedding", "index": i, "embedding": [2.0] + [0.0] * (count - 1)} for i in range(len(texts))
+            ]
+            body = json.dumps({"object": "list", "model": "m", "data": data}).encode()
+            status = "500 No" if self.mode == "failing" else "200 OK"
+            writer.write(
+                f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+                "connection: close\r\n\r\n".encode()
+                + body
+            )
+            await writer.drain()
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Service]:
+    """The service, listening."""
+    made = Service()
+    server = await asyncio.start_server(made, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    yield made
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts and calls in tenths of seconds."""
+    monkeypatch.setattr(embeddings, "CALL_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(embeddings, "MODEL_CALL", RetryPolicy(first_ms=10, most_ms=20, attempts_max=2))
+
+
+@dataclass
+class Case:
+    """A worker with a clock of its own, and a channel."""
+
+    stack: Stack
+    around: Surroundings
+    service: Service
+    channel: str = field(default_factory=lambda: fresh("emb"))
+    now_ms: int = 1_000_000
+
+    def worker(self) -> EmbedWorker:
+        """The worker; a row may wait for 60 s."""
+        embedder = RemoteEmbedder(self.service.url, None, model="m", dimensions=DIMENSIONS)
+        return EmbedWorker(self.around.pool, embedder, self.around.client, lambda: self.now_ms, wait_seconds=60)
+
+    async def insight(self, text: str) -> tuple[str, bytes]:
+        """An insight in the log and its row without a vector; returns its id and bytes."""
+        name = fresh("i")
+        nothing = dict.fromkeys(("url", "embedding", "embedding_model"))
+        value = {**nothing, "insight_id": name, "channel_id": self.channel, "ts": 1, "text": text}
+        encoded = self.around.codec.encode(INGESTED, value)
+        (place,) = await asyncio.to_thread(send, self.stack.kafka, INGESTED, [(b"own-key", encoded, [("h", b"1")])])
+        await self.around.pool.execute(
+            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset)"
+            " VALUES ($1, $2, (SELECT count(*) + 1 FROM insights WHERE channel_id = $2), $3, $3, $4, $5, $6)",
+            name, self.channel, to_datetime(self.now_ms), text, place.partition, place.offset,
+        )  # fmt: skip
+        return name, encoded
+
+    async def row(self, name: str) -> Any:
+        """The row of an insight."""
+        return await self.around.pool.fetchrow("SELECT * FROM insights WHERE insight_id = $1", name)
+
+
+@pytest.fixture
+async def case(stack: Stack, service: Service) -> AsyncIterator[Case]:
+    """One test's channel; rows of other tests that wait for a vector are set aside."""
+    async with surroundings(stack) as around:
+        await around.pool.execute("UPDATE insights SET excluded_at = arrived_at WHERE embedding IS NULL")
+        yield Case(stack, around, service)
+        await around.pool.execute("UPDATE insights SET excluded_at = arrived_at WHERE embedding IS NULL")
+
+
+async def test_vectors_are_filled_in(case: Case):
+    """Each waiting row gets the service's vector, of unit length, with the model's name; an empty text is asked for too."""
+    first, second = (await case.insight("some text"))[0], (await case.insight(""))[0]
+
+    async def filled() -> bool:
+        return None not in [(await case.row(name))["embedding"] for name in (first, second)]
+
+    async with running(case.worker()):
+        await until(filled, "both have vectors")
+    row = await case.row(first)
+    vector = np.frombuffer(row["embedding"], dtype="<f4")
+    assert (
+        len(vector), float(np.linalg.norm(vector)), row["embedding_model"], row["excluded_at"],
+    ) == (DIMENSIONS, 1.0, "m", None)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [("short", "shape"), ("failing", "the embedding service fails"), ("silent", "the embedding service fails")],
+)
+async def test_a_service_that_fails_holds_back_and_is_given_up(case: Case, mode: str, says: str):
+    """Wrong dimensions, a 500 or no answer: unready with a reason, the row waits; past the wait it is excluded and dead."""
+    case.service.mode = mode
+    name, encoded = await case.insight("some text")
+    worker = case.worker()
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker.run(stop))
+    await until(lambda: worker.problem, "it says so")
+    assert says in (worker.problem or "")
+    row = await case.row(name)
+    assert (row["embedding"], row["excluded_at"]) == (None, None)
+    case.now_ms += 61_000
+
+    async def excluded() -> bool:
+        return (await case.row(name))["excluded_at"] is not None
+
+    await until(excluded, "it is given up")
+    stop.set()
+    await task
+    origin = f"{INGESTED}/{row['source_partition']}/{row['source_offset']}"
+    letters = await case.around.pool.fetch(
+        "SELECT * FROM outbox WHERE topic = $1 AND value = $2", f"{INGESTED}.dlq", encoded
+    )
+    assert [letter["key"] for letter in letters] == [b"own-key"]
+    headers = {key: base64.b64decode(value) for key, value in json.loads(letters[0]["headers"])}
+    assert (b"1", b"embedding_missing", origin.encode(), b"embed") == tuple(
+        headers[key] for key in ("h", "dlq_reason", "dlq_origin", "dlq_group")
+    )
+
+
+async def test_it_recovers(case: Case):
+    """A service that comes back before the wait is over fills what waited."""
+    case.service.mode = "failing"
+    name, _ = await case.insight("some text")
+    worker = case.worker()
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker.run(stop))
+    await until(lambda: worker.problem, "it says so")
+    case.service.mode = "good"
+
+    async def filled() -> bool:
+        return (await case.row(name))["embedding"] is not None
+
+    await until(filled, "it has its vector")
+    await until(lambda: worker.problem is None, "ready again")
+    stop.set()
+    await task
+
+
+async def test_without_a_service_it_is_idle_and_ready(case: Case):
+    """Where the sink embeds, the worker does nothing and is ready."""
+    async with running(EmbedWorker(case.around.pool, None, case.around.client, case.around.clock, wait_seconds=1)) as _:
+        assert case.service.asked == []

@@ -1,0 +1,138 @@
+"""The fan-out on real parts: every subscriber hears of a head once, at the right partition, in records that are bounded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from connectors.kafka.consumer import Surroundings
+from connectors.kafka.murmur2 import murmur2_partition
+from connectors.kafka.producer import AsyncProducer
+from connectors.workers.fanout import DIRTY, NOVELTY, USER_CHANGED, Fanout
+from schemas.envelope import caused_by, header
+from schemas.topics import PARTITIONS
+from tests.conftest import Stack
+from tests.integration.connecting import Reader, event, fresh, in_transaction, surroundings
+
+RECORD_BYTES_MAX = 256_000
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """Pool and codec."""
+    async with surroundings(stack) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def fanout(around: Surroundings) -> AsyncIterator[Fanout]:
+    """The worker, driven batch by batch."""
+    producer = AsyncProducer(around.client, client_id="test")
+    yield Fanout(around.pool, producer, around.codec, around.clock)
+    await producer.close()
+
+
+async def channel_with(around: Surroundings, head: int, users: list[str]) -> str:
+    """A channel with a head and subscribers."""
+    channel = fresh("fan")
+    await around.pool.execute("INSERT INTO channels (channel_id, current_seq) VALUES ($1, $2)", channel, head)
+    await around.pool.executemany(
+        "INSERT INTO subscriptions VALUES ($1, $2, true, 1)", [(user, channel) for user in users]
+    )
+    return channel
+
+
+def dirty(channel: str, offset: int = 5) -> Any:
+    """A channel-dirty."""
+    return event(DIRTY, {"channel_id": channel, "head": 1, "dirty_since": 1, "tick": 1, "now": 1}, offset=offset)
+
+
+def subscribed(user: str, channels: list[str]) -> Any:
+    """A user-changed."""
+    return event(USER_CHANGED, {"user_id": user, "subscribed": channels, "unsubscribed": []}, partition=2, offset=9)
+
+
+def heads(around: Surroundings, message: Message) -> list[dict[str, Any]]:
+    """What a record tells."""
+    return list(around.codec.decode(NOVELTY, message.value())["heads"])
+
+
+async def told(around: Surroundings, reader: Reader, channel: str, count: int) -> list[Message]:
+    """The records that tell of a channel, once so many users heard."""
+    from tests.integration.connecting import until
+
+    def look() -> list[Message] | None:
+        about = [m for m in reader.read() if any(h["channel_id"] == channel for h in heads(around, m))]
+        heard = sum(len(h["users"]) for m in about for h in heads(around, m) if h["channel_id"] == channel)
+        return about if heard >= count else None
+
+    return list(await until(look, f"{count} heard of {channel}"))
+
+
+async def test_ten_thousand_subscribers(stack: Stack, around: Surroundings, fanout: Fanout):
+    """Each of 10,000 hears of the head exactly once, at the partition of its key, in records of at most 256 KB."""
+    users = [f"{fresh('s')}{'x' * 200}" for _ in range(10_000)]
+    channel = await channel_with(around, 42, users)
+    with Reader(stack.kafka, NOVELTY) as reader:
+        await in_transaction(around, fanout, [dirty(channel, 5), dirty(channel, 6)])
+        records = await told(around, reader, channel, 10_000)
+    heard = Counter(user for m in records for h in heads(around, m) for user in h["users"])
+    assert Counter(users) == heard
+    assert {42} == {h["head"] for m in records for h in heads(around, m)}
+    for message in records:
+        members = [user for h in heads(around, message) for user in h["users"]]
+        assert {message.partition()} == {murmur2_partition(user.encode(), PARTITIONS) for user in members}
+        assert len(message.value()) <= RECORD_BYTES_MAX
+        assert f"{DIRTY}/0/6" == str(caused_by(message.headers()))
+    announced = await around.pool.fetchval("SELECT announced_seq FROM channels WHERE channel_id = $1", channel)
+    assert announced == 42
+
+
+async def test_a_channel_without_subscribers_is_announced(around: Surroundings, fanout: Fanout):
+    """Nobody to tell: the channel is no longer dirty all the same, and one that does not exist stops nothing."""
+    channel = await channel_with(around, 7, [])
+    assert await in_transaction(around, fanout, [dirty(channel), dirty(fresh("nowhere"))]) == []
+    query = "SELECT announced_seq FROM channels WHERE channel_id = $1"
+    assert await around.pool.fetchval(query, channel) == 7
+
+
+async def test_a_subscription_to_a_quiet_channel_is_answered(stack: Stack, around: Surroundings, fanout: Fanout):
+    """Who subscribes hears of the head at once; a channel without insights has nothing to tell."""
+    user, quiet, empty = fresh("u"), await channel_with(around, 9, []), await channel_with(around, 0, [])
+    with Reader(stack.kafka, NOVELTY) as reader:
+        await in_transaction(around, fanout, [subscribed(user, [quiet, empty, fresh("unknown")])])
+        (record,) = await told(around, reader, quiet, 1)
+    assert [{"channel_id": quiet, "head": 9, "users": [user]}] == heads(around, record)
+    assert murmur2_partition(user.encode(), PARTITIONS) == record.partition()
+    assert f"{USER_CHANGED}/2/9" == str(caused_by(record.headers()))
+
+
+async def test_a_thousand_long_channels_take_several_records(stack: Stack, around: Surroundings, fanout: Fanout):
+    """A user with as many channels as may be, and ids as long as may be, is told in records of at most 256 KB."""
+    user = f"{fresh('u')}{'u' * 480}"
+    channels = [f"{fresh('long')}{'c' * 480}" for _ in range(1_000)]
+    await around.pool.executemany(
+        "INSERT INTO channels (channel_id, current_seq) VALUES ($1, 1)", [(c,) for c in channels]
+    )
+    with Reader(stack.kafka, NOVELTY) as reader:
+        await in_transaction(around, fanout, [subscribed(user, channels)])
+        await told(around, reader, channels[-1], 1)
+        records = [m for m in reader.messages if heads(around, m)[0]["users"] == [user]]
+    assert channels == [h["channel_id"] for m in records for h in heads(around, m)]
+    assert max(len(message.value()) for message in records) <= RECORD_BYTES_MAX
+    assert len({header(message.headers(), "ce_id") for message in records}) == len(records) > 1
+
+
+async def test_a_repeat_has_the_same_ids(stack: Stack, around: Surroundings, fanout: Fanout):
+    """A batch that is repeated after a crash sends the same records under the same ids."""
+    channel = await channel_with(around, 3, [fresh("u") for _ in range(20)])
+    with Reader(stack.kafka, NOVELTY) as reader:
+        for _ in range(2):
+            await in_transaction(around, fanout, [dirty(channel)])
+        records = await told(around, reader, channel, 40)
+    ids = Counter(header(message.headers(), "ce_id") for message in records)
+    assert {2} == set(ids.values())

@@ -1,0 +1,156 @@
+"""The sink of insights on real parts: dense numbers from concurrent writers, repeats without effect, retractions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from connectors.kafka.consumer import BatchConsumer, Surroundings
+from connectors.kafka.records import Event
+from connectors.sinks.insights import INGESTED, RETRACTED, InsightsSink
+from streams.feeds.embedding import HashedTextEmbedder
+from tests.conftest import Stack
+from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
+
+NOTHING = dict.fromkeys(("text", "url", "embedding", "embedding_model"))
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """What the sinks share."""
+    async with surroundings(stack) as made:
+        yield made
+
+
+def sink(around: Surroundings, *, embeds: bool = True) -> InsightsSink:
+    """A sink; one that does not embed leaves the vectors to the embed worker."""
+    embedder = HashedTextEmbedder() if embeds else None
+    return InsightsSink(around.codec, around.clock, embedder=embedder, dimensions=384)
+
+
+def ingested(channel: str, insight: str, *, partition: int = 0, offset: int = 0, **more: Any) -> Event:
+    """An insight as the sink is given it."""
+    value = {**NOTHING, "insight_id": insight, "channel_id": channel, "ts": 1_000, **more}
+    return event(INGESTED, value, partition=partition, offset=offset, arrived_ms=5_000 + offset)
+
+
+def retracted(channel: str, insight: str) -> Event:
+    """A retraction."""
+    return event(RETRACTED, {"insight_id": insight, "channel_id": channel, "ts": 1})
+
+
+async def rows(around: Surroundings, channel: str) -> dict[str, Any]:
+    """Stored insights of a channel by id."""
+    found = await around.pool.fetch("SELECT * FROM insights WHERE channel_id = $1 ORDER BY seq", channel)
+    return {row["insight_id"]: row for row in found}
+
+
+async def test_two_sinks_and_foreign_partitions_number_densely(stack: Stack, around: Surroundings):
+    """Channels spread over all partitions, two sinks at work, the file sent twice: every seq from 1 on, each once."""
+    channels = [fresh("dense") for _ in range(4)]
+    events = [(channels[n % 4], f"{channels[0]}-{n}") for n in range(1_200)]
+    records = [
+        (None, around.codec.encode(INGESTED, {**NOTHING, "insight_id": i, "channel_id": c, "ts": n}), None, n % 8)
+        for n, (c, i) in enumerate(events)
+    ]
+    query = "SELECT count(*) FROM insights WHERE channel_id = ANY ($1::text[])"
+    async with running(BatchConsumer(sink(around), around), BatchConsumer(sink(around), around)):
+        await asyncio.to_thread(send, stack.kafka, INGESTED, records + records)
+
+        async def stored() -> bool:
+            return bool(await around.pool.fetchval(query, channels) == 1_200)
+
+        await until(stored, "all are stored")
+    for channel in channels:
+        found = await rows(around, channel)
+        assert list(range(1, 301)) == [row["seq"] for row in found.values()]
+        head = await around.pool.fetchval("SELECT current_seq FROM channels WHERE channel_id = $1", channel)
+        assert head == 300
+
+
+async def test_numbers_follow_partition_and_offset(around: Surroundings):
+    """However a batch was fetched, a channel's numbers go by (partition, offset)."""
+    channel = fresh("order")
+    batch = [
+        ingested(channel, f"{channel}-{p}-{o}", partition=p, offset=o) for p, o in [(3, 1), (1, 7), (3, 0), (1, 2)]
+    ]
+    await in_transaction(around, sink(around), batch)
+    assert [f"{channel}-1-2", f"{channel}-1-7", f"{channel}-3-0", f"{channel}-3-1"] == list(await rows(around, channel))
+
+
+async def test_a_batch_tells_each_channel_once(around: Surroundings):
+    """One `channel-advanced` per channel and batch, with the new head; a repeat of the batch tells nobody."""
+    channel = fresh("told")
+    batch = [ingested(channel, f"{channel}-{n}", offset=n, ts=10 * n) for n in range(50)]
+    for _ in range(2):
+        assert await in_transaction(around, sink(around), batch) == []
+    query = "SELECT value FROM outbox WHERE topic = 'feeds.channel-advanced' AND key = $1"
+    values = [
+        around.codec.decode("feeds.channel-advanced", v["value"])
+        for v in await around.pool.fetch(query, channel.encode())
+    ]
+    assert [{"channel_id": channel, "head": 50, "arrived_at": 5_049}] == values
+    row = await around.pool.fetchrow("SELECT * FROM channels WHERE channel_id = $1", channel)
+    assert (row["current_seq"], row["last_insight_ts"].timestamp()) == (50, 0.49)
+
+
+async def test_vectors_are_made_or_left(around: Surroundings):
+    """The built-in embedder fills what came without; a vector that came is kept; without an embedder it waits as NULL."""
+    channel, own = fresh("vec"), b"\x00\x00\x80?" * 384
+    await in_transaction(around, sink(around), [
+        ingested(channel, channel + "a", text="rebalance protocol"),
+        ingested(channel, channel + "b", offset=1, embedding=own, embedding_model="mine"),
+    ])  # fmt: skip
+    await in_transaction(around, sink(around, embeds=False), [ingested(channel, channel + "c", offset=2, text="x")])
+    found = await rows(around, channel)
+    made = HashedTextEmbedder().embed(["rebalance protocol"])[0].astype("<f4").tobytes()
+    assert [made, own, None] == [row["embedding"] for row in found.values()]
+    assert [row["embedding_model"] for row in found.values()] == ["hashed-text-384.v1", "mine", None]
+
+
+@pytest.mark.parametrize("order", ["late", "early", "together"])
+async def test_a_retraction_counts_in_any_order(around: Surroundings, order: str):
+    """Before, after or with its insight: the insight keeps its number and is marked."""
+    channel = fresh("gone")
+    batches = {
+        "late": [[ingested(channel, channel)], [retracted(channel, channel)]],
+        "early": [[retracted(channel, channel)], [ingested(channel, channel)]],
+        "together": [[retracted(channel, channel), ingested(channel, channel)]],
+    }[order]
+    for batch in batches:
+        await in_transaction(around, sink(around), batch)
+    found = await rows(around, channel)
+    assert (found[channel]["seq"], found[channel]["retracted_at"] is not None) == (1, True)
+    assert await around.pool.fetchval("SELECT count(*) FROM early_retractions WHERE insight_id = $1", channel) == 0
+
+
+async def test_a_retraction_of_another_channel_does_nothing(around: Surroundings):
+    """Only the channel that an insight belongs to can take it back."""
+    channel = fresh("kept")
+    await in_transaction(around, sink(around), [ingested(channel, channel)])
+    await in_transaction(around, sink(around), [retracted("other-" + channel, channel)])
+    assert (await rows(around, channel))[channel]["retracted_at"] is None
+
+
+async def test_an_insight_and_its_retraction_at_the_same_moment(around: Surroundings):
+    """Two sinks that store an insight and its retraction side by side: whoever is first, the insight is marked."""
+    channel = fresh("race")
+    one = sink(around)
+    prepared = await one.prepare([ingested(channel, channel)])
+    async with around.pool.acquire() as tx:
+        open_tx = tx.transaction()
+        await open_tx.start()
+        await one.apply(tx, [], prepared)
+        other = asyncio.create_task(in_transaction(around, sink(around), [retracted(channel, channel)]))
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
+        async def blocked_or_done() -> bool:
+            return other.done() or bool(await around.pool.fetchval(waiting))
+
+        await until(blocked_or_done, "the other waits, or is done")
+        await open_tx.commit()
+    await other
+    assert (await rows(around, channel))[channel]["retracted_at"] is not None

@@ -1,0 +1,169 @@
+"""The outbox on real parts: order per key over two relays, nothing lost with Kafka away, a repeat has the same id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from confluent_kafka import Message
+
+from connectors import outbox
+from connectors.kafka.consumer import Surroundings
+from connectors.kafka.murmur2 import murmur2_partition
+from connectors.kafka.producer import AsyncProducer
+from connectors.outbox import OutboxRow, Relay
+from schemas.positions import Position
+from schemas.topics import TOPICS
+from tests.conftest import Stack
+from tests.integration.connecting import Reader, fresh, running, surroundings, until
+
+TOPIC = "feeds.plan-changed"
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """Pool and codec."""
+    async with surroundings(stack) as made:
+        yield made
+
+
+@pytest.fixture
+async def producer(around: Surroundings) -> AsyncIterator[AsyncProducer]:
+    """A producer of the product."""
+    made = AsyncProducer(around.client, client_id="test")
+    yield made
+    await made.close()
+
+
+async def add(around: Surroundings, users: Sequence[str], plan: str) -> None:
+    """One row a user in one transaction."""
+    cause = Position("feeds.user-active", 1, 2)
+    rows = [
+        outbox.event_row(
+            around.codec, TOPIC, {"user_id": user, "plan": plan, "ts": 1}, source="/test", now_ms=0, caused_by=cause
+        )
+        for user in users
+    ]
+    async with around.pool.acquire() as tx, tx.transaction():
+        await outbox.add(tx, rows)
+
+
+def plans(around: Surroundings, messages: Sequence[Message], users: Sequence[str]) -> dict[str, list[str]]:
+    """Plans by user in the order of the log."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for message in messages:
+        user = (message.key() or b"").decode()
+        if user in users:
+            found[user].append(around.codec.decode(TOPIC, message.value())["plan"])
+    return dict(found)
+
+
+async def left(around: Surroundings, users: Sequence[str]) -> int:
+    """Rows not yet published."""
+    keys = [user.encode() for user in users]
+    return int(await around.pool.fetchval("SELECT count(*) FROM outbox WHERE key = ANY ($1::bytea[])", keys))
+
+
+async def test_two_relays_keep_the_order_of_a_key(stack: Stack, around: Surroundings, producer: AsyncProducer):
+    """With two relays at work, and one of them ended in between, each key's events come in the order they were written."""
+    users = [fresh("u") for _ in range(10)]
+    with Reader(stack.kafka, TOPIC) as reader:
+        async with running(Relay(stack.database, producer)):
+            async with running(Relay(stack.database, producer)):
+                for number in range(40):
+                    await add(around, users, str(number))
+            for number in range(40, 60):
+                await add(around, users, str(number))
+            messages = await reader.until(lambda m: (m.key() or b"").decode() in users, 600, "all events")
+    assert {user: [str(n) for n in range(60)] for user in users} == plans(around, messages, users)
+    places = {(m.key(), m.partition()) for m in messages}
+    assert {(u.encode(), murmur2_partition(u.encode(), TOPICS[TOPIC].partitions)) for u in users} == places
+    assert await left(around, users) == 0
+
+
+async def test_one_relay_holds_each_shard(stack: Stack, around: Surroundings, producer: AsyncProducer):
+    """Two relays never hold the same shard, and one that ends leaves its shards to the other."""
+    first, second = Relay(stack.database, producer), Relay(stack.database, producer)
+    async with running(second):
+        async with running(first):
+            assert set() == first._shards & second._shards
+        await until(lambda: len(second._shards) == outbox.SHARDS, "the other has all")
+
+
+async def test_headers_say_who_and_why(stack: Stack, around: Surroundings, producer: AsyncProducer):
+    """Every event carries an id, its type and source, and the position of its cause; the ids of rows differ."""
+    users = [fresh("u") for _ in range(3)]
+    await add(around, users, "pro")
+    with Reader(stack.kafka, TOPIC, from_end=False) as reader:
+        async with running(Relay(stack.database, producer)):
+            found = await reader.until(lambda m: (m.key() or b"").decode() in users, 3, "the events")
+    headers = [dict(message.headers()) for message in found]
+    assert {(TOPIC.encode(), b"/test", b"feeds.user-active/1/2")} == {
+        (h["ce_type"], h["ce_source"], h["ce_causedby"]) for h in headers
+    }
+    assert len({h["ce_id"] for h in headers}) == 3
+
+
+async def test_a_relay_killed_before_the_deletion_repeats_with_the_same_id(
+    stack: Stack, around: Surroundings, producer: AsyncProducer, monkeypatch: pytest.MonkeyPatch
+):
+    """Between the broker's acknowledgement and the deletion a relay ends: the next sends the rows again, ids unchanged."""
+    user = fresh("u")
+    sent = asyncio.Event()
+
+    class Dying(dict):  # type: ignore[type-arg]
+        def __getitem__(self, name: str) -> str:
+            if name == "outbox_delete":
+                sent.set()
+                raise asyncio.CancelledError
+            return str(super().__getitem__(name))
+
+    await add(around, [user], "pro")
+    with Reader(stack.kafka, TOPIC, from_end=False) as reader:
+        with monkeypatch.context() as patch:
+            patch.setattr(outbox, "QUERIES", Dying(outbox.QUERIES))
+            task = asyncio.create_task(Relay(stack.database, producer).run(asyncio.Event()))
+            await asyncio.wait_for(sent.wait(), 30)
+            await asyncio.gather(task, return_exceptions=True)
+        assert await left(around, [user]) == 1
+        async with running(Relay(stack.database, producer)):
+            found = await reader.until(lambda m: m.key() == user.encode(), 2, "both")
+    assert len({dict(message.headers())["ce_id"] for message in found}) == 1
+    assert await left(around, [user]) == 0
+
+
+async def test_kafka_away_keeps_the_rows(stack: Stack, around: Surroundings, monkeypatch: pytest.MonkeyPatch):
+    """While Kafka is away rows stay and the relay is unready; when it is back they are published."""
+    monkeypatch.setattr("connectors.kafka.producer.DELIVERY_MS_MAX", 2_000)
+    producer = AsyncProducer(around.client, client_id="test")
+    users = [fresh("u") for _ in range(5)]
+    relay = Relay(stack.database, producer)
+    async with running(relay):
+        await asyncio.to_thread(stack.local.stop_part, "kafka")
+        try:
+            await add(around, users, "pro")
+            await until(lambda: relay.problem, "it says so")
+            assert "Kafka did not take the event" in (relay.problem or "")
+            assert await left(around, users) == 5
+        finally:
+            await asyncio.to_thread(stack.local.start_part, "kafka")
+
+        async def gone() -> bool:
+            return await left(around, users) == 0
+
+        await until(gone, "all are published")
+        await until(lambda: relay.problem is None, "ready again")
+    await producer.close()
+
+
+async def test_rows_of_a_rolled_back_transaction_are_never_published(around: Surroundings):
+    """No effect, no event."""
+    user = fresh("u")
+    async with around.pool.acquire() as tx:
+        open_tx = tx.transaction()
+        await open_tx.start()
+        await outbox.add(tx, [OutboxRow(TOPIC, user.encode(), b"", [])])
+        await open_tx.rollback()
+    assert await left(around, [user]) == 0

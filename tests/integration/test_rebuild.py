@@ -1,0 +1,353 @@
+"""The rebuild worker on real parts: what it stores is one version of one snapshot, and every request is answered once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from connectors.kafka.consumer import Surroundings
+from connectors.stores.postgres import QUERIES
+from connectors.stores.redis import RedisLink, open_redis
+from connectors.stores.redis_keys import USER_ENQUEUED, USER_LOCK, key
+from connectors.workers.pool import ClusterPool
+from connectors.workers.rebuild import FINISHED, REBUILT, REQUESTED, RebuildWorker
+from streams.clock import to_datetime
+from streams.feeds.embedding import HashedTextEmbedder
+from streams.feeds.policy import load_policy
+from tests.conftest import Stack
+from tests.integration.connecting import event, fresh, in_transaction, surroundings
+
+DAY_MS = 86_400_000
+NOW_MS = 1_790_000_000_000
+TOPICS_OF_TEXTS = ("fix consumer rebalance protocol timeout", "add css colours to dashboard theme button")
+
+
+@dataclass
+class Case:
+    """A user subscribed to a channel, and a worker."""
+
+    stack: Stack
+    around: Surroundings
+    redis: RedisLink
+    pool: ClusterPool
+    user: str = field(default_factory=lambda: fresh("u"))
+    channel: str = field(default_factory=lambda: fresh("c"))
+    offset: int = 0
+
+    def worker(self, **settings: Any) -> RebuildWorker:
+        """A worker; `settings` as in the environment."""
+        return RebuildWorker(self.around, self.stack.settings(**settings), load_policy(), self.redis, self.pool)
+
+    async def user_is(self, **columns: Any) -> None:
+        """An active user of the plan free, subscribed to the channel."""
+        await self.sql(
+            "INSERT INTO user_stats (user_id, last_active_at) VALUES ($1, $2)", self.user, to_datetime(NOW_MS)
+        )
+        await self.sql("INSERT INTO subscriptions VALUES ($1, $2, true, 1)", self.user, self.channel)
+        for name, value in columns.items():
+            await self.sql(f"UPDATE user_stats SET {name} = $2 WHERE user_id = $1", self.user, value)
+
+    async def insights(self, count: int, *, age_days: float = 1.0, embedded: bool = True) -> None:
+        """More insights in the channel, of two subjects."""
+        head = await self.sql("SELECT current_seq FROM channels WHERE channel_id = $1", self.channel) or 0
+        texts = [f"{TOPICS_OF_TEXTS[n % 2]} {n % 7}" for n in range(head, head + count)]
+        vectors = HashedTextEmbedder().embed(texts)
+        moment = to_datetime(int(NOW_MS - age_days * DAY_MS))
+        await self.around.pool.executemany(
+            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, embedding, source_partition,"
+            " source_offset) VALUES ($1, $2, $3, $4, $4, $5, $6, 0, 0)",
+            [
+                (
+                    f"{self.channel}-{head + n + 1}", self.channel, head + n + 1, moment, text,
+                    vectors[n].tobytes() if embedded else None,
+                )
+                for n, text in enumerate(texts)
+            ],
+        )  # fmt: skip
+        await self.sql(
+            "INSERT INTO channels (channel_id, current_seq) VALUES ($1, $2) ON CONFLICT (channel_id) DO UPDATE"
+            " SET current_seq = excluded.current_seq", self.channel, head + count,
+        )  # fmt: skip
+
+    def request(self, trigger: str = "manual", *, offset: int | None = None, forced: bool = True) -> Any:
+        """A request at the next position."""
+        self.offset += 1
+        value = {"user_id": self.user, "trigger": trigger, "planned_at": NOW_MS, "forced": forced}
+        return event(REQUESTED, value, offset=self.offset if offset is None else offset)
+
+    async def rebuild(self, trigger: str = "manual", **settings: Any) -> dict[str, Any]:
+        """One request through a worker; its answer."""
+        await in_transaction(self.around, self.worker(**settings), [self.request(trigger)])
+        return (await self.answers())[-1]
+
+    async def answers(self, topic: str = FINISHED) -> list[dict[str, Any]]:
+        """What the outbox tells of the user."""
+        rows = await self.around.pool.fetch(
+            "SELECT value FROM outbox WHERE topic = $1 AND key = $2 ORDER BY id", topic, self.user.encode()
+        )
+        return [self.around.codec.decode(topic, row["value"]) for row in rows]
+
+    async def state(self) -> tuple[int, int | None, int]:
+        """Version, high-water mark of the channel, stored versions."""
+        return (
+            await self.sql("SELECT cluster_version FROM user_stats WHERE user_id = $1", self.user),
+            await self.sql("SELECT last_seq FROM user_cluster_hwm WHERE user_id = $1", self.user),
+            await self.sql("SELECT count(*) FROM user_clusters WHERE user_id = $1", self.user),
+        )
+
+    async def members(self) -> set[int]:
+        """Numbers of the insights in the newest version."""
+        clusters = json.loads(
+            await self.sql(
+                "SELECT clusters FROM user_clusters WHERE user_id = $1 ORDER BY cluster_version DESC", self.user
+            )
+        )
+        return {int(i.rsplit("-", 1)[1]) for one in clusters for i in one["insight_ids"]}
+
+    async def sql(self, query: str, *values: Any) -> Any:
+        """One value."""
+        return await self.around.pool.fetchval(query, *values)
+
+
+@pytest.fixture(scope="module")
+async def shared(stack: Stack) -> AsyncIterator[tuple[Surroundings, RedisLink, ClusterPool]]:
+    """Parts for the module, on a clock that stands still."""
+    async with surroundings(stack) as around, ClusterPool() as pool:
+        redis = await open_redis(stack.redis)
+        still = Surroundings(around.pool, around.client, around.admin, around.registry, around.codec, lambda: NOW_MS)
+        yield still, redis, pool
+        await redis.close()
+
+
+@pytest.fixture
+def case(stack: Stack, shared: tuple[Surroundings, RedisLink, ClusterPool]) -> Case:
+    """A user and a channel of the test's own."""
+    return Case(stack, *shared)
+
+
+async def test_a_request_becomes_a_version(case: Case):
+    """Clusters are stored, the version grows by exactly one, the mark is the snapshot, and three events say so."""
+    await case.user_is()
+    await case.insights(60)
+    answer = await case.rebuild()
+    assert ("rebuilt", "", 1, {case.channel: 60}) == tuple(
+        answer[name] for name in ("outcome", "reason", "cluster_version", "hwm")
+    )
+    assert await case.state() == (1, 60, 1)
+    (rebuilt,) = await case.answers(REBUILT)
+    assert (rebuilt["dataset_size"], rebuilt["omitted"], rebuilt["clusters"]) == (60, 0, 2)
+    await case.insights(5)
+    assert (await case.rebuild())["cluster_version"] == 2
+    assert await case.state() == (2, 65, 2)
+    version = "SELECT version FROM resource_versions WHERE key = $1"
+    assert await case.sql(version, f"clusters:{case.user}") >= 2
+
+
+async def test_what_arrives_meanwhile_stays_pending(case: Case):
+    """Insights stored between the snapshot and the commit are not accounted for."""
+    await case.user_is()
+    await case.insights(30)
+    worker = case.worker()
+    prepared = await worker.prepare([case.request()])
+    await case.insights(7)
+    async with case.around.pool.acquire() as tx, tx.transaction():
+        await worker.apply(tx, [], prepared)
+    await worker.settle(prepared)
+    assert await case.state() == (1, 30, 1)
+    assert await case.sql(QUERIES["read_pending_sum"], case.user) == 7
+
+
+async def test_a_redelivered_request_is_void(case: Case):
+    """A request at or before the last one answered does nothing and is not answered again."""
+    await case.user_is()
+    await case.insights(30)
+    await case.rebuild()
+    await in_transaction(case.around, case.worker(), [case.request(offset=1)])
+    assert await case.state() == (1, 30, 1)
+    assert len(await case.answers()) == 1
+
+
+@pytest.mark.parametrize(
+    ("trigger", "pending", "columns", "reason"),
+    [
+        ("novelty", 49, {}, "below_threshold"),
+        ("novelty", 0, {}, "nothing_new"),
+        ("time", 0, {}, "nothing_new"),
+        ("time", 5, {"last_clustered_at": to_datetime(NOW_MS - 1_000)}, "not_due"),
+        ("novelty", 500, {"last_active_at": to_datetime(NOW_MS - 8 * DAY_MS)}, "inactive"),
+    ],
+)
+async def test_a_skip_says_why_and_changes_nothing(
+    case: Case, trigger: str, pending: int, columns: dict[str, Any], reason: str
+):
+    """Judged again with PostgreSQL's numbers: skipped with its reason; only a look is remembered where nothing was new."""
+    await case.user_is(**columns)
+    await case.insights(pending)
+    answer = await case.rebuild(trigger)
+    assert ("skipped", reason, 0) == (answer["outcome"], answer["reason"], answer["cluster_version"])
+    assert await case.state() == (0, None, 0)
+    checked = await case.sql("SELECT last_checked_at FROM user_stats WHERE user_id = $1", case.user)
+    assert (reason == "nothing_new") == (checked is not None)
+
+
+async def test_a_demand_with_nothing_new_is_a_skip(case: Case):
+    """A demand that is not forced leaves the version alone while a rebuild would show the same."""
+    await case.user_is()
+    await case.insights(30)
+    await case.rebuild()
+    await in_transaction(case.around, case.worker(), [case.request(forced=False)])
+    last = (await case.answers())[-1]
+    assert (last["outcome"], last["reason"]) == ("skipped", "nothing_new")
+    assert await case.state() == (1, 30, 1)
+
+
+async def test_an_unknown_user_is_answered(case: Case):
+    """A request for nobody is skipped and says so."""
+    assert (await case.rebuild())["reason"] == "unknown_user"
+
+
+async def test_a_locked_user_is_answered(case: Case):
+    """While another request holds the lock this one is skipped; the other's lock stays."""
+    await case.user_is()
+    await case.insights(30)
+    name = key(USER_LOCK, user_id=case.user)
+    await case.redis.client.set(name, "another")
+    assert (await case.rebuild())["reason"] == "locked"
+    assert await case.redis.client.get(name) == b"another"
+    await case.redis.client.delete(name)
+    assert (await case.rebuild())["outcome"] == "rebuilt"
+    assert await case.redis.client.exists(name, key(USER_ENQUEUED, user_id=case.user)) == 0
+
+
+async def test_a_redelivered_request_finds_its_own_lock(case: Case):
+    """A worker that crashed left its lock: the same request goes on with it."""
+    await case.user_is()
+    await case.insights(30)
+    await case.redis.client.set(key(USER_LOCK, user_id=case.user), f"{REQUESTED}/0/1", ex=60)
+    assert (await case.rebuild())["outcome"] == "rebuilt"
+
+
+async def test_a_process_that_keeps_dying_is_a_failure(case: Case):
+    """After a bounded number of attempts the request is answered as failed, and nothing of the user has changed."""
+    await case.user_is()
+    await case.insights(30)
+    task = asyncio.create_task(case.rebuild())
+    while not task.done():
+        for process_id in case.pool.process_ids:
+            os.kill(process_id, signal.SIGKILL)
+        await asyncio.wait({task}, timeout=0.05)
+    answer = await task
+    assert (answer["outcome"], answer["cluster_version"]) == ("failed", 0)
+    assert await case.state() == (0, None, 0)
+    assert await case.sql("SELECT in_flight FROM user_stats WHERE user_id = $1", case.user) is None
+    assert await case.redis.client.exists(key(USER_LOCK, user_id=case.user)) == 0
+
+
+async def test_vectors_of_two_lengths_are_a_failure(case: Case):
+    """Insights embedded before and after a change of dimensions cannot be clustered: answered as failed, not dropped."""
+    await case.user_is()
+    await case.insights(30)
+    await case.sql(
+        "UPDATE insights SET embedding = $2 WHERE insight_id = $1", f"{case.channel}-3", b"\x00\x00\x80?" * 7
+    )
+    answer = await case.rebuild()
+    assert (answer["outcome"], answer["cluster_version"]) == ("failed", 0)
+    assert "different lengths" in answer["reason"]
+
+
+async def test_an_overtaken_rebuild_is_void(case: Case):
+    """Another version was stored meanwhile: this one stores nothing and says so."""
+    await case.user_is()
+    await case.insights(30)
+    worker = case.worker()
+    prepared = await worker.prepare([case.request()])
+    await case.sql("UPDATE user_stats SET cluster_version = 5 WHERE user_id = $1", case.user)
+    async with case.around.pool.acquire() as tx, tx.transaction():
+        await worker.apply(tx, [], prepared)
+    await worker.settle(prepared)
+    last = (await case.answers())[-1]
+    assert (last["outcome"], last["reason"]) == ("skipped", "overtaken")
+    assert await case.state() == (5, None, 0)
+
+
+async def test_the_bound_is_recorded(case: Case):
+    """Only the newest take part, the rest is recorded as omitted, and the mark moves over all."""
+    await case.user_is()
+    await case.insights(40, age_days=5)
+    await case.insights(30, age_days=1)
+    await case.rebuild(HIGHWATER_REBUILD_INSIGHTS_MAX=30)
+    (rebuilt,) = await case.answers(REBUILT)
+    assert (rebuilt["dataset_size"], rebuilt["omitted"]) == (30, 40)
+    assert min(await case.members()) > 40
+    assert await case.state() == (1, 70, 1)
+
+
+async def test_the_window_and_all_novelty(case: Case):
+    """What is older than the window takes part once, while it is new."""
+    await case.user_is()
+    await case.insights(30, age_days=90)
+    await case.rebuild()
+    await case.insights(20, age_days=1)
+    await case.rebuild()
+    assert [rebuilt["dataset_size"] for rebuilt in await case.answers(REBUILT)] == [30, 20]
+
+
+async def test_retracted_insights_are_left_out(case: Case):
+    """An insight that was taken back is in no later version, and keeps its number."""
+    await case.user_is()
+    await case.insights(40)
+    await case.sql("UPDATE insights SET retracted_at = ts WHERE insight_id = $1", f"{case.channel}-7")
+    await case.rebuild()
+    assert 7 not in await case.members()
+    assert await case.state() == (1, 40, 1)
+
+
+async def test_a_missing_vector_holds_back_the_snapshot(case: Case):
+    """The snapshot ends before the first insight whose vector is being made; once that one is excluded it goes on."""
+    await case.user_is()
+    await case.insights(30)
+    await case.insights(1, embedded=False)
+    await case.insights(10)
+    assert (await case.rebuild())["hwm"] == {case.channel: 30}
+    await case.sql("UPDATE insights SET excluded_at = ts WHERE insight_id = $1", f"{case.channel}-31")
+    assert (await case.rebuild())["hwm"] == {case.channel: 41}
+
+
+async def test_old_versions_are_dropped(case: Case):
+    """The last few versions are kept and no more."""
+    await case.user_is()
+    await case.insights(12)
+    for _ in range(4):
+        await case.rebuild(HIGHWATER_CLUSTER_VERSIONS_KEPT=2)
+    assert await case.state() == (4, 12, 2)
+
+
+async def test_too_few_points_are_a_version_too(case: Case):
+    """Nothing to cluster: an empty list is stored, the version grows and the mark moves."""
+    await case.user_is()
+    await case.insights(1)
+    assert (await case.rebuild())["outcome"] == "rebuilt"
+    assert await case.state() == (1, 1, 1)
+    assert set() == await case.members()
+
+
+async def test_without_redis_the_lock_is_postgresqls(case: Case):
+    """With Redis away rebuilds go on, one a user: an advisory lock stands in, and it is let go afterwards."""
+    await case.user_is()
+    await case.insights(30)
+    away = await open_redis(None)
+    worker = RebuildWorker(case.around, case.stack.settings(), load_policy(), away, case.pool)
+    first = await worker.prepare([case.request()])
+    second = await worker.prepare([case.request()])
+    assert [(w.outcome, w.reason) for w in (*first, *second)] == [("rebuilt", ""), ("skipped", "locked")]
+    await worker.settle([*first, *second])
+    (third,) = await worker.prepare([case.request()])
+    assert third.outcome == "rebuilt"
+    await worker.settle([third])

@@ -1,0 +1,165 @@
+"""The sink of users on real parts: the last word wins, an erasure leaves nothing, and versions keep growing after it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from connectors.kafka.consumer import Surroundings
+from connectors.kafka.records import Event
+from connectors.sinks.users import UsersSink
+from connectors.stores.postgres import QUERIES
+from streams.clock import to_datetime
+from tests.conftest import Stack
+from tests.integration.connecting import event, fresh, in_transaction, surroundings
+
+# Everything that is kept of a user, and must be gone after an erasure.
+TABLES = ("subscriptions", "user_cluster_hwm", "user_clusters", "feed_documents", "user_stats")
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """What the sinks share."""
+    async with surroundings(stack) as made:
+        yield made
+
+
+class Person:
+    """A user, what is said of it, and what is stored."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self.id = fresh("u")
+        self._at = 1_000
+
+    def says(self, topic: str, **value: Any) -> Event:
+        """The user's next event; broker time goes on by a millisecond."""
+        self._at += 1
+        return event(f"feeds.{topic}", {"user_id": self.id, "ts": 1, **value}, offset=self._at, arrived_ms=self._at)
+
+    async def stores(self, *events: Event) -> Any:
+        """One batch through the sink."""
+        return await in_transaction(self.around, UsersSink(self.around.codec, lambda: 10**12, dimensions=384), events)
+
+    async def channels(self) -> list[str]:
+        """Subscribed channels."""
+        query = "SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed ORDER BY 1"
+        return [row["channel_id"] for row in await self.around.pool.fetch(query, self.id)]
+
+    async def stats(self) -> Any:
+        """The row of the user."""
+        return await self.around.pool.fetchrow("SELECT * FROM user_stats WHERE user_id = $1", self.id)
+
+    async def told(self) -> list[dict[str, Any]]:
+        """The `user-changed` events so far."""
+        query = "SELECT value FROM outbox WHERE topic = 'feeds.user-changed' AND key = $1 ORDER BY id"
+        found = await self.around.pool.fetch(query, self.id.encode())
+        return [self.around.codec.decode("feeds.user-changed", row["value"]) for row in found]
+
+
+@pytest.fixture
+def person(around: Surroundings) -> Person:
+    """A user of the test's own."""
+    return Person(around)
+
+
+async def test_the_replaced_set_is_the_set(person: Person):
+    """A replaced set drops what is not in it and keeps the rest; only what moved is told."""
+    await person.stores(person.says("subscriptions-replaced", channels=["a", "b"]))
+    await person.stores(person.says("subscriptions-replaced", channels=["b", "c"]))
+    assert await person.channels() == ["b", "c"]
+    assert [(e["subscribed"], e["unsubscribed"]) for e in await person.told()] == [(["a", "b"], []), (["c"], ["a"])]
+
+
+async def test_two_quick_changes_end_as_the_last(person: Person):
+    """In one batch or in two, the later event wins, and the batch tells one event."""
+    await person.stores(
+        person.says("subscription-changed", channel_id="a", subscribed=True),
+        person.says("subscription-changed", channel_id="a", subscribed=False),
+        person.says("plan-changed", plan="pro"),
+        person.says("plan-changed", plan="team"),
+    )
+    assert (await person.channels(), (await person.stats())["plan"], len(await person.told())) == ([], "team", 1)
+    await person.stores(person.says("subscription-changed", channel_id="a", subscribed=True))
+    assert await person.channels() == ["a"]
+
+
+async def test_a_redelivered_batch_changes_nothing(person: Person):
+    """The same batch again stores nothing and tells nobody."""
+    batch = [person.says("subscriptions-replaced", channels=["a"]), person.says("user-active", ts=77)]
+    await person.stores(*batch)
+    before = await person.stats()
+    await person.stores(*batch)
+    assert (before, 1) == (await person.stats(), len(await person.told()))
+
+
+async def test_a_bad_event_of_a_user_is_dead_and_the_others_count(person: Person):
+    """A set with an empty channel is refused by name, its neighbours are stored."""
+    dead = await person.stores(
+        person.says("plan-changed", plan="pro"), person.says("subscriptions-replaced", channels=[""])
+    )
+    assert [letter.reason for letter in dead] == ["empty_id"]
+    assert (await person.stats())["plan"] == "pro"
+
+
+async def test_a_demand_is_told(person: Person):
+    """A demanded rebuild reaches the user's side, each one with a higher revision."""
+    for _ in range(2):
+        await person.stores(person.says("rebuild-demanded"))
+    first, second = await person.told()
+    assert (first["rebuild_demanded"], second["rebuild_demanded"]) == (True, True)
+    assert second["revision"] > first["revision"]
+
+
+async def fill(person: Person) -> None:
+    """Something of the user in every table."""
+    pool, user, now = person.around.pool, person.id, to_datetime(1)
+    await person.stores(person.says("subscriptions-replaced", channels=["a"]), person.says("plan-changed", plan="pro"))
+    await pool.execute("INSERT INTO user_cluster_hwm VALUES ($1, 'a', 3)", user)
+    await pool.execute(QUERIES["insert_clusters"], user, 1, "[]", 0, 0, 0, "{}", now, "t/0/0")
+    await pool.execute("INSERT INTO feed_documents VALUES ($1, 1, $2, 1, '')", user, now)
+    for kind in ("feed", "clusters"):
+        for _ in range(3):
+            await pool.execute(QUERIES["bump_version"], f"{kind}:{user}", "t/0/0", now)
+
+
+async def test_an_erasure_leaves_no_row(person: Person):
+    """After it nothing of the user is in any table, and one event says so with the channels that were held."""
+    await fill(person)
+    await person.stores(person.says("user-erased"))
+    pool = person.around.pool
+    left = {
+        table: await pool.fetchval(f"SELECT count(*) FROM {table} WHERE user_id = $1", person.id) for table in TABLES
+    }
+    assert dict.fromkeys(TABLES, 0) == left
+    assert await pool.fetchval("SELECT count(*) FROM resource_versions WHERE key LIKE '%:' || $1", person.id) == 0
+    last = (await person.told())[-1]
+    assert (last["erased"], last["unsubscribed"], last["plan"]) == (True, ["a"], "free")
+
+
+async def test_versions_grow_over_an_erasure(person: Person):
+    """Who returns starts above every version that was ever served, and above the revision that was told."""
+    await fill(person)
+    await person.stores(person.says("user-erased"))
+    before = (await person.told())[-1]["revision"]
+    await person.stores(person.says("subscription-changed", channel_id="b", subscribed=True))
+    bump = await person.around.pool.fetchrow(QUERIES["bump_version"], f"clusters:{person.id}", "t/0/0", to_datetime(1))
+    assert bump["version"] > 3
+    assert (await person.told())[-1]["revision"] > before
+    assert (
+        await person.channels(), (await person.stats())["plan"], (await person.stats())["cluster_version"],
+    ) == (["b"], "free", 0)  # fmt: skip
+
+
+async def test_a_return_in_the_same_batch_counts(person: Person):
+    """What comes after the erasure in its batch is stored."""
+    await fill(person)
+    await person.stores(
+        person.says("user-erased"), person.says("subscription-changed", channel_id="z", subscribed=True)
+    )
+    last = (await person.told())[-1]
+    assert (
+        await person.channels(), last["erased"], last["subscribed"], last["unsubscribed"],
+    ) == (["z"], True, ["z"], ["a"])  # fmt: skip
