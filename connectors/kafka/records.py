@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message
@@ -68,7 +69,8 @@ def record_of(message: Message) -> Record:
 def _headers_of(message: Message) -> Headers:
     """The headers; none where a name is not UTF-8, which the client cannot show (ours hold nothing an event needs)."""
     try:
-        return list(message.headers() or ())
+        # The client leaves its UnicodeDecodeError pending, to come up at any later call; `partial` makes it come up here.
+        return list(partial(message.headers)() or ())
     except (UnicodeDecodeError, SystemError):
         return [("dlq_headers_unreadable", b"")]
 

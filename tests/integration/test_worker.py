@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from aiokafka.partitioner import murmur2
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from deploy.local.stack import LocalStack
@@ -92,8 +92,16 @@ def empty(kafka_address: str) -> None:
     for future in admin.create_topics(missing).values() if missing else ():
         future.result(10)
     places = [TopicPartition(t.name, p) for t in all_topics() for p in range(t.partitions)]
-    ends = admin.list_offsets({place: OffsetSpec.latest() for place in places})
-    marks = [TopicPartition(place.topic, place.partition, future.result(10).offset) for place, future in ends.items()]
+
+    def ends() -> list[TopicPartition] | None:
+        """One past the last offset of each; None while a new partition has no leader yet."""
+        found = admin.list_offsets({place: OffsetSpec.latest() for place in places})
+        try:
+            return [TopicPartition(p.topic, p.partition, future.result(10).offset) for p, future in found.items()]
+        except KafkaException:
+            return None
+
+    marks = until(ends, "every partition has a leader")
     for future in admin.delete_records(marks).values():
         future.result(10)
 
