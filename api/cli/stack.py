@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "materializers": ("connect", "materializers"),
 }
 # Searched upwards; beside the defaults of the parts (8080 to 8181) so that no role takes a part's port.
-_HEALTH_PORT_FIRST = 8480
+_HEALTH_PORT_FIRST, _HEALTH_PORTS = 20_000, 12_000
 _API_PORT_FALLBACK = 8880
 _READY_LOOK_SECONDS = 0.5
 
@@ -104,7 +105,7 @@ def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str) -> tupl
     common = {"HIGHWATER_DATA_DIR": str(data_dir)}
     roles = [Role("init", (*program, "init"), env=common, oneshot=True)]
     for name, arguments in ROLES.items():
-        port = ports.take(f"{name}_health", _HEALTH_PORT_FIRST)
+        port = ports.take(f"{name}_health", _health_port(data_dir, name))
         # The health port of a local role is this machine's own business, wherever the API listens.
         env = {**common, "HIGHWATER_HEALTH_PORT": str(port), "HIGHWATER_HOST": "127.0.0.1"}
         ready_url = f"http://127.0.0.1:{port}/readyz"
@@ -112,6 +113,14 @@ def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str) -> tupl
     env = {**common, "HIGHWATER_PORT": str(api_port)}
     roles.append(Role("api", (*program, "api"), env=env, ready_url=f"{api_url}/readyz"))
     return tuple(roles)
+
+
+def _health_port(data_dir: Path, name: str) -> int:
+    """Where to look for a health port first: spread by data folder, so that two stacks starting at once do not meet.
+
+    Below 32768, where the kernel's own choices begin: a client dialling a stopped server there may reach itself.
+    """
+    return _HEALTH_PORT_FIRST + zlib.crc32(f"{data_dir.absolute()}:{name}".encode()) % _HEALTH_PORTS
 
 
 def _api_port(ports: PortBook, settings: Settings, *, is_set: bool) -> int:

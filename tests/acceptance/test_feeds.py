@@ -177,7 +177,7 @@ def settle(product: Product) -> None:
         behind = sum(p["events"] for group in groups for p in group["partitions"] if p["topic"] != "streams.tick")
         return behind == 0 and not product.sql("SELECT 1 FROM outbox LIMIT 1")
 
-    product.until(quiet, "the system does not come to rest", 90)
+    product.until(quiet, "the system does not come to rest", 180)
 
 
 def user_side(product: Product) -> dict[str, Any]:
