@@ -86,6 +86,7 @@ class Mirror:
         self._clock = clock
         self._tick_ms = int(tick_seconds * 1000)
         self._recovering = asyncio.Lock()
+        self._swept_to = 0  # cursor in dirty:channels; 0 = from the start
         self._is_whole = False  # false until the first contact, and again from the moment Redis is lost
         self._reached_ms: int | None = None  # broker time of the newest event mirrored: t0 of R0.43
 
@@ -165,8 +166,11 @@ class Mirror:
     async def _sweep(self) -> None:
         """At a tick: what was announced to its subscribers is no longer dirty (R0.30); one that moved since stays."""
         client = self._redis.require()
-        oldest = await self._redis.run(client.zrange(redis_keys.DIRTY_CHANNELS, 0, _SWEEP_CHANNELS_MAX - 1))
-        names = [name.decode() for name in oldest]
+        # By cursor, a part at each tick: the oldest may all be waiting for their turn, and would hide those behind them.
+        self._swept_to, part = await self._redis.run(
+            client.zscan(redis_keys.DIRTY_CHANNELS, self._swept_to, count=_SWEEP_CHANNELS_MAX)
+        )
+        names = [name.decode() for name, _ in part]
         if not names:
             return
         async with transaction(self._pool) as tx:

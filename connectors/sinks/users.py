@@ -71,12 +71,13 @@ class UsersSink:
         users = await _load_users(tx, sorted(prepared.steps))
         now_ms = self._clock()
         folds = {user_id: fold_user(user, prepared.steps[user_id], now_ms=now_ms) for user_id, user in users.items()}
-        changed = {user_id: folded for user_id, folded in folds.items() if folded.changed}
+        stored = {u: folded for u, folded in folds.items() if folded.changed or folded.user != users[u]}
+        changed = {u: folded for u, folded in stored.items() if folded.changed}
         for user_id, folded in changed.items():
             if folded.erased:
                 await _erase(tx, user_id)
-        await _store_users(tx, changed, prepared.causes)
-        await _store_subscriptions(tx, changed)
+        await _store_users(tx, stored, prepared.causes)
+        await _store_subscriptions(tx, stored)
         rows = [
             self._row(user_id, users[user_id], folded, prepared.causes[user_id], now_ms)
             for user_id, folded in changed.items()
@@ -92,8 +93,14 @@ class UsersSink:
 
     def _row(self, user_id: str, before: User, folded: Folded, cause: Position, now_ms: int) -> OutboxRow:
         user = folded.user
-        channels = sorted(folded.touched)
-        now_subscribed = [c for c in channels if c in user.subscriptions and user.subscriptions[c].subscribed]
+        # An erasure voids all that was told before, so everything since is told again.
+        told = (
+            dict.fromkeys(folded.touched, False)
+            if folded.erased
+            else {c: before.is_subscribed(c) for c in folded.touched}
+        )
+        channels = sorted(c for c in told if folded.erased or told[c] != user.is_subscribed(c))
+        now_subscribed = [c for c in channels if user.is_subscribed(c)]
         event = {
             "user_id": user_id,
             "revision": user.revision,

@@ -30,6 +30,11 @@ class User:
     replaced_ms: int = 0
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
 
+    def is_subscribed(self, channel_id: str) -> bool:
+        """Whether the user subscribes to a channel."""
+        known = self.subscriptions.get(channel_id)
+        return known is not None and known.subscribed
+
 
 @dataclass(frozen=True, slots=True)
 class UserStep:
@@ -45,23 +50,33 @@ class Folded:
     """A user after a batch, and what of it others must hear."""
 
     user: User
-    touched: frozenset[str] = frozenset()  # channels whose subscription row changed
+    touched: frozenset[str] = frozenset()  # channels whose subscription row is to be stored
     rebuild_demanded: bool = False
     rebuild_forced: bool = False
     erased: bool = False
-    changed: bool = False
+    changed: bool = False  # whether anything is to be told
 
 
 def fold_user(user: User, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
-    """Apply a user's events in the order of broker time (stable, so offsets keep theirs)."""
+    """Apply a user's events in the order of broker time (stable, so offsets keep theirs).
+
+    An event that only says again what is known moves the time of what it says, so that an older one that comes later
+    cannot undo it; it is stored and not told.
+    """
     folded = Folded(user)
     for step in sorted(steps, key=lambda step: step.arrived_ms):
         before = folded
         folded = _apply(folded, step, now_ms)
-        if folded is not before:
+        if _visible(folded) != _visible(before) or step.topic == "feeds.rebuild-demanded":
             revision = max(folded.user.revision + 1, step.arrived_ms)
             folded = replace(folded, user=replace(folded.user, revision=revision), changed=True)
     return folded
+
+
+def _visible(folded: Folded) -> tuple[object, ...]:
+    user = folded.user
+    channels = {channel for channel, subscription in user.subscriptions.items() if subscription.subscribed}
+    return user.plan, user.last_active_ms, channels, folded.erased
 
 
 def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
@@ -92,28 +107,26 @@ def _activate(folded: Folded, active_ms: int) -> Folded:
 
 
 def _change_plan(folded: Folded, plan: str, at: int) -> Folded:
-    if at < folded.user.plan_changed_ms or plan == folded.user.plan:
+    if at < folded.user.plan_changed_ms:
         return folded
     return replace(folded, user=replace(folded.user, plan=plan, plan_changed_ms=at))
 
 
 def _subscribe(folded: Folded, wanted: Mapping[str, bool], at: int) -> Folded:
+    """Leaving a channel never subscribed to is remembered too: an older subscription may still come."""
     user = folded.user
+    if at < user.replaced_ms:
+        return folded
     changes = {
         channel: Subscription(subscribed, at)
         for channel, subscribed in wanted.items()
-        if at >= user.replaced_ms and _may_change(user.subscriptions.get(channel), subscribed, at)
+        if (known := user.subscriptions.get(channel)) is None or at >= known.changed_ms
     }
-    if not changes:
-        return folded
-    subscriptions = {**user.subscriptions, **changes}
-    return replace(folded, user=replace(user, subscriptions=subscriptions), touched=folded.touched | frozenset(changes))
-
-
-def _may_change(known: Subscription | None, subscribed: bool, at: int) -> bool:
-    if known is None:
-        return subscribed  # leaving what one never subscribed to changes nothing
-    return known.subscribed != subscribed and at >= known.changed_ms
+    return replace(
+        folded,
+        user=replace(user, subscriptions={**user.subscriptions, **changes}),
+        touched=folded.touched | frozenset(changes),
+    )
 
 
 def _replace_all(folded: Folded, channels: frozenset[str], at: int) -> Folded:
@@ -121,4 +134,4 @@ def _replace_all(folded: Folded, channels: frozenset[str], at: int) -> Folded:
         return folded
     wanted = dict.fromkeys(folded.user.subscriptions, False) | dict.fromkeys(channels, True)
     after = _subscribe(folded, wanted, at)
-    return replace(after, user=replace(after.user, replaced_ms=at)) if at > folded.user.replaced_ms else after
+    return replace(after, user=replace(after.user, replaced_ms=at))

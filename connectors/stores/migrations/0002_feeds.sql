@@ -31,9 +31,10 @@ CREATE INDEX insights_unembedded ON insights (channel_id, seq) WHERE embedding I
 
 -- Retractions that came before their insight: other topic, other partition, no order between them.
 CREATE TABLE early_retractions (
-    insight_id text PRIMARY KEY,
-    channel_id text        NOT NULL,
-    retracted_at timestamptz NOT NULL
+    insight_id   text        NOT NULL,
+    channel_id   text        NOT NULL,
+    retracted_at timestamptz NOT NULL,
+    PRIMARY KEY (insight_id, channel_id)
 );
 
 CREATE TABLE subscriptions (

@@ -152,7 +152,7 @@ def test_nobody_was_active_later_than_now():
 def test_leaving_what_one_never_had_tells_nobody():
     """Unsubscribing from a channel that was never subscribed to changes no subscription and is told to nobody."""
     folded = fold_user(User(), [subscribe("a", False, 5)], now_ms=NOW)
-    assert (set(), frozenset()) == (subscribed(folded.user), folded.touched)
+    assert (set(), False) == (subscribed(folded.user), folded.changed)
 
 
 def test_an_erasure_forgets_and_a_return_starts_anew():
@@ -175,3 +175,31 @@ def test_a_topic_that_is_not_of_users_is_an_error():
     """A wiring mistake is an error, not a silent skip."""
     with pytest.raises(ValueError, match=r"streams\.tick"):
         fold_user(User(), [UserStep("streams.tick", {}, 1)], now_ms=NOW)
+
+
+@st.composite
+def said(draw: st.DrawFn) -> list[UserStep]:
+    """Changes of subscriptions and plans at distinct broker times, in the order they happen to arrive."""
+    times = draw(st.lists(st.integers(1, 50), min_size=1, max_size=12, unique=True))
+    channels = st.sampled_from("abc")
+    steps = []
+    for at in times:
+        kind = draw(st.integers(0, 2))
+        if kind == 0:
+            steps.append(subscribe(draw(channels), draw(st.booleans()), at))
+        elif kind == 1:
+            value = {"user_id": "u", "channels": draw(st.lists(channels, unique=True)), "ts": 0}
+            steps.append(UserStep("feeds.subscriptions-replaced", value, at))
+        else:
+            steps.append(UserStep("feeds.plan-changed", {"user_id": "u", "plan": draw(channels), "ts": 0}, at))
+    return steps
+
+
+@given(said())
+def test_what_was_said_last_wins_in_whatever_order_it_arrives(steps: list[UserStep]) -> None:
+    """Events that come one by one in any order leave the user as they do in the order of broker time."""
+    user = User()
+    for step in steps:
+        user = fold_user(user, [step], now_ms=NOW).user
+    ordered = fold_user(User(), steps, now_ms=NOW).user
+    assert (subscribed(ordered), ordered.plan) == (subscribed(user), user.plan)
