@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from connectors.kafka.admin import Admin
-from connectors.kafka.consumer import BatchConsumer, Surroundings, not_ready
+from connectors.kafka.consumer import BatchConsumer, not_ready
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
 from connectors.llm.embeddings import RemoteEmbedder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 
 from deploy.local.stack import LocalStack
 from streams.settings import Settings, read_settings
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that; tests interrupt commands.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)

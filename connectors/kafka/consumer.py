@@ -12,21 +12,17 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-import asyncpg
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from connectors import outbox
-from connectors.kafka.admin import Admin
 from connectors.kafka.breaker import RatioBreaker
+from connectors.kafka.handler import Handler, Surroundings
 from connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row, record_of
-from connectors.kafka.registry import Registry
 from connectors.stores import positions
 from connectors.stores.positions import Move, Place
-from connectors.stores.postgres import CONFLICT, Connection, transaction
-from schemas.codec import Codec
+from connectors.stores.postgres import CONFLICT, transaction
 from schemas.errors import (
     BreakerOpenError,
     FencedError,
@@ -37,7 +33,6 @@ from schemas.errors import (
     UnknownSchemaError,
 )
 from schemas.topics import DEAD_LETTER_BYTES_MAX
-from streams.clock import Clock
 from streams.retry import UNAVAILABLE
 from streams.telemetry import (
     BATCH_RETRIES,
@@ -67,35 +62,6 @@ _CONFLICTS_MAX = 8
 _STARTING, _JOINING = "starting", "joining its group"
 # A loop that has not turned for this long is hung.
 _HEARTBEAT_SECONDS = 60.0
-
-
-class Handler(Protocol):
-    """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores."""
-
-    group: str
-    topics: tuple[str, ...]
-    batch_max: int
-
-    async def prepare(self, events: Sequence[Event]) -> Any:
-        """Everything slow or outside PostgreSQL, before the transaction."""
-
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Any) -> Sequence[DeadLetter]:
-        """The effects, in the transaction that also moves the positions; returns what cannot be processed."""
-
-    async def settle(self, prepared: Any) -> None:
-        """What is to be released once the transaction has ended, whichever way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every consumer of a process shares."""
-
-    pool: asyncpg.Pool[asyncpg.Record]
-    client: dict[str, str]
-    admin: Admin
-    registry: Registry
-    codec: Codec
-    clock: Clock
 
 
 class BatchConsumer:

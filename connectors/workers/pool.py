@@ -34,6 +34,8 @@ TASK_SECONDS_MAX = 90.0
 # Start of an interpreter and import of the libraries, 2 s on an idle machine.
 START_SECONDS_MAX = 60.0
 NICENESS = 5
+# A process that is about to die does so within this; one that is not is killed.
+_DEATH_SECONDS = 0.2
 # Written and drained in pieces, so that no single write holds up the loop.
 CHUNK_BYTES = 1 << 20
 REPLY_BYTES_MAX = 256 << 20
@@ -156,8 +158,12 @@ class _Worker:
 
     async def end(self) -> None:
         """Kill and reap; at once, for a worker holds nothing that is not in the log."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
+        try:
+            # One that died by itself is reaped first: a signal to it would take away its exit status.
+            await asyncio.wait_for(self.process.wait(), _DEATH_SECONDS)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
         if self.process.stdin is not None:
             self.process.stdin.close()
         await self.process.wait()

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from connectors import outbox
-from connectors.kafka.consumer import Surroundings
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import DeadLetter, Event
 from connectors.stores.postgres import QUERIES, Connection, transaction
 from connectors.stores.redis import RedisLink

@@ -8,6 +8,7 @@ event whose agent raised as done.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,7 @@ class Wiring:
     request_deadline_ms: int
 
 
-class TableAgent:
+class TableAgent(ABC):
     """What both agents share: one stream of events and ticks, ticks admitted once, an index per partition."""
 
     name: str
@@ -138,8 +139,9 @@ class TableAgent:
             index = self._indexes[partition] = self._derive_index(partition)
         return index
 
+    @abstractmethod
     def _derive_index(self, partition: int) -> DueIndex:
-        raise NotImplementedError
+        """The index that a partition's rows give."""
 
     async def _send(self, topic: str, key: str, event: Mapping[str, Any], cause: Position, now: int) -> Awaitable[Any]:
         """Send one of our events. Its id follows from its cause, so that a repetition carries the same id."""

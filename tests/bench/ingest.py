@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from connectors.kafka.admin import Admin
-from connectors.kafka.consumer import BatchConsumer, Surroundings
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
 from connectors.sinks.insights import InsightsSink

@@ -210,3 +210,22 @@ def test_deleted_local_state_decides_the_same(product: Product) -> None:
     product.until(lambda: product.pending("amy")["cluster_version"] == version + 1, "no rebuild at N", 60)
     requests = [m for m in product.records("feeds.rebuild-requested", starts) if m.key() == b"amy"]
     assert len(requests) == 1
+
+
+def test_a_broker_that_was_away_is_one_line_and_then_recovery(product: Product) -> None:
+    """Kafka stopped: readiness says so and reads go on; started again, every role recovers and nothing is lost."""
+    product.publish(INGESTED, insights("outage", 60))
+    product.subscribe("otto", ["outage"])
+    version = rebuilt(product, "otto")["cluster_version"]
+    product.parts.stop_part("kafka")
+    try:
+        product.until(lambda: not product.status()["ready"], "nobody notices", 90)
+        assert product.get("/api/users/otto/feed").status_code == 200
+        refused = product.http.post("/api/users/otto/activity")
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+    finally:
+        product.parts.start_part("kafka")
+    product.until_ready(180)
+    product.publish(INGESTED, insights("outage", 40, first=60))
+    product.until(lambda: product.pending("otto")["cluster_version"] > version, "no rebuild after the outage", 120)
+    product.until(lambda: product.pending("otto")["pending"] == 0, "pending stays above 0", 120)

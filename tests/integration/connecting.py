@@ -14,7 +14,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from connectors.kafka.admin import Admin
-from connectors.kafka.consumer import Surroundings
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import Event, Record
 from connectors.kafka.registry import Registry
 from connectors.stores.postgres import open_pool

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from connectors.kafka import consumer
-from connectors.kafka.consumer import BatchConsumer, Surroundings
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import DeadLetter, Event
 from schemas.topics import TOPICS, Topic, dead_letter_topic
 from streams.telemetry import configure_logging

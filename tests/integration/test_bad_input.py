@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from connectors.kafka.consumer import BatchConsumer, Surroundings
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.producer import AsyncProducer
 from connectors.outbox import Relay
 from connectors.sinks.insights import InsightsSink

@@ -192,7 +192,10 @@ async def test_reset_sets_table_and_kafka_alike(environment, stack):
     after = await stored()
     topic_id = (await Admin(client).topic_ids([TOPIC]))[TOPIC]
     assert [(row["partition"], row["after"], topic_id) for row in told["partitions"]] == after
-    assert {(TOPIC, partition): offset for partition, offset, _ in after} == await committed(client, "highwater-users")
+    in_kafka = {
+        place: offset for place, offset in (await committed(client, "highwater-users")).items() if place[0] == TOPIC
+    }
+    assert {(TOPIC, partition): offset for partition, offset, _ in after} == in_kafka
 
 
 def test_lag_counts_events_and_seconds(environment):
@@ -214,8 +217,9 @@ def test_describe_shows_what_the_broker_holds(environment):
 
 
 def test_doctor_finds_fresh_parts_well(environment):
-    """Every part of a fresh stack is well; one that is away is bad, named, and makes the status 1."""
-    checks = {row["name"]: row["state"] for row in printed(run(environment, "doctor", "--json"))}
+    """Every part of a stack is well; one that is away is bad, named, and makes the status 1."""
+    # The consumers of this session's stack are run by other tests, if at all: their lag is none of this one's business.
+    checks = {row["name"]: row["state"] for row in json.loads(run(environment, "doctor", "--json").stdout)}
     assert {"ok"} == {checks[name] for name in ("kafka", "topics", "schemas", "database", "migrations", "redis")}
     away = run({**environment, "REDIS_URL": "redis://127.0.0.1:1/0"}, "doctor", "--json")
     assert away.returncode == 1

@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
 
 from connectors.kafka import consumer
-from connectors.kafka.consumer import BatchConsumer, Surroundings
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.records import Event
 from connectors.outbox import Relay
@@ -213,10 +214,15 @@ async def test_a_rebalance_hands_over(case: Case, quick_session: None):
     async with running(case.consumer(who="first", batch_max=7)):
         for turn in range(3):
             batch = names(200, f"t{turn}-")
-            expected += batch
             for partition in (0, 1):
                 case.send(batch[partition::2], partition)
-            async with running(case.consumer(who="second", batch_max=7)):
+            second = case.consumer(who="second", batch_max=7)
+            async with running(second):
+                await until(lambda second=second: second.problem is None, "the second member has joined")
+                late = names(20, f"late{turn}-")
+                for partition in (0, 1):
+                    case.send(late[partition::2], partition)
+                expected += batch + late
                 await case.all_stored(expected)
     rows = await case.around.pool.fetch('SELECT DISTINCT who FROM tally WHERE "group" = $1', case.group)
     assert {"first", "second"} == {row["who"] for row in rows}

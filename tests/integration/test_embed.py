@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.kafka.consumer import Surroundings
+from connectors.kafka.handler import Surroundings
 from connectors.llm import embeddings
 from connectors.llm.embeddings import RemoteEmbedder
 from connectors.workers.embed import INGESTED, EmbedWorker

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from connectors.kafka.consumer import Surroundings
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.murmur2 import murmur2_partition
 from connectors.kafka.producer import AsyncProducer
 from connectors.workers.fanout import DIRTY, NOVELTY, USER_CHANGED, Fanout

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.consumer import BatchConsumer, Surroundings
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import Event
 from connectors.sinks.insights import INGESTED, RETRACTED, InsightsSink
 from streams.feeds.embedding import HashedTextEmbedder

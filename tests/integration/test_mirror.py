@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.consumer import Surroundings
+from connectors.kafka.handler import Surroundings
 from connectors.materializers.cache import CacheVersions
 from connectors.materializers.mirror import Mirror
 from connectors.stores.redis import RedisLink, ResourceCache, open_redis

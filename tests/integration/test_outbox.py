@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from connectors import outbox
-from connectors.kafka.consumer import Surroundings
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.murmur2 import murmur2_partition
 from connectors.kafka.producer import AsyncProducer
 from connectors.outbox import OutboxRow, Relay

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.consumer import Surroundings
+from connectors.kafka.handler import Surroundings
 from connectors.stores.postgres import QUERIES
 from connectors.stores.redis import RedisLink, open_redis
 from connectors.stores.redis_keys import USER_ENQUEUED, USER_LOCK, key

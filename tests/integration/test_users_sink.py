@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.consumer import Surroundings
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import Event
 from connectors.sinks.users import UsersSink
 from connectors.stores.postgres import QUERIES

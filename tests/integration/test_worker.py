@@ -30,7 +30,7 @@ from schemas.envelope import caused_by, header
 from schemas.topics import PARTITIONS, TOPICS, all_topics
 
 # Above the 60 s after which a worker that hangs ends itself: then its own line says why, and not only this deadline.
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0  # a takeover waits out a session, a rebalance and a recovery; far less on an idle machine
 TICK_SECONDS = 0.25
 REPOSITORY = Path(__file__).resolve().parents[2]
 CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})

@@ -1,0 +1,45 @@
+"""What a sink, worker or materializer is to the consumer framework, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import asyncpg
+
+from connectors.kafka.admin import Admin
+from connectors.kafka.records import DeadLetter, Event
+from connectors.kafka.registry import Registry
+from connectors.stores.postgres import Connection
+from schemas.codec import Codec
+from streams.clock import Clock
+
+
+class Handler(Protocol):
+    """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores."""
+
+    group: str
+    topics: tuple[str, ...]
+    batch_max: int
+
+    async def prepare(self, events: Sequence[Event]) -> Any:
+        """Everything slow or outside PostgreSQL, before the transaction."""
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Any) -> Sequence[DeadLetter]:
+        """The effects, in the transaction that also moves the positions; returns what cannot be processed."""
+
+    async def settle(self, prepared: Any) -> None:
+        """What is to be released once the transaction has ended, whichever way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every consumer of a process shares."""
+
+    pool: asyncpg.Pool[asyncpg.Record]
+    client: dict[str, str]
+    admin: Admin
+    registry: Registry
+    codec: Codec
+    clock: Clock
