@@ -14,6 +14,7 @@ from typing import Any
 import faust
 import uvloop
 from faust.auth import SASLCredentials, SSLCredentials
+from faust.transport.drivers import aiokafka as driver
 
 from schemas.codec import Codec
 from schemas.envelope import Headers
@@ -40,6 +41,25 @@ _CHANGELOG_BUFFER_MAX = 5_000
 _DEADLINE_REBUILDS = 4
 
 
+class _Consumer(driver.Consumer):  # type: ignore[misc]
+    """The library's consumer, which after a rebalance goes back to a committed offset of 0 too.
+
+    A rebalance throws away what was fetched and returns to the committed offsets, but aiokafka's `seek_to_committed`
+    passes over an offset of 0: the first events of a log would never be seen (two of three first rebalances lost some).
+    """
+
+    async def perform_seek(self) -> None:
+        """Seek all partitions to their committed offsets, 0 included."""
+        await super().perform_seek()
+        for place in self.assignment():
+            if self._read_offset.get(place) == 0:
+                await self._seek(place, 0)
+
+
+class _Transport(driver.Transport):  # type: ignore[misc]
+    Consumer = _Consumer
+
+
 def build_app(
     settings: Settings,
     codec: Codec,
@@ -56,6 +76,7 @@ def build_app(
         ConfigurationError: no broker is known, or a security setting or the policy cannot be used.
     """
     app = faust.App(app_id, **_app_settings(settings, state_dir))
+    app.transport = _Transport(app.conf.broker_consumer, app)
     worker = Worker(settings=settings, clock=clock, codec=codec, app=app, heartbeats=Heartbeats(AGENTS))
 
     async def send(
