@@ -135,7 +135,7 @@ class BatchConsumer:
                 "session.timeout.ms": SESSION_MS,
                 "heartbeat.interval.ms": SESSION_MS // 5,
                 "queued.max.messages.kbytes": QUEUE_KIB_MAX,
-                "fetch.queue.backoff.ms": 5,  # the default waits a second when the queue is full (design/facts)
+                "fetch.queue.backoff.ms": 5,  # the default waits a second when the queue is full
                 "fetch.message.max.bytes": DEAD_LETTER_BYTES_MAX,
                 "error_cb": self._on_error,
                 "logger": logging.getLogger("librdkafka"),

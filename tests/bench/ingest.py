@@ -33,6 +33,7 @@ from schemas.topics import TOPICS, all_topics
 from streams.clock import ProductClock, monotonic_seconds, to_datetime
 from streams.feeds.embedding import HashedTextEmbedder
 from streams.settings import read_settings
+from streams.telemetry import configure_logging
 
 TOPIC = "feeds.insight-ingested"
 DIMENSIONS = 384
@@ -160,6 +161,7 @@ async def _run(stack: LocalStack, runs: int) -> list[dict[str, Any]]:
 
 def run(runs: int = 3) -> list[dict[str, Any]]:
     """The figures, on an embedded stack of the benchmark's own."""
+    configure_logging("error", "console")  # figures alone go to standard output
     logging.getLogger("librdkafka").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="highwater-bench-") as folder, LocalStack(Path(folder) / "data") as stack:
         return asyncio.run(_run(stack, runs))
