@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from deploy.local.errors import LocalStackError
-from deploy.local.fetch import install_root
+from deploy.local.installed import install_root
 from deploy.local.kafka import Kafka, java_program
 from deploy.local.part import Part
 from deploy.local.ports import PortBook

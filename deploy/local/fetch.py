@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.errors import FetchError, LocalStackError
+from deploy.local.installed import install_root
 
 LOCK_PATH = Path(__file__).with_name("jars.lock")
 # What the lock is made from. The broker logs through SLF4J 1.7, so the binding is of that line.
@@ -42,11 +43,6 @@ class LockedFile:
     part: str
     coordinate: str
     sha256: str
-
-
-def install_root() -> Path:
-    """Return the folder that holds kafka/libs and registry."""
-    return Path(sys.prefix) / "share" / "highwater"
 
 
 def read_lock(path: Path = LOCK_PATH) -> list[LockedFile]:

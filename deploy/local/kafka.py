@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from deploy.local.errors import FetchError
-from deploy.local.fetch import install_root
+from deploy.local.installed import install_root
 from deploy.local.part import Part, server_environment
 from deploy.local.process import Command
 

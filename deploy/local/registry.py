@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from deploy.local.errors import FetchError
-from deploy.local.fetch import install_root
+from deploy.local.installed import install_root
 from deploy.local.kafka import class_archive_options, java_program, scratch_options
 from deploy.local.part import Part, server_environment
 from deploy.local.process import Command

@@ -6,6 +6,7 @@ import collections
 import gzip
 import itertools
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,13 @@ import pytest
 
 from tests.product import TICK_SECONDS, Product
 
-SAMPLE = Path(__file__).parents[2] / "api" / "sample" / "commits.jsonl.gz"
+BUNDLED = Path(__file__).parents[2] / "api" / "sample"
 INGESTED = "feeds.insight-ingested"
 
 
 def sample() -> list[dict[str, Any]]:
-    """The bundled real commit subjects."""
-    with gzip.open(SAMPLE, "rt", encoding="utf-8") as lines:
+    """Real commit subjects: the bundled 3,000, or those in the folder that HW_DATA names."""
+    with gzip.open(Path(os.environ.get("HW_DATA") or BUNDLED) / "commits.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
