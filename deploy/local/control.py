@@ -29,9 +29,20 @@ LOG_NAME = "supervisor.log"
 READY_SECONDS_MAX = 240.0  # a cold start with migrations on two busy cores took a fifth of this
 STOP_SECONDS_MAX = 90.0  # the roles' grace, then each part's
 KILLED_SECONDS_MAX = 10.0
+DYING_SECONDS_MAX = 2.0  # from SIGKILL to the release of the lock, milliseconds on an idle machine
 POLL_SECONDS = 0.1
 PROBE_SECONDS = 2.0
 STATE_SECONDS_MAX = 5.0  # between a supervisor's lock and its first state file
+
+
+def _stays_held(data_dir: Path) -> bool:
+    """Whether a supervisor has the folder; one that was killed lets go of it a moment after its children are gone."""
+    deadline = time.monotonic() + DYING_SECONDS_MAX
+    while is_held(data_dir):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(POLL_SECONDS)
+    return False
 
 
 def start_detached(
@@ -46,7 +57,7 @@ def start_detached(
         PartFailedError: It did not become ready; it was stopped again, and its log is supervisor.log.
     """
     data_dir = checked(plan.data_dir)
-    if is_held(data_dir):
+    if _stays_held(data_dir):
         raise AlreadyRunningError(f"a local stack is already running on {data_dir}")
     identity = _spawn(plan, data_dir)
     told = _Progress(report or (lambda _line: None))
