@@ -57,6 +57,10 @@ class Folded:
     changed: bool = False  # whether anything is to be told
 
 
+# A demand changes nothing of the user, and an erasure may find nothing left to erase: both are told all the same.
+_ALWAYS_TOLD = frozenset({"feeds.rebuild-demanded", "feeds.user-erased"})
+
+
 def fold_user(user: User, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
     """Apply a user's events in the order of broker time (stable, so offsets keep theirs).
 
@@ -67,7 +71,7 @@ def fold_user(user: User, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
     for step in sorted(steps, key=lambda step: step.arrived_ms):
         before = folded
         folded = _apply(folded, step, now_ms)
-        if _visible(folded) != _visible(before) or step.topic == "feeds.rebuild-demanded":
+        if step.topic in _ALWAYS_TOLD or _visible(folded) != _visible(before):
             revision = max(folded.user.revision + 1, step.arrived_ms)
             folded = replace(folded, user=replace(folded.user, revision=revision), changed=True)
     return folded
