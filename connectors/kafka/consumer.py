@@ -26,7 +26,6 @@ from connectors.stores.postgres import CONFLICT, transaction
 from schemas.errors import (
     BreakerOpenError,
     FencedError,
-    HighwaterError,
     InvalidEventError,
     TopicRecreatedError,
     UnavailableError,
@@ -448,8 +447,3 @@ class BatchConsumer:
 def not_ready(consumers: Sequence[Any]) -> dict[str, str]:
     """What is not ready among consumers and relays, by group."""
     return {consumer.group: consumer.problem for consumer in consumers if consumer.problem is not None}
-
-
-def retriable(error: BaseException) -> bool:
-    """Whether the class of an error says that another attempt may succeed."""
-    return isinstance(error, HighwaterError) and error.retriable

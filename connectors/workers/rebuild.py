@@ -23,7 +23,7 @@ from connectors.stores.redis import RedisLink
 from connectors.workers.pool import ClusterJob, ClusterPool, ClusterResult, RebuildInputError
 from connectors.workers.userlock import UserLock
 from schemas.errors import HighwaterError
-from schemas.positions import Position
+from schemas.positions import Position, parse_position
 from streams.clock import monotonic_seconds, to_datetime, to_ms
 from streams.feeds.policy import Policy
 from streams.feeds.rules import Trigger, UserFacts, reason_to_skip
@@ -297,7 +297,7 @@ async def _read_snapshot(tx: Connection, user_id: str) -> Snapshot | None:
         last_enqueued_at=_ms(user["last_enqueued_at"]),
     )
     last = user["last_request"]
-    return Snapshot(user["cluster_version"], facts, heads, hwm, upto, _position(last) if last else None)
+    return Snapshot(user["cluster_version"], facts, heads, hwm, upto, parse_position(last) if last else None)
 
 
 async def _has_changed(tx: Connection, user_id: str, snapshot: Snapshot) -> bool:
@@ -315,11 +315,6 @@ async def _has_changed(tx: Connection, user_id: str, snapshot: Snapshot) -> bool
 
 def _ms(moment: Any) -> int | None:
     return None if moment is None else to_ms(moment)
-
-
-def _position(text: str) -> Position:
-    topic, partition, offset = text.rsplit("/", 2)
-    return Position(topic, int(partition), int(offset))
 
 
 def _is_repeat(last: Position | None, request: Position) -> bool:
