@@ -1,179 +1,154 @@
-"""Owns exact HDBSCAN over a user's embeddings. Its law: the labels are those of the `hdbscan` package, bit for bit.
+"""Owns the clusters of a window. Its law: they are a function of the set of distinct vectors alone.
 
-One call clusters one rebuild's whole window (R0.3, R0.35, R0.36). The steps are those of Campello, Moulavi and Sander
-(2013): core distances, the minimum spanning tree of the mutual reachability distance, the condensed tree. The last is
-`hdbscan`'s own code; the first two are ours, because the package spends 26 s on 10,000 text vectors.
+So permuting the insights permutes the labels, a copy of an insight follows it and moves nothing else, and what was
+known of an earlier window saves time without changing a result. The steps (R0.3, R0.36):
 
-How speed and identity go together:
+1. Distinct vectors; the exact nearest neighbours of each (`neighbours`), taken over from the last version where they hold.
+2. The graph of their ties, and the vectors averaged over it (`graph`).
+3. HDBSCAN's condensed tree (Campello, Moulavi and Sander 2013) over the graph's edges, by the `hdbscan` package itself:
+   single linkage, excess of mass. What is in no stable branch is noise, and what is in one has a membership.
+4. Fragments of one topic joined by modularity. A text that repeats often enough is a cluster even when nothing is like it.
 
-- Matrix products in float32 only *screen*: they say which distances cannot matter, with a rigorous bound on their
-  rounding error. Every distance that is compared comes from `hdbscan`'s own double precision metric, so the result
-  depends neither on the BLAS nor on how many threads it uses.
-- Equal vectors (commit subjects repeat by the hundred) are one node with a multiplicity. Equal vectors are
-  indistinguishable to Prim's algorithm until the first of them joins the tree, so nothing is lost.
-- Ties are broken as `hdbscan` breaks them: the lowest row joins first, and edges are sorted by NumPy's default sort,
-  which is not stable. Ties are common (many edges weigh one core distance), so this decides labels.
-
-Two routes to the same tree; see `choose_route`.
+A point whose membership is below `MEMBERSHIP_MIN` counts as noise. What is noise may still lean towards a cluster; that
+is said beside it with its confidence, and never counted as membership.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from hdbscan._hdbscan_linkage import label as single_linkage_of
 from hdbscan.hdbscan_ import _tree_to_labels
 from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
-from streams.feeds.reachability import DistinctVectors, Neighbours, dense_neighbours
-from streams.feeds.screening import screened_neighbours
+from streams.feeds.graph import FloatArray, averaged, joined, leanings, ties
+from streams.feeds.neighbours import NOBODY, Distinct, Float32Array, IntArray, Neighbours, find_neighbours
 
-CLUSTER_SIZE_MIN = 10
-NOISE = -1
-
-# The dense route holds one float32 per pair. 10,600 distinct vectors make 450 MB, which leaves half of a worker's
-# 1 GiB for Python, the libraries (150 MB), the vectors and the blocks; 20,000 would make 1.6 GB.
-DENSE_BYTES_MAX = 450_000_000
-
-IntArray = NDArray[np.intp]
-FloatArray = NDArray[np.float64]
-Route = Literal["dense", "screened"]
-_ROUTES: dict[Route, Callable[[DistinctVectors, int], tuple[FloatArray, Neighbours]]] = {
-    "dense": dense_neighbours,
-    "screened": screened_neighbours,
-}
+NOISE = NOBODY
+# Below this a membership says little: the point left its branch early.
+MEMBERSHIP_MIN = 0.3
+CLUSTER_SIZE_MIN, CLUSTER_SIZE_MAX = 4, 15
+# Averaged vectors nearer than this are as good as equal: without it a core of near copies would take the scale of
+# membership and make all else of its topic noise.
+DISTANCE_MIN = 0.05
+# Parts of the graph without a tie are joined far outside the range of distances (0..2), where no branch survives.
+APART = 1e3
 
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
     """The clusters of n points.
 
-    `labels` int (n,): cluster number from 0, or `NOISE`. `probabilities` float64 (n,): strength of membership in
-    0..1, 0 for noise. `persistence` float64 (clusters,): how long each cluster lives in the tree, 0..1.
+    `labels` int (n,): cluster from 0, or `NOISE`. `memberships` float64 (n,): strength in 0..1, at least
+    `MEMBERSHIP_MIN` in a cluster; of noise, what it had in the branch that it left too early, else 0. `leanings` int
+    (n,): of noise, the cluster that most of its ties go to, `NOISE` when none does; `confidences` float64 (n,): the
+    share of its ties that do. `distinct` and `neighbours`: what the map is drawn from and the next version starts from.
     """
 
     labels: IntArray
-    probabilities: FloatArray
-    persistence: FloatArray
+    memberships: FloatArray
+    leanings: IntArray
+    confidences: FloatArray
+    distinct: Distinct
+    neighbours: Neighbours
 
     @property
     def cluster_count(self) -> int:
         """How many clusters there are, noise not counted."""
-        return len(self.persistence)
+        return int(self.labels.max(initial=NOISE)) + 1
 
 
 def cluster_embeddings(
-    vectors: NDArray[np.float32],
-    *,
-    min_cluster_size: int = CLUSTER_SIZE_MIN,
-    min_samples: int | None = None,
-    route: Route | None = None,
+    vectors: Float32Array, *, known: Neighbours | None = None, min_cluster_size: int | None = None
 ) -> Clustering:
-    """Cluster the rows of `vectors` as `hdbscan.HDBSCAN(min_cluster_size, min_samples).fit(vectors)` does.
+    """Cluster the rows of float32 (n, d), by direction (cosine).
 
-    `vectors` is float32 (n, d), finite; unit length is usual and zero rows are allowed. `min_samples` defaults to
-    `min_cluster_size`. Fewer points than `min_cluster_size` are all noise. `route` forces one of the two ways to the
-    same result (tests); None chooses by memory. Source: R0.3, R0.36; Campello et al. 2013; McInnes and Healy 2017.
+    `known`: neighbours in an earlier window of the same basis. `min_cluster_size`: distinct points that make a cluster,
+    by default `cluster_size_for`. Rows of zeros say nothing and are noise. Source: R0.3, R0.36.
 
     Raises:
-        ValueError: a value is not finite, the array is not float32 (n, d), or a parameter is out of range.
+        ValueError: a value is not finite, or the array is not float32 (n, d).
     """
-    samples = min_cluster_size if min_samples is None else min_samples
-    _check_input(vectors, min_cluster_size, samples)
-    n = len(vectors)
-    if n < min_cluster_size:
-        return _all_noise(n)
-    distinct = DistinctVectors.of(vectors)
-    if len(distinct) == 1:  # no distance to tell anything apart; hdbscan calls it noise too
-        return _all_noise(n)
-    rank = min(n - 1, samples)
-    core, neighbours = _ROUTES[route or choose_route(len(distinct))](distinct, rank)
-    return _flat_clusters(_spanning_tree(distinct, core, neighbours), min_cluster_size)
-
-
-def cluster_size_for(n: int) -> int:
-    """A `min_cluster_size` that suits n points: 4 up to 1,600 of them, a tenth of the root of n above, at most 10.
-
-    With the package's 10, a user of a few hundred insights gets no cluster at all; with 5, one of ten thousand gets
-    hundreds (measured on commit subjects).
-    """
-    return max(4, min(CLUSTER_SIZE_MIN, round(math.sqrt(n) / 10)))
-
-
-def choose_route(distinct_count: int) -> Route:
-    """`dense` keeps every pair's distance (4 bytes each); `screened` keeps only edges that may be in the tree.
-
-    Dense up to `DENSE_BYTES_MAX`: there it is the faster of the two, above it would not fit a worker's memory.
-    """
-    return "dense" if 4 * distinct_count * distinct_count <= DENSE_BYTES_MAX else "screened"
-
-
-def _check_input(vectors: NDArray[np.float32], min_cluster_size: int, min_samples: int) -> None:
-    if vectors.ndim != 2 or vectors.dtype != np.float32:
-        raise ValueError(f"vectors must be float32 (n, d), not {vectors.dtype} {vectors.shape}")
-    if min_cluster_size < 2 or min_samples < 1:
-        raise ValueError("min_cluster_size is at least 2 and min_samples at least 1")
-    if not np.isfinite(vectors).all():
-        raise ValueError("vectors hold a value that is not finite")
-    if vectors.size and float(np.abs(vectors).max()) > 1e15:  # its square must stay within float32
-        raise ValueError("vectors hold a value above 1e15")
-
-
-def _all_noise(n: int) -> Clustering:
-    return Clustering(np.full(n, NOISE, dtype=np.intp), np.zeros(n), np.zeros(0))
-
-
-def _spanning_tree(distinct: DistinctVectors, core: FloatArray, neighbours: Neighbours) -> FloatArray:
-    """Prim's tree in `hdbscan`'s order: float64 (n - 1, 3) rows of (source row, new row, weight).
-
-    The state is kept per distinct vector: `best` is the weight at which its remaining copies can join. The row that
-    joins next is the lowest among the lightest. Once the first copy is in, the others can join at their common core
-    distance, and nothing that joins later is nearer: no mutual reachability is below it.
-    """
-    count = len(distinct)
-    has_copies = distinct.row_count > count
-    best = np.full(count, np.inf)
-    source = np.zeros(count, dtype=np.intp)
-    next_row = distinct.first_rows.copy()
-    has_entered = np.zeros(count, dtype=bool)
-    edges = np.empty((distinct.row_count - 1, 3))
-    node, row = int(distinct.node_of_row[0]), 0
-    for step in range(distinct.row_count):
-        if step:
-            node = int(best.argmin())
-            weight = best[node]
-            if has_copies:
-                ties = np.flatnonzero(best == weight)
-                if len(ties) > 1:
-                    node = int(ties[next_row[ties].argmin()])
-            row = int(next_row[node])
-            edges[step - 1] = source[node], row, weight
-        following = int(distinct.row_after[row])
-        if not has_entered[node]:
-            has_entered[node] = True
-            others, weights = neighbours.closer(node, best)
-            best[others] = weights
-            source[others] = row
-            if following >= 0 and core[node] < best[node]:
-                best[node], source[node] = core[node], row
-        if following >= 0:
-            next_row[node] = following
-        else:
-            best[node] = np.inf
-    if not np.isfinite(edges[:, 2]).all():  # label() would never return; a route lost an edge of the tree
-        raise RuntimeError("the neighbours do not connect all points")
-    return edges
-
-
-def _flat_clusters(edges: FloatArray, min_cluster_size: int) -> Clustering:
-    """The flat clusters of the tree, by `hdbscan`'s own functions; equal points make it divide by zero, as upstream."""
-    ordered = np.ascontiguousarray(edges[np.argsort(edges.T[2]), :])
-    with np.errstate(all="ignore"):
-        labels, probabilities, persistence, _, _ = _tree_to_labels(None, single_linkage_of(ordered), min_cluster_size)
+    distinct = Distinct.of(vectors)
+    neighbours = find_neighbours(distinct, known=known)
+    size = cluster_size_for(len(distinct)) if min_cluster_size is None else min_cluster_size
+    graph = ties(neighbours)
+    branch, strength = _branches(averaged(distinct.rounded, graph), graph, size)
+    labels = joined(np.where(strength >= MEMBERSHIP_MIN, branch, NOISE), graph)
+    labels, strength = _with_repeats(labels, strength, distinct.copies, size)
+    nearest, confidence = leanings(labels, graph)
+    is_noise = labels == NOISE
     return Clustering(
-        np.asarray(labels, dtype=np.intp),
-        np.asarray(probabilities, dtype=np.float64),
-        np.asarray(persistence, dtype=np.float64),
+        labels=_spread(labels, distinct, NOISE),
+        memberships=_spread(strength, distinct, 0.0),
+        leanings=_spread(np.where(is_noise, nearest, NOISE), distinct, NOISE),
+        confidences=_spread(np.where(is_noise, confidence, 0.0), distinct, 0.0),
+        distinct=distinct,
+        neighbours=neighbours,
     )
+
+
+def cluster_size_for(distinct_count: int) -> int:
+    """How many distinct points make a cluster: a third of the root of their number, from 4 to 15.
+
+    A user of a hundred insights has topics of a handful; one of ten thousand is not helped by hundreds of clusters.
+    """
+    return max(CLUSTER_SIZE_MIN, min(CLUSTER_SIZE_MAX, round(math.sqrt(distinct_count) / 3)))
+
+
+def _branches(vectors: Float32Array, graph: csr_array, min_cluster_size: int) -> tuple[IntArray, FloatArray]:
+    """The stable branches of the condensed tree: label int (u,) and membership float64 (u,)."""
+    u = len(vectors)
+    if u < max(min_cluster_size, 2):
+        return np.full(u, NOISE, dtype=np.intp), np.zeros(u)
+    edges = _spanning_edges(vectors, graph)
+    with np.errstate(all="ignore"):
+        labels, strength, *_ = _tree_to_labels(None, single_linkage_of(edges), min_cluster_size)
+    return np.asarray(labels, dtype=np.intp), np.nan_to_num(np.asarray(strength, dtype=np.float64), nan=1.0)
+
+
+def _spanning_edges(vectors: Float32Array, graph: csr_array) -> FloatArray:
+    """The minimum spanning tree over the graph's edges, lightest first: float64 (u - 1, 3) of (point, point, distance).
+
+    Lengths are distances of the averaged vectors. Ties are in the order of the points. Parts are strung together at `APART`.
+    """
+    u = len(vectors)
+    pairs = coo_array(graph)
+    once = pairs.row < pairs.col
+    ends, others = pairs.row[once].astype(np.intp), pairs.col[once].astype(np.intp)
+    lengths = np.empty(len(ends))
+    for first in range(0, len(ends), 1 << 14):  # 25 MB of differences at 384 coordinates
+        part = slice(first, first + (1 << 14))
+        gaps = vectors[ends[part]] - vectors[others[part]]
+        lengths[part] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps, dtype=np.float64))
+    lengths = np.maximum(lengths, DISTANCE_MIN)
+    forest = coo_array(minimum_spanning_tree(csr_array((lengths, (ends, others)), shape=(u, u))))
+    edges = np.column_stack([forest.row, forest.col, forest.data]).astype(np.float64)
+    parts, part_of = connected_components(forest, directed=False)
+    heads = np.unique(part_of, return_index=True)[1]
+    strung = np.column_stack([heads[:-1], heads[1:], np.full(parts - 1, APART)])
+    edges = np.concatenate([edges, strung])
+    return np.ascontiguousarray(edges[np.lexsort((edges[:, 1], edges[:, 0], edges[:, 2]))])
+
+
+def _with_repeats(
+    labels: IntArray, strength: FloatArray, copies: IntArray, min_cluster_size: int
+) -> tuple[IntArray, FloatArray]:
+    """A point in no cluster with as many copies as make one is a cluster of its own."""
+    alone = np.flatnonzero((labels == NOISE) & (copies >= min_cluster_size))
+    labels, strength = labels.copy(), strength.copy()
+    labels[alone] = np.arange(len(alone)) + labels.max(initial=NOISE) + 1
+    strength[alone] = 1.0
+    return labels, strength
+
+
+def _spread(values: NDArray[Any], distinct: Distinct, otherwise: float) -> NDArray[Any]:
+    """What holds of the distinct points, for every row; `otherwise` for rows without a direction."""
+    if not len(values):
+        return np.full(len(distinct.node_of_row), otherwise, dtype=values.dtype)
+    return np.where(distinct.node_of_row == NOBODY, values.dtype.type(otherwise), values[distinct.node_of_row])

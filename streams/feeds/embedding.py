@@ -1,13 +1,15 @@
 """Owns the built-in embedder and the check of embeddings from outside. Its law: a text's vector depends on the text
-and on `MODEL_ID` alone: no fitted state, no download, the same bits on every machine and in every process.
+and on the basis alone: no download, the same bits on every machine and in every process.
 
 A text is the sum of its words' vectors and of hashed word pairs (feature hashing, Weinberger et al. 2009). A word's
 vector is the sum of signed hashed coordinates of the word and of its character n-grams, so that `partition` and
 `partitions` are near each other. Repeats count less than linearly; function words do not count unless nothing else is
-there; words that any change note uses count little; longer words count a little more, as rarer ones do.
+there. In a fitted basis terms count by their rarity in the corpus and are projected (`basis`); as that is linear, a
+word is projected once and kept. In the unfitted one words that any change note uses count little, longer words a
+little more, as rarer ones do.
 
-Everything up to the last division is whole numbers small enough for float32 to hold exactly, so no order of summing
-and no fused multiply-add changes a bit.
+Everything up to the root is whole numbers small enough to be held exactly (float32 unfitted, float64 fitted: a word's
+numbers stay below 2^33, a text's below 2^50), so no order of summing and no fused multiply-add changes a bit.
 """
 
 import math
@@ -20,42 +22,58 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from streams.feeds.tokens import FAINT_WORDS, STOP_WORDS, TEXT_CHARACTERS_MAX, clean, words_of
+from streams.feeds.basis import (
+    DIMENSIONS,
+    UNFITTED,
+    WIDTH,
+    Basis,
+    gram_codes,
+    pair_codes,
+    place_of,
+    sublinear,
+    terms_of,
+    wide_pairs,
+    wide_terms,
+    word_code,
+)
+from streams.feeds.tokens import FAINT_WORDS, TEXT_CHARACTERS_MAX
 
 Float32Array = NDArray[np.float32]
+FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# Changes whenever any output bit may change; vectors of different models are never clustered together.
-MODEL_ID = "hashed-text-384.v1"
-DIMENSIONS = 384
-
-# A word's vector is 1.5 KB. Past this many the table is emptied, which costs time, not results. A batch adds at most
-# one word per character, so the table has room for as many again: 50 MB at worst, 10 MB in practice.
+# A word's vector is 3 KB, 1.5 KB unfitted. Past this many the table is emptied, which costs time, not results. A batch
+# adds at most one word per character, so the table has room for as many again: 100 MB at worst, 20 MB in practice.
 WORDS_CACHED_MAX = 16_384
 BATCH_CHARACTERS_MAX = 16_384
 BATCH_TEXTS_MAX = 1_024
 
+# Of the unfitted basis.
 WORD_COORDINATES = 6
 WORD_STEP = 40  # each coordinate of the whole word: +-40, together a length of 98
 GRAMS_LENGTH = 80.0  # all n-grams of a word together: two fifths of its squared length
-GRAM_SIZES = (3, 4)
 # Weights of words, in sixteenths.
 WEIGHT, WEIGHT_FAINT, WEIGHT_SHORT, WEIGHT_LONG = 16, 5, 10, 20
 LONG_WORD_CHARACTERS = 7
 PAIR_STEP = 26  # each of a pair's two coordinates, times the lesser of the two weights
 
+# A text's numbers are cut to so many bits before they are squared: 384 squares then add up to less than 2^53, exactly.
+_SQUARED_BITS = 22
 
-class HashedTextEmbedder:
-    """Texts to unit vectors. Holds only a cache of word vectors; one instance per thread."""
 
-    model_id = MODEL_ID
+class TextEmbedder:
+    """Texts to unit vectors of one basis. Holds beside it only a cache of word vectors; one instance per thread."""
+
     dimensions = DIMENSIONS
 
-    def __init__(self) -> None:
+    def __init__(self, basis: Basis = UNFITTED) -> None:
+        self.basis_id = basis.basis_id
+        self._words: _HashedWords | _ProjectedWords
+        if basis.weights is None or basis.projection is None:
+            self._words = _HashedWords()
+        else:
+            self._words = _ProjectedWords(basis.weights, basis.projection)
         self._row_of_word: dict[str, int] = {}
-        self._vectors = np.empty((WORDS_CACHED_MAX + BATCH_CHARACTERS_MAX, DIMENSIONS), dtype=np.float32)
-        self._weights = np.empty(len(self._vectors), dtype=np.int64)
-        self._codes = np.empty(len(self._vectors), dtype=np.uint64)
 
     def embed(self, texts: Sequence[str | None]) -> Float32Array:
         """Unit vectors, float32 (n, 384), one row per text.
@@ -80,32 +98,46 @@ class HashedTextEmbedder:
                 words.append(self._learn(term) if row is None else row)
         word = np.array(words, dtype=np.int64)
         text_of = np.repeat(np.arange(len(texts)), lengths)
-        sums = self._word_sums(word, text_of, len(texts)) + self._pair_sums(word, text_of, len(texts))
-        norms = np.sqrt((sums * sums).sum(axis=1, keepdims=True))
-        return cast("Float32Array", (sums / np.maximum(norms, 1.0)).astype(np.float32))
+        sums = self._word_sums(word, text_of, len(texts)) + self._words.pair_sums(word, text_of, len(texts))
+        return _unit(sums)
 
     def _learn(self, word: str) -> int:
         row = len(self._row_of_word)
         self._row_of_word[word] = row
-        self._vectors[row] = word_vector(word)
-        self._weights[row] = word_weight(word)
-        self._codes[row] = crc32(word.encode("utf-8", "surrogatepass"))
+        self._words.learn(row, word)
         return row
 
-    def _word_sums(self, word: IntArray, text_of: IntArray, count: int) -> NDArray[np.float64]:
-        used = len(self._row_of_word)
+    def _word_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
+        used = max(len(self._row_of_word), 1)
+        vectors = self._words.vectors[:used]
         keys, times = np.unique(text_of * used + word, return_counts=True)
-        weights = (self._weights[keys % max(used, 1)] * _sublinear(times) // 16).astype(np.float32)
+        weights = (self._words.weights[keys % used] * sublinear(times) // 16).astype(vectors.dtype)
         starts = np.searchsorted(keys, np.arange(count + 1) * used)
-        matrix = csr_array((weights, keys % max(used, 1), starts), shape=(count, used))
-        return np.asarray(matrix @ self._vectors[:used], dtype=np.float64)
+        matrix = csr_array((weights, keys % used, starts), shape=(count, used))
+        return np.asarray(matrix @ vectors, dtype=np.float64)
 
-    def _pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> NDArray[np.float64]:
+
+class _HashedWords:
+    """The words of the unfitted basis: their vectors are hashed, their weights rules of thumb."""
+
+    def __init__(self) -> None:
+        self.vectors = np.empty((WORDS_CACHED_MAX + BATCH_CHARACTERS_MAX, DIMENSIONS), dtype=np.float32)
+        self.weights = np.empty(len(self.vectors), dtype=np.int64)
+        self._codes = np.empty(len(self.vectors), dtype=np.uint64)
+
+    def learn(self, row: int, word: str) -> None:
+        """Keep what is to be known of a word."""
+        self.vectors[row] = word_vector(word)
+        self.weights[row] = word_weight(word)
+        self._codes[row] = crc32(word.encode("utf-8", "surrogatepass"))
+
+    def pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
+        """What a batch's word pairs add to its texts' vectors, whole numbers (count, 384)."""
         within = np.flatnonzero(text_of[1:] == text_of[:-1])
         before, after, owner = word[within], word[within + 1], text_of[within].astype(np.uint64)
         mixed = (self._codes[before] * np.uint64(0x9E3779B1) + self._codes[after]) % np.uint64(1 << 32)
         keys, chosen, times = np.unique((owner << np.uint64(32)) + mixed, return_index=True, return_counts=True)
-        steps = PAIR_STEP * np.minimum(self._weights[before], self._weights[after])[chosen] * _sublinear(times) // 16
+        steps = PAIR_STEP * np.minimum(self.weights[before], self.weights[after])[chosen] * sublinear(times) // 16
         codes = (keys % np.uint64(1 << 32)) * np.uint64(0x9E3779B97F4A7C15)
         rows = (keys >> np.uint64(32)).astype(np.int64) * DIMENSIONS
         sums = np.zeros(count * DIMENSIONS)
@@ -117,32 +149,51 @@ class HashedTextEmbedder:
         return sums.reshape(count, DIMENSIONS)
 
 
-def terms_of(text: str | None) -> list[str]:
-    """What of a text is embedded: its words, else its function words, else its runs of other characters."""
-    cleaned = clean(text)
-    words = words_of(cleaned)
-    telling = [word for word in words if word not in STOP_WORDS]
-    return telling or words or (text or "")[:TEXT_CHARACTERS_MAX].lower().split()
+class _ProjectedWords:
+    """The words of a fitted basis: their rarity is in their vectors, so each weighs one."""
+
+    def __init__(self, weights: NDArray[np.uint8], projection: NDArray[np.int16]) -> None:
+        self.vectors = np.empty((WORDS_CACHED_MAX + BATCH_CHARACTERS_MAX, DIMENSIONS))
+        self.weights = np.full(len(self.vectors), 16, dtype=np.int64)
+        self._codes = np.empty(len(self.vectors), dtype=np.uint32)
+        self._rarity = weights
+        self._projection = projection.astype(np.float64)
+
+    def learn(self, row: int, word: str) -> None:
+        """Keep what is to be known of a word."""
+        codes = np.array([word_code(word), *gram_codes(word)], dtype=np.uint32)
+        steps = wide_terms(codes, np.arange(len(codes)) == 0, self._rarity)
+        self.vectors[row] = steps @ self._projection[place_of(codes)]
+        self._codes[row] = codes[0]
+
+    def pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
+        """What a batch's word pairs add to its texts' vectors, whole numbers (count, 384)."""
+        within = np.flatnonzero(text_of[1:] == text_of[:-1])
+        codes = pair_codes(self._codes[word[within]], self._codes[word[within + 1]]).astype(np.int64)
+        keys, times = np.unique((text_of[within] << 32) + codes, return_counts=True)
+        distinct = (keys & 0xFFFFFFFF).astype(np.uint32)
+        steps = (sublinear(times) * wide_pairs(distinct, self._rarity)).astype(np.float64)
+        starts = np.searchsorted(keys >> 32, np.arange(count + 1))
+        matrix = csr_array((steps, place_of(distinct), starts), shape=(count, WIDTH))
+        return np.asarray(matrix @ self._projection, dtype=np.float64)
 
 
 def word_vector(word: str) -> Float32Array:
-    """A word's coordinates, whole numbers in float32 (384,): the word, and its n-grams with its ends marked."""
+    """A word's coordinates in the unfitted basis, whole numbers in float32 (384,): the word, and its n-grams."""
     vector = np.zeros(DIMENSIONS, dtype=np.float32)
     encoded = word.encode("utf-8", "surrogatepass")
     digest = blake2b(encoded, digest_size=4 * WORD_COORDINATES, person=b"highwater").digest()
     for code in np.frombuffer(digest, dtype="<u4").tolist():
         vector[(code >> 1) % DIMENSIONS] += WORD_STEP if code & 1 else -WORD_STEP
-    marked = f"<{word[:TEXT_CHARACTERS_MAX]}>"
-    grams = [marked[i : i + size] for size in GRAM_SIZES for i in range(min(64, len(marked) - size + 1))]
+    grams = gram_codes(word)
     step = max(1, round(GRAMS_LENGTH / math.sqrt(max(1, len(grams)))))
-    for gram in grams:
-        code = int.from_bytes(blake2b(gram.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "little")
+    for code in grams:
         vector[(code >> 1) % DIMENSIONS] += step if code & 1 else -step
     return vector
 
 
 def word_weight(word: str) -> int:
-    """How much a word tells, in sixteenths."""
+    """How much a word tells where no corpus says it, in sixteenths."""
     if word in FAINT_WORDS:
         return WEIGHT_FAINT
     if len(word) <= 2 and word.isascii():
@@ -195,6 +246,9 @@ def _batches(texts: Sequence[str | None]) -> Iterator[tuple[int, int]]:
         yield first, len(texts)
 
 
-def _sublinear(times: IntArray) -> IntArray:
-    """1 + log(times) in sixteenths."""
-    return cast("IntArray", np.rint(16 * (1 + np.log(times))).astype(np.int64))
+def _unit(sums: FloatArray) -> Float32Array:
+    """Rows of whole numbers scaled to length 1, zero rows left as they are: float32 (n, 384)."""
+    _, exponents = np.frexp(np.abs(sums).max(axis=1, initial=0.0))
+    cut = np.rint(np.ldexp(sums, -np.maximum(exponents - _SQUARED_BITS, 0)[:, None]))
+    norms = np.sqrt((cut * cut).sum(axis=1, keepdims=True))
+    return cast("Float32Array", (cut / np.maximum(norms, 1.0)).astype(np.float32))

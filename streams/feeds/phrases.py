@@ -1,96 +1,317 @@
-"""Owns phrases: the runs of words that texts share, as the texts write them. Law: a phrase stands in the texts."""
+"""Owns the reading of a window's texts: each once, for the terms that can be keywords and the phrases that can be labels.
+
+Its law: what it gives stands in the texts as they write it, and depends on the set of texts alone, not on their order.
+
+A *word* is what stands between spaces, without punctuation: `KafkaConsumer`, `@types/node`. Its *parts* are the words in
+it, told from each other as in `tokens`. A *term* is a part, two parts in a row, or all parts of a word: `topicId`, `topic_id`
+and `topic id` hold the same three. Counting goes by stems; what is shown is how the window's texts mostly write it.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from streams.feeds.tokens import FAINT_WORDS, STOP_WORDS, clean, words_of
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from streams.feeds.tokens import FAINT_WORDS, HOLLOW_WORDS, STOP_WORDS, clean, is_word, spelled_words_of, stem_of
 
 PHRASE_WORDS_MAX = 6
-# Words of one text that can begin a phrase: what a text is about stands at its beginning.
-TEXT_WORDS_MAX = 40
-# A phrase of w telling words in a share s of the texts scores s * w ** LENGTH_POWER: a pair in 60 % of the texts beats
-# a word in all of them. Below SHARE_MIN of the texts a phrase does not speak for the cluster and is held back.
-LENGTH_POWER = 0.75
-SHARE_MIN = 0.35
+# Words read of one text: what it is about stands at its beginning. A headline has a dozen, a paragraph a hundred.
+TEXT_WORDS_MAX = 100
+# Characters read for them, at ten a word with its space.
+TEXT_CHARACTERS_READ_MAX = 1_000
+# A word of more parts than this is a path or an expression: its parts and pairs say it shorter.
+WORD_PARTS_MAX = 5
 
-# "feat(api)!: ..." and "MINOR: ...": how a change note is filed, not what it says.
-_FILING = re.compile(
-    r"^\W*(?:build|chore|ci|docs?|feat|feature|fix|hotfix|minor|misc|perf|refactor|revert|style|tests?|trivial)"
-    r"(?:\([^)]*\))?!?\s*:\s*",
-    re.IGNORECASE,
+# Places of a term that decide how it is shown, evenly spread: the commonest spelling is settled by then.
+PLACES_SEEN_MAX = 100
+
+# "feat(api)!: ...", "MINOR: ...", "[ci] ...": how a change note is filed, not what it says.
+_FILED = r"build|chore|ci|docs?|feat|feature|fix|hotfix|minor|misc|perf|refactor|revert|style|tests?|trivial|wip"
+_FILING = re.compile(rf"^\W*(?:(?:{_FILED})(?:\([^)]*\))?!?\s*:|\[(?:{_FILED})\]:?)\s*", re.IGNORECASE)
+# "...; reviewed by A and B": who signed it, not what it says.
+_SIGNED = re.compile(
+    r"[\s;,.(-]*\b(?:(?:patch|reviewed|authored|co-authored|signed-off)[ -]by\b|reviewers?:|author:)", re.IGNORECASE
 )
 _EDGES = "()[]{}<>\"'`\u201c\u201d\u2018\u2019.,;:!?*#~=|\u2026-_/\\"
-_BREAK = re.compile(r"[;:,.!?)\]}\u2014\u2013]$|^[(\[{]")
+_BREAK = re.compile(r"[;:,.!?)\]}\u2014\u2013]$")
+_OPENING = ("(", "[", "{")
+# What stands between the parts of one word; anything else makes two words of it.
+_JOINTS = frozenset(("", "-", "_", ".", "/", "::", "'", "\u2019"))
+
+STOP, FAINT, TELLING = 0, 1, 2
+BREAK = 0
+Stems = tuple[str, ...]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+
+
+def kind_of(stem: str) -> int:
+    """Whether a stem is a function word (`STOP`), says how and not what (`FAINT`), or says something (`TELLING`)."""
+    if stem in STOP_WORDS or not stem:
+        return STOP
+    return FAINT if stem in _FAINT_STEMS else TELLING
+
+
+_FAINT_STEMS = frozenset(chain.from_iterable((word, stem_of(word)) for word in FAINT_WORDS | HOLLOW_WORDS))
+
+
+def unfiled(text: str) -> str:
+    """A text without how it is filed and signed, unless nothing else is in it."""
+    told = _FILING.sub("", text)
+    signed = _SIGNED.search(told)
+    told = told[: signed.start()] if signed else told
+    return told if any(map(str.isalpha, told)) else text
+
+
+def stems_in(written: str) -> list[str]:
+    """The telling stems of a label, in order, without single letters (the K of KRaft)."""
+    stems = (stem_of(written[first:last].lower()) for first, last in spelled_words_of(written))
+    return [stem for stem in stems if len(stem) > 1 and kind_of(stem) == TELLING]
 
 
 @dataclass(frozen=True, slots=True)
-class Phrases:
-    """`counts`: in how many distinct texts each phrase (lower-cased words) stands. `written`: its commonest spelling."""
+class Phrase:
+    """A run of words as `written` in most of the texts that hold it, its words' stems, and the `share` of texts that do."""
 
-    texts: int
-    counts: dict[tuple[str, ...], int]
-    written: dict[tuple[str, ...], str]
+    written: str
+    words: tuple[Stems, ...]
+    share: float
+
+    @property
+    def telling(self) -> float:
+        """How many of its words say something; a faint word half."""
+        return sum((0.0, 0.5, 1.0)[max(map(kind_of, stems))] for stems in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word as `written`, where its parts stand in it, and their stems."""
+
+    written: str
+    spans: tuple[tuple[int, int], ...]
+    stems: Stems
+
+    def shown(self, first: int, last: int) -> str:
+        """Parts `first` to `last` (included) as written; a capital that only begins a word is made small."""
+        written = self.written[self.spans[first][0] if first else 0 : self.spans[last][1]]
+        return written if written[1:] != written[1:].lower() else written.lower()
+
+
+_NO_WORD = _Word("", ((0, 0),), ("",))
+
+
+class Reading:
+    """What texts hold.
+
+    `texts`: the distinct ones that are not empty, sorted; `number_of` tells where one stands. `holds` csr (texts, terms),
+    1 where a text holds a term; terms are numbered from the longest to the shortest, each kind in the order of the
+    alphabet. `is_telling` and `is_single` bool (terms,): it can be a keyword; it is a part.
+    """
+
+    def __init__(self, texts: Iterable[str | None]) -> None:
+        """Read texts of any number and size; of each at most `TEXT_CHARACTERS_READ_MAX` characters."""
+        self.texts = tuple(sorted({text for text in texts if text}))
+        self.number_of = {text: number for number, text in enumerate(self.texts)}
+        self._words = [_NO_WORD]
+        self._word_number: dict[str, int] = {}
+        self._codes_of: dict[str, tuple[int, ...]] = {}
+        self._lines = [self._read(text) for text in self.texts]
+        self._stems_of_code = [word.stems for word in self._words]
+        self._parts = _Parts.of(self._words, self._lines)
+        term_of, at, self._terms = _terms(self._words, self._parts)
+        held = np.unique(self._parts.text[at] * len(self._terms) + term_of)
+        text, term = np.divmod(held, max(1, len(self._terms)))
+        bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
+        self.holds = csr_array((np.ones(len(held)), term, bounds), shape=(len(self.texts), len(self._terms)))
+        self.is_telling: BoolArray = np.array(
+            [max(map(kind_of, stems)) == TELLING for stems in self._terms], dtype=bool
+        )
+        self.is_single: BoolArray = np.array([len(stems) == 1 for stems in self._terms], dtype=bool)
+        order = np.argsort(term_of, kind="stable")
+        self._term_of, self._at = term_of[order], at[order]
+
+    def stems_of(self, term: int) -> Stems:
+        """The stems of a term's parts."""
+        return self._terms[term]
+
+    def shown(self, term: int) -> str:
+        """A term as the texts mostly write it; of equally common spellings the first of the alphabet."""
+        first, last = np.searchsorted(self._term_of, [term, term + 1])
+        places = self._at[first : last : 1 + (last - first) // PLACES_SEEN_MAX]
+        forms = Counter(self._form(int(at), len(self._terms[term])) for at in places)
+        shown: str = min(forms, key=lambda form: (-forms[form], form))
+        return shown
+
+    def phrases(self, weights: Mapping[int, int], share_min: float) -> list[Phrase]:
+        """The phrases in at least `share_min` of the texts that `weights` gives by number, in no order.
+
+        Only words that stand in so many texts can be in such a phrase, which leaves few to count.
+        """
+        total = sum(weights.values())
+        heard: Counter[Stems] = Counter()
+        stems_of_code = self._stems_of_code
+        for number, weight in weights.items():
+            for stems in {stems_of_code[code] for code in self._lines[number]}:
+                heard[stems] += weight
+        common = frozenset(stems for stems, weight in heard.items() if weight >= share_min * total) - {_NO_WORD.stems}
+        if not common:
+            return []
+        counts: Counter[tuple[Stems, ...]] = Counter()
+        spellings: dict[tuple[Stems, ...], Counter[str]] = {}
+        for number, weight in weights.items():
+            for words, written in self._runs(number, common).items():
+                counts[words] += weight
+                spellings.setdefault(words, Counter())[written] += weight
+        return [
+            Phrase(min(forms, key=lambda form: (-forms[form], form)), words, counts[words] / total)
+            for words, forms in spellings.items()
+            if counts[words] >= share_min * total and kind_of(words[0][0]) != STOP and kind_of(words[-1][-1]) != STOP
+        ]
+
+    def _runs(self, number: int, common: frozenset[Stems]) -> dict[tuple[Stems, ...], str]:
+        """The runs of `common` words in one text, up to `PHRASE_WORDS_MAX` long, as first written in it."""
+        found: dict[tuple[Stems, ...], str] = {}
+        words = [self._words[code] for code in self._lines[number]]
+        for first in [place for place, word in enumerate(words) if word.stems in common]:
+            for last in range(first, min(len(words), first + PHRASE_WORDS_MAX)):
+                if words[last].stems not in common:
+                    break
+                run = words[first : last + 1]
+                found.setdefault(tuple(word.stems for word in run), " ".join(word.written for word in run))
+        return found
+
+    def _form(self, at: int, size: int) -> str:
+        """How a term of `size` parts is written in one place."""
+        word, place = self._words[int(self._parts.word[at])], int(self._parts.place[at])
+        if place + size <= len(word.spans):
+            return word.shown(place, place + size - 1)
+        return f"{word.shown(place, place)} {self._words[int(self._parts.word[at + 1])].shown(0, 0)}"
+
+    def _read(self, text: str) -> list[int]:
+        """The numbers of a text's words in order, `BREAK` where punctuation, a number or an id stands between them."""
+        cleaned = clean(text[:TEXT_CHARACTERS_READ_MAX])
+        codes = self._codes(unfiled(cleaned))
+        return codes if any(codes) else self._codes(cleaned)
+
+    def _codes(self, cleaned: str) -> list[int]:
+        codes: list[int] = []
+        for raw in cleaned.split()[:TEXT_WORDS_MAX]:
+            found = self._codes_of.get(raw)
+            if found is None:
+                found = self._codes_of[raw] = tuple(self._numbered(raw))
+            codes += found
+        return codes
+
+    def _numbered(self, raw: str) -> list[int]:
+        """The words in what stands between two spaces: one, or several around what is no joint."""
+        stripped = raw.strip(_EDGES)
+        if stripped == raw and raw.isalpha() and raw.islower() and raw.isascii() and is_word(raw):
+            return [self._number(raw, [(0, len(raw))])]
+        words: list[list[tuple[int, int]]] = []
+        for span in spelled_words_of(stripped):
+            if words and stripped[words[-1][-1][1] : span[0]] in _JOINTS:
+                words[-1].append(span)
+            else:
+                words.append([span])
+        codes = [BREAK] if raw.startswith(_OPENING) else []
+        for spans in words:
+            codes += [self._number(stripped, spans), BREAK]
+        is_open = words and words[-1][-1][1] == len(stripped) and not _BREAK.search(raw)
+        return codes[:-1] if is_open else codes or [BREAK]
+
+    def _number(self, stripped: str, spans: list[tuple[int, int]]) -> int:
+        begin = spans[0][0]
+        begin -= stripped[:begin].endswith(("@", "."))  # @types/node, .github
+        written = stripped[begin : spans[-1][1]]
+        number = self._word_number.get(written)
+        if number is None:
+            number = self._word_number[written] = len(self._words)
+            inside = tuple((first - begin, last - begin) for first, last in spans)
+            stems = tuple(stem_of(written[first:last].lower()) for first, last in inside)
+            self._words.append(_Word(written, inside, stems))
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Every part of every word of every text, in order, a break after each text: int (parts,) each.
+
+    `text` and `word`: which; `place`: in its word; `stem`: its number among `stems`, which are sorted. `is_dotted`: a dot or
+    slash stands before it in its word. `word_size`: parts of its word.
+    """
+
+    stems: tuple[str, ...]
+    text: IntArray
+    word: IntArray
+    place: IntArray
+    stem: IntArray
+    is_dotted: BoolArray
+    word_size: IntArray
 
     @classmethod
-    def of(cls, texts: Sequence[str | None]) -> "Phrases":
-        """Gather the phrases of texts; a repeated text counts once for each of its first ten copies."""
-        counts: Counter[tuple[str, ...]] = Counter()
-        spellings: dict[tuple[str, ...], Counter[str]] = {}
-        copies = Counter(text for text in texts if text)
-        total = 0
-        for text, times in sorted(copies.items()):
-            weight = min(times, 10)
-            total += weight
-            found: dict[tuple[str, ...], str] = {}
-            for run in _runs(text):
-                for first in range(len(run)):
-                    for last in range(first + 1, min(len(run), first + PHRASE_WORDS_MAX) + 1):
-                        words = run[first:last]
-                        found.setdefault(tuple(word.lower() for word in words), " ".join(words))
-            for phrase, spelling in found.items():
-                counts[phrase] += weight
-                spellings.setdefault(phrase, Counter())[spelling] += weight
-        written = {phrase: min(forms, key=lambda form: (-forms[form], form)) for phrase, forms in spellings.items()}
-        return cls(total, dict(counts), written)
-
-    def label(self, keywords: Sequence[str], characters_max: int) -> str:
-        """The phrase that best says what the texts share, holding a keyword where one does; "" without any word."""
-        best: tuple[str, ...] = ()
-        best_score = 0.0
-        for phrase, count in sorted(self.counts.items()):
-            if phrase[0] in STOP_WORDS or phrase[-1] in STOP_WORDS or len(self.written[phrase]) > characters_max:
-                continue
-            score = self._score(phrase, count, keywords)
-            if score > best_score:
-                best, best_score = phrase, score
-        spelling = self.written.get(best, "")
-        return spelling[:1].upper() + spelling[1:] if spelling.islower() else spelling
-
-    def _score(self, phrase: tuple[str, ...], count: int, keywords: Sequence[str]) -> float:
-        telling = sum(0.5 if word in FAINT_WORDS else 1.0 for word in phrase if word not in STOP_WORDS)
-        parts = {part for word in phrase for part in words_of(word)}
-        rank = next((i for i, keyword in enumerate(keywords) if keyword in parts), None)
-        share = count / self.texts
-        known = 0.4 if rank is None else 1.0 - 0.05 * rank
-        rare = 1.0 if share >= SHARE_MIN else share / SHARE_MIN
-        return float(known * share * rare * telling**LENGTH_POWER)
+    def of(cls, words: Sequence[_Word], lines: Sequence[Sequence[int]]) -> "_Parts":
+        stems = tuple(sorted({stem for word in words for stem in word.stems}))
+        number = {stem: i for i, stem in enumerate(stems)}
+        sizes = np.array([len(word.stems) for word in words], dtype=np.int64)
+        stem_of_part = np.array([number[stem] for word in words for stem in word.stems], dtype=np.int64)
+        dotted = np.array(
+            [bool(a) and word.written[a - 1] in "./" for word in words for a, _ in word.spans], dtype=bool
+        )
+        lengths = np.array([len(line) + 1 for line in lines], dtype=np.int64)
+        codes = np.fromiter(chain.from_iterable((*line, BREAK) for line in lines), np.int64, int(lengths.sum()))
+        repeats = sizes[codes]
+        word = np.repeat(codes, repeats)
+        place = np.arange(len(word)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+        part = (np.cumsum(sizes) - sizes)[word] + place
+        text = np.repeat(np.repeat(np.arange(len(lines)), lengths), repeats)
+        return cls(stems, text, word, place, stem_of_part[part], dotted[part], sizes[word])
 
 
-def _runs(text: str) -> list[list[str]]:
-    """The words of a text as written, in runs that no punctuation, number or id breaks."""
-    cleaned = clean(text)
-    unfiled = _FILING.sub("", cleaned)
-    runs: list[list[str]] = [[]]
-    for raw in (unfiled if words_of(unfiled) else cleaned).split()[:TEXT_WORDS_MAX]:
-        word = raw.strip(_EDGES)
-        if raw[:1] in "([{":
-            runs.append([])
-        if word and words_of(word):
-            runs[-1].append(word)
-        else:
-            runs.append([])
-        if _BREAK.search(raw):
-            runs.append([])
-    return [run for run in runs if run]
+def _terms(words: Sequence[_Word], parts: _Parts) -> tuple[IntArray, IntArray, list[Stems]]:
+    """Every occurrence of a term, as its number and where its first part stands, and the stems of all terms by number."""
+    long = sorted({word.stems for word in words if _is_long_term(word.stems)})
+    long_number = {stems: number for number, stems in enumerate(long)}
+    number_of_word = np.array([long_number.get(word.stems, -1) for word in words], dtype=np.int64)
+    long_at = np.flatnonzero((parts.place == 0) & (number_of_word[parts.word] >= 0))
+    pair_at = np.flatnonzero(_is_pair(parts))
+    n = len(parts.stems)
+    pairs, pair = np.unique(parts.stem[pair_at] * n + parts.stem[pair_at + 1], return_inverse=True)
+    can_be_term = np.array([len(stem) > 1 and kind_of(stem) > STOP for stem in parts.stems], dtype=bool)
+    single_at = np.flatnonzero(can_be_term[parts.stem])
+    numbers = [
+        number_of_word[parts.word[long_at]],
+        len(long) + pair,
+        len(long) + len(pairs) + parts.stem[single_at],
+    ]
+    terms = [*long, *((parts.stems[i], parts.stems[j]) for i, j in zip(*map(list, divmod(pairs, n)), strict=True))]
+    return (
+        np.concatenate(numbers),
+        np.concatenate([long_at, pair_at, single_at]),
+        [*terms, *((stem,) for stem in parts.stems)],
+    )
+
+
+def _is_long_term(stems: Stems) -> bool:
+    return 2 < len(stems) <= WORD_PARTS_MAX and max(map(kind_of, stems)) == TELLING
+
+
+def _is_pair(parts: _Parts) -> BoolArray:
+    """Whether a part and the next one make a term: bool (parts - 1,).
+
+    Across a space two telling words do, where each is one part. Within a word of two parts one that tells is enough
+    (`pre-commit`), and in a longer one both must, with no dot or slash between.
+    """
+    kind = np.array([kind_of(stem) for stem in parts.stems], dtype=np.int8)[parts.stem]
+    weaker, stronger = np.minimum(kind[:-1], kind[1:]), np.maximum(kind[:-1], kind[1:])
+    within = parts.place[1:] > 0
+    is_word = within & (parts.word_size[1:] == 2) & (weaker > STOP) & (stronger == TELLING)
+    in_word = within & ~parts.is_dotted[1:] & (weaker == TELLING)
+    across = ~within & (parts.word_size[:-1] == 1) & (parts.word_size[1:] == 1) & (weaker == TELLING)
+    is_pair: BoolArray = (parts.stem[:-1] != parts.stem[1:]) & (is_word | in_word | across)
+    return is_pair

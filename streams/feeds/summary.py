@@ -29,7 +29,8 @@ def summarise(texts: Sequence[str | None], keywords: Sequence[str] = (), *, sent
     lines = list(dict.fromkeys(line for text in texts if (line := _one_line(text))))[:TEXTS_MAX]
     bags = [frozenset(word for word in words_of(clean(line)) if word not in STOP_WORDS) for line in lines]
     shares = Counter(word for bag in bags for word in bag)
-    named = frozenset(keywords)
+    # A keyword can be an identifier or a pair; the words of a sentence are single.
+    named = frozenset(word for keyword in keywords for word in words_of(clean(keyword)) if word not in STOP_WORDS)
     scores = [_typicality(bag, shares, named) for bag in bags]
     chosen: list[int] = []
     for i in sorted(range(len(lines)), key=lambda i: (-scores[i], i)):

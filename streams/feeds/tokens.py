@@ -7,11 +7,14 @@ hashes, issue keys) is no word: it would keep two texts about the same thing apa
 
 import re
 import unicodedata
+from itertools import pairwise
 
 # Beyond this a text adds cost, not meaning: an insight is a headline or a paragraph, 8,192 characters are two pages.
 TEXT_CHARACTERS_MAX = 8_192
 # Longer runs are encoded data, not words.
 WORD_CHARACTERS_MAX = 40
+# A word of three letters that ends in s is no plural (css, dns, tls).
+STEM_CHARACTERS_MIN = 3
 
 # Function words of English that join any two texts; kept short on purpose, for a longer list decides meaning.
 STOP_WORDS = frozenset(
@@ -29,6 +32,18 @@ FAINT_WORDS = frozenset(
     introduce issue issues make makes merge merged merges minor misc more move moved moves new part perf pr pull
     refactor refactoring ref refs remove removed removes removing rename renamed replace request revert reverts set
     small some style support tweak update updated updates updating wip work""".split()  # noqa: SIM905 prose reads better than 150 quotes
+)
+
+# What a reader learns nothing from when it stands alone: manner, amount and order. Never a keyword beside another word.
+HOLLOW_WORDS = frozenset(
+    """according actual actually additional already always another appropriate based better cannot case cases certain
+    close closed closes com common correct correctly current currently default different due either else existing
+    extra fails false favor final first follow following full general get gets getting given go good got http https
+    init instead io keep last later least less like little logic lot main make many may maybe md minimum missing
+    multiple must need needed needs never nice non none note old one ones org proper properly put py rather related
+    required right rst run running runs second several sh since single slightly still stuff take temporarily thing
+    things three time times true try trying two txt unnecessary unneeded unused upon usage useful various want way
+    ways well without work working works wrong www yaml yet yml""".split()  # noqa: SIM905 prose reads better than 150 quotes
 )
 
 _ISSUE_KEY = re.compile(r"\b[A-Z][A-Z0-9]+-\d+\b|\bGH-\d+\b")
@@ -63,10 +78,48 @@ def words_of(cleaned: str) -> list[str]:
     return [run for run in runs if (run.isalpha() and len(run) <= WORD_CHARACTERS_MAX) or is_word(run)]
 
 
+def spelled_words_of(cleaned: str) -> list[tuple[int, int]]:
+    """Where the words of a `clean` text begin and end in it, by the same cuts as `words_of`, so that they can be shown.
+
+    A script without spaces is cut into its characters, whose pairs are what can be read.
+    """
+    found: list[tuple[int, int]] = []
+    if not _HAS_LETTER.search(cleaned):
+        return found
+    for run in _RUN.finditer(cleaned):
+        written = run.group()
+        # "ACLs" is a plural and not the words AC and Ls.
+        is_plain = written[1:].islower() or written[:-1].isupper()
+        cuts = [] if is_plain else [cut.start() for cut in _CASE_CHANGE.finditer(written)]
+        if not written.isascii():
+            cuts += [
+                cut for unspaced in _UNSPACED.finditer(written) for cut in range(unspaced.start(), unspaced.end() + 1)
+            ]
+        edges = sorted({0, *cuts, len(written)})
+        spans = ((run.start() + first, run.start() + last) for first, last in pairwise(edges))
+        found += [(first, last) for first, last in spans if is_word(cleaned[first:last])]
+    return found
+
+
+def stem_of(word: str) -> str:
+    """A lower-case word without the ending of a plural or possessive, so that `offsets` counts as `offset`.
+
+    No more than that: a reader tells `commit` from `committed`, and deeper stems join what has nothing in common.
+    """
+    word = word.partition("'")[0].partition("\u2019")[0] or word
+    if len(word) <= STEM_CHARACTERS_MIN or not word.endswith("s") or word.endswith(("ss", "us", "is", "as", "os")):
+        return word
+    if word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return word[:-2] if word.endswith(("sses", "xes", "ches", "shes")) else word[:-1]
+
+
 def is_word(run: str) -> bool:
     """Whether a run of letters and digits names something shared: not a number, a version (v2, 0b1) or an id."""
     if len(run) > WORD_CHARACTERS_MAX or not _HAS_LETTER.search(run):
         return False
+    if run.isalpha():
+        return True
     digits = sum(character.isdigit() for character in run)
     return digits == 0 or (run[0].isalpha() and len(run) >= 3 and 2 * digits < len(run))
 

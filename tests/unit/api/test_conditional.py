@@ -228,7 +228,24 @@ class _Model:
 
 def _cluster(name: str) -> FeedCluster:
     insight = FeedInsight(f"i-{name}", "c", 0, f"text of {name}", None, is_representative=True)
-    return FeedCluster(name, f"label {name}", ("k",), 1, (insight,))
+    return _feed_cluster(name, 1, (insight,))
+
+
+def _feed_cluster(name: str, size: int, insights: tuple[FeedInsight, ...]) -> FeedCluster:
+    return FeedCluster(
+        cluster_id=name,
+        label=f"label {name}",
+        keywords=("k",),
+        size=size,
+        insights=insights,
+        since={f"i-{name}": 1},
+        born_version=1,
+        changed_version=1,
+        position=None,
+        title=f"label {name}",
+        summary="",
+        written_version=0,
+    )
 
 
 async def test_a_feed_without_a_model_is_a_function_of_its_clusters() -> None:
@@ -242,7 +259,7 @@ async def test_a_feed_without_a_model_is_a_function_of_its_clusters() -> None:
 
 def test_a_cluster_whose_insights_are_all_gone_still_has_an_item() -> None:
     """Nothing to show is shown as nothing."""
-    item = extractive_item(FeedCluster("a", "l", (), 3, ()))
+    item = extractive_item(_feed_cluster("a", 3, ()))
     assert (item["representative"], item["insights"], item["summary"]) == (None, [], "")
 
 

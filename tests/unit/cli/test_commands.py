@@ -203,9 +203,12 @@ def test_every_role_has_a_port_of_its_own(tmp_path):
 
 
 def test_outside_a_checkout_there_are_no_benchmarks(tmp_path):
-    """A folder without tests/bench has none, and private modules are none."""
+    """A folder without tests/bench has none; a module without `run` is none; a name is typed with hyphens."""
     assert bench_names(tmp_path) == []
-    (tmp_path / "tests" / "bench").mkdir(parents=True)
-    for name in ("__init__", "ingest", "_inner"):
-        (tmp_path / "tests" / "bench" / f"{name}.py").touch()
-    assert bench_names(tmp_path) == ["ingest"]
+    folder = tmp_path / "tests" / "bench"
+    folder.mkdir(parents=True)
+    for name in ("__init__", "metrics"):
+        (folder / f"{name}.py").write_text("def running():\n    pass\n")
+    for name in ("ingest", "cluster_quality"):
+        (folder / f"{name}.py").write_text("import json\n\n\ndef run(runs):\n    return []\n")
+    assert bench_names(tmp_path) == ["cluster-quality", "ingest"]

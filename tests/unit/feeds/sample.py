@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.embedding import HashedTextEmbedder
+from streams.feeds.embedding import TextEmbedder
 
 SAMPLE = Path(__file__).parents[3] / "api" / "sample" / "commits.jsonl.gz"
 
@@ -30,4 +30,4 @@ def texts() -> tuple[str, ...]:
 @cache
 def vectors() -> NDArray[np.float32]:
     """Their vectors by the built-in embedder, float32 (3000, 384)."""
-    return HashedTextEmbedder().embed(texts())
+    return TextEmbedder().embed(texts())

@@ -30,6 +30,13 @@ def test_keywords_decide_between_equals():
     assert summarise(texts, ["zeta"], sentences_max=1) == texts[1]
 
 
+def test_a_keyword_of_several_words_counts_by_its_words():
+    """An identifier or a pair is as good a keyword as a word."""
+    texts = ["alpha beta gamma delta one", "epsilon zetaEta eta theta two"]
+    assert summarise(texts, ["zeta-eta"], sentences_max=1) == texts[1]
+    assert summarise(texts, ["gamma delta"], sentences_max=1) == texts[0]
+
+
 @pytest.mark.parametrize("texts", [[], [None], ["", "  "]])
 def test_nothing_to_say_is_an_empty_string(texts):
     """No text, no summary, no error."""

@@ -1,0 +1,268 @@
+"""Owns what vectors of the built-in embedder are made of: the basis, and how one is fitted to a corpus.
+
+Its law: a basis is whole numbers, named by the hash of its bytes, and never changes. Vectors of one basis can be
+compared; those of two never are.
+
+A text's terms are its words, their character n-grams and its word pairs. Fitted, a term counts by how rare it is in the
+corpus (inverse document frequency, damped), falls on one signed coordinate of a wide space (feature hashing, Weinberger et
+al. 2009), and the wide space is projected on the directions in which the corpus varies most (latent semantic analysis,
+Deerwester et al. 1990: the singular vectors, found through the sum of outer products, which takes texts batch by
+batch). Unfitted there are no frequencies to go by and nothing to project: `embedding` hashes into the vector itself.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csr_array
+
+from streams.feeds.tokens import STOP_WORDS, TEXT_CHARACTERS_MAX, clean, words_of
+
+IntArray = NDArray[np.int64]
+CodeArray = NDArray[np.uint32]
+
+DIMENSIONS = 384
+# Hashed vectors without any fit: the basis of an empty store, whose bits this name stands for.
+UNFITTED_ID = "hashed-text-384.v1"
+# What fitted bases are called, before the hash of their bytes.
+FITTED_PREFIX = "text-384.v2-"
+
+# Coordinates of the wide space. On 49,381 commit subjects twice as many give clusters that are no better, for four
+# times the memory and ten times the time of the decomposition.
+WIDTH = 2_048
+# Counters of documents per kind of term: twice the vocabulary of those subjects.
+COUNTERS = 1 << 16
+GRAM_SIZES = (3, 4)
+GRAMS_MAX = 64
+# Of equal rarity: a word beside one of its n-grams beside a pair. A word's n-grams make half of its squared length.
+WORD_STEP, GRAM_STEP, PAIR_STEP = 16, 7, 8
+# Weights are in sixteenths of log(documents / documents with the term) ** 0.75: undamped, names that two texts share
+# outweigh their subject (fewer in clusters); at half, common words join what has nothing else in common.
+WEIGHT_UNIT, WEIGHT_DAMPING = 16, 0.75
+PROJECTION_MAX = 32_767
+
+# Of a corpus that is larger a part is looked at: 50,000 texts determine 2,048 coordinates twenty-fold.
+FIT_TEXTS_MAX = 50_000
+# A text's beginning tells what its words are worth. Together at most 4 Mi of words: three times the commits' subjects.
+# It bounds memory: 0.2 GB on those, 0.7 GB if no two words were the same.
+FIT_TEXT_CHARACTERS_MAX = 1_000
+FIT_CHARACTERS_MAX = 1 << 22
+# Fewer texts than this do not determine 384 directions.
+FIT_TEXTS_MIN = 1_000
+# A fit re-embeds everything, so they are as far apart as the logarithm: ten million insights see seven of them, and what
+# is re-embedded in all is a third more than the corpus. Between two a corpus is at most three quarters unseen.
+FIT_GROWTH = 4
+_FIT_BATCH = 2_048
+
+_MAGIC = struct.Struct("<4sI")
+_MAGIC_NAME = b"HWB2"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """What a text's vector depends on beside the text.
+
+    `weights`: uint8 (3, COUNTERS) by kind of term (word, n-gram, pair) and its hash; `projection`: int16 (WIDTH, 384),
+    its columns orthogonal but for rounding. Both None in the unfitted basis. `fitted_on`: distinct texts looked at.
+    """
+
+    basis_id: str = UNFITTED_ID
+    fitted_on: int = 0
+    weights: NDArray[np.uint8] | None = None
+    projection: NDArray[np.int16] | None = None
+
+    def to_bytes(self) -> bytes:
+        """All that the basis is but its name, little-endian: 1.8 MB; nothing for the unfitted one."""
+        if self.weights is None or self.projection is None:
+            return b""
+        head = _MAGIC.pack(_MAGIC_NAME, self.fitted_on)
+        return head + self.weights.tobytes() + self.projection.astype("<i2").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, basis_id: str | None = None) -> Self:
+        """The basis in bytes.
+
+        Raises:
+            ValueError: they are no basis, or not the one of that name.
+        """
+        if not data:
+            basis = cls()
+        else:
+            if len(data) != _MAGIC.size + 3 * COUNTERS + 2 * WIDTH * DIMENSIONS or data[:4] != _MAGIC_NAME:
+                raise ValueError(f"{len(data)} bytes are no basis of this version")
+            _, fitted_on = _MAGIC.unpack_from(data)
+            weights = np.frombuffer(data, np.uint8, 3 * COUNTERS, _MAGIC.size).reshape(3, COUNTERS)
+            projection = np.frombuffer(data, "<i2", offset=_MAGIC.size + 3 * COUNTERS).reshape(WIDTH, DIMENSIONS)
+            name = FITTED_PREFIX + hashlib.sha256(data).hexdigest()[:12]
+            basis = cls(name, fitted_on, weights, projection.astype(np.int16, copy=False))
+        if basis_id not in (None, basis.basis_id):
+            raise ValueError(f"the bytes are those of basis {basis.basis_id}, not of {basis_id}")
+        return basis
+
+
+UNFITTED = Basis()
+
+
+def should_fit(corpus: int, fitted_on: int | None) -> bool:
+    """Whether a corpus of so many insights is due a basis; `fitted_on`: its size at the last fit, None before the first."""
+    return corpus >= (FIT_TEXTS_MIN if fitted_on is None else FIT_GROWTH * fitted_on)
+
+
+def terms_of(text: str | None) -> list[str]:
+    """What of a text is embedded: its words, else its function words, else its runs of other characters."""
+    cleaned = clean(text)
+    words = words_of(cleaned)
+    telling = [word for word in words if word not in STOP_WORDS]
+    return telling or words or (text or "")[:TEXT_CHARACTERS_MAX].lower().split()
+
+
+def fit_basis(texts: Iterable[str | None]) -> Basis | None:
+    """The basis of a corpus, from its first distinct texts up to the bounds above; None when they are too few.
+
+    Texts of the same words count once, or a bot's thousand identical lines would own the basis. So give texts in an
+    order that has nothing to do with what they say. The same texts in the same order give a basis of the same quality
+    on any machine and the same bytes on machines whose linear algebra rounds alike; it is stored, never made again.
+    """
+    corpus = _Corpus(texts)
+    if len(corpus) < FIT_TEXTS_MIN:
+        return None
+    weights = corpus.weights()
+    moments = np.zeros((WIDTH, WIDTH))
+    for first in range(0, len(corpus), _FIT_BATCH):
+        rows = corpus.wide_rows(first, first + _FIT_BATCH, weights)
+        moments += rows.T @ rows
+    _, directions = eigh(moments, subset_by_index=(WIDTH - DIMENSIONS, WIDTH - 1), overwrite_a=True)
+    projection = np.rint(directions[:, ::-1] * (PROJECTION_MAX / np.abs(directions).max())).astype("<i2")
+    return Basis.from_bytes(_MAGIC.pack(_MAGIC_NAME, len(corpus)) + weights.tobytes() + projection.tobytes())
+
+
+def word_code(word: str) -> int:
+    """The 32-bit hash of a whole word; its low half gives the place in the wide space, the high half the counter."""
+    encoded = word.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=4, person=b"highwater").digest(), "little")
+
+
+def gram_codes(word: str) -> list[int]:
+    """The hashes of a word's character n-grams, its ends marked; at most 64 of each size, repeats kept."""
+    marked = f"<{word[:TEXT_CHARACTERS_MAX]}>"
+    grams = [marked[i : i + size] for size in GRAM_SIZES for i in range(min(GRAMS_MAX, len(marked) - size + 1))]
+    return [
+        int.from_bytes(hashlib.blake2b(gram.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "little")
+        for gram in grams
+    ]
+
+
+def pair_codes(before: CodeArray, after: CodeArray) -> CodeArray:
+    """The hashes of pairs of neighbouring words, in their order, from the words' hashes."""
+    mixed = before.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + after.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return cast("CodeArray", (mixed >> np.uint64(32)).astype(np.uint32))
+
+
+def place_of(codes: CodeArray) -> IntArray:
+    """The coordinates in the wide space that hashes fall on."""
+    return ((codes >> 1) % WIDTH).astype(np.int64)
+
+
+def sign_of(codes: CodeArray) -> IntArray:
+    """The signs with which they do, so that what shares a coordinate by chance cancels on average."""
+    return 1 - 2 * (codes & 1).astype(np.int64)
+
+
+def counter_of(codes: CodeArray) -> IntArray:
+    """The counters of documents that hashes fall on."""
+    return cast("IntArray", (codes >> 16).astype(np.int64))
+
+
+def wide_terms(codes: CodeArray, is_whole: NDArray[np.bool_], weights: NDArray[np.uint8]) -> IntArray:
+    """Signed steps of whole words and n-grams in the wide space, one a hash."""
+    steps = np.where(is_whole, WORD_STEP, GRAM_STEP)
+    kinds = np.where(is_whole, 0, 1)
+    return cast("IntArray", sign_of(codes) * steps * weights[kinds, counter_of(codes)])
+
+
+def wide_pairs(codes: CodeArray, weights: NDArray[np.uint8]) -> IntArray:
+    """Signed steps of pairs in the wide space."""
+    return cast("IntArray", sign_of(codes) * PAIR_STEP * weights[2, counter_of(codes)])
+
+
+def sublinear(times: IntArray) -> IntArray:
+    """1 + log(times) in sixteenths."""
+    return cast("IntArray", np.rint(16 * (1 + np.log(times))).astype(np.int64))
+
+
+class _Corpus:
+    """Distinct texts as words by number; `_words[_ends[i - 1] : _ends[i]]` are those of text i."""
+
+    def __init__(self, texts: Iterable[str | None]) -> None:
+        number: dict[str, int] = {}
+        seen: set[bytes] = set()
+        words: list[NDArray[np.int32]] = []
+        characters = 0
+        for text in texts:
+            terms = terms_of((text or "")[:FIT_TEXT_CHARACTERS_MAX])
+            numbers = np.array([number.setdefault(term, len(number)) for term in terms], dtype=np.int32)
+            digest = hashlib.blake2b(numbers.tobytes(), digest_size=12).digest()
+            if not terms or digest in seen:
+                continue
+            seen.add(digest)
+            words.append(numbers)
+            characters += sum(map(len, terms))
+            if len(words) == FIT_TEXTS_MAX or characters > FIT_CHARACTERS_MAX:
+                break
+        self._texts: Sequence[NDArray[np.int32]] = words
+        grams = [gram_codes(word) for word in number]
+        self._codes = np.array([word_code(word) for word in number], dtype=np.uint32)
+        # Each word's own hash and those of its n-grams in one run.
+        self._starts = np.cumsum([0, *(len(codes) + 1 for codes in grams)])
+        both = [code for word, codes in zip(self._codes.tolist(), grams, strict=True) for code in (word, *codes)]
+        self._terms = np.array(both, dtype=np.uint32)
+        self._is_whole = np.zeros(len(self._terms), dtype=np.bool_)
+        self._is_whole[self._starts[:-1]] = True
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def _counts(self, first: int, last: int) -> tuple[csr_array, IntArray, CodeArray, IntArray]:
+        """Of a batch: how often each word is in each text, and per distinct pair of a text its text, hash and count."""
+        texts = self._texts[first:last]
+        word = np.concatenate(texts).astype(np.int64)
+        text_of = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+        keys, times = np.unique(text_of * len(self._codes) + word, return_counts=True)
+        rows, columns = np.divmod(keys, len(self._codes))
+        counts = csr_array((sublinear(times), (rows, columns)), shape=(len(texts), len(self._codes)))
+        within = np.flatnonzero(text_of[1:] == text_of[:-1])
+        codes = pair_codes(self._codes[word[within]], self._codes[word[within + 1]]).astype(np.int64)
+        keys, times = np.unique((text_of[within] << 32) + codes, return_counts=True)
+        return counts, keys >> 32, (keys & 0xFFFFFFFF).astype(np.uint32), sublinear(times)
+
+    def weights(self) -> NDArray[np.uint8]:
+        """How much each counter's terms tell, uint8 (3, COUNTERS)."""
+        documents = np.zeros((3, COUNTERS), dtype=np.int64)
+        grams = np.flatnonzero(~self._is_whole)
+        owner = np.repeat(np.arange(len(self._codes)), np.diff(self._starts))[grams]
+        places = counter_of(self._terms[grams])
+        spelled = csr_array((np.ones(len(grams)), (owner, places)), shape=(len(self._codes), COUNTERS))
+        for first in range(0, len(self), _FIT_BATCH):
+            counts, _, pairs, _ = self._counts(first, first + _FIT_BATCH)
+            documents[0] += np.bincount(counter_of(self._codes[counts.indices]), minlength=COUNTERS)
+            documents[1] += np.bincount((counts @ spelled).indices, minlength=COUNTERS)
+            documents[2] += np.bincount(counter_of(pairs), minlength=COUNTERS)
+        rarity = np.log((len(self) + 1) / (np.minimum(documents, len(self)) + 1))
+        return cast(
+            "NDArray[np.uint8]", np.clip(np.rint(WEIGHT_UNIT * rarity**WEIGHT_DAMPING), 1, 255).astype(np.uint8)
+        )
+
+    def wide_rows(self, first: int, last: int, weights: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Unit vectors of a batch in the wide space, float32 (n, WIDTH)."""
+        counts, text_of, codes, times = self._counts(first, last)
+        steps = wide_terms(self._terms, self._is_whole, weights)
+        spelled = csr_array((steps, place_of(self._terms), self._starts), shape=(len(self._codes), WIDTH))
+        pairs = (times * wide_pairs(codes, weights), (text_of, place_of(codes)))
+        wide = (counts @ spelled + csr_array(pairs, shape=(counts.shape[0], WIDTH))).toarray().astype(np.float32)
+        return cast("NDArray[np.float32]", wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1.0))

@@ -1,0 +1,132 @@
+"""Owns the graph of a window's vectors: how strongly near ones are tied, what that makes of them, which groups belong together.
+
+Its law: everything is a function of the neighbour lists, so it is linear in the window and independent of its order.
+
+- Ties are scaled locally, as in UMAP (McInnes et al. 2018): a point's nearest neighbour is certain, and its ties add up
+  to the same whether it lies in a crowd or far out. Without that, a dense topic swallows a sparse one.
+- Averaging over the graph (mean shift along it; simple graph convolution, Wu et al. 2019) draws the vectors of a topic
+  together and leaves what belongs nowhere where it was. Raw text vectors are nearly all equally far apart: 80 % of real
+  commits were noise to HDBSCAN before it, 25 % after.
+- Fragments of a topic are joined while that raises the modularity (Newman 2004): more ties between them than chance. Asking
+  for twice as many tells more, smaller clusters; on real windows those were neither more coherent nor longer-lived.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array, eye_array
+
+from streams.feeds.neighbours import NOBODY, Float32Array, IntArray, Neighbours
+
+FloatArray = NDArray[np.float64]
+
+# Two give nearly the same clusters, eight blur neighbouring topics (measured on commits and on the digits).
+AVERAGING_STEPS = 4
+# Halvings of the search for a point's scale: 2^-40 of its range is below float32's rounding.
+SCALE_STEPS = 40
+
+
+def ties(neighbours: Neighbours) -> csr_array:
+    """The symmetric graph: weights in 0..1 of float32, (u, u).
+
+    A point's weight to a neighbour at distance d is exp(-(d - r) / s), r being the distance of its nearest and s such
+    that its weights add up to log2 of their number; two directions unite as a + b - ab.
+    """
+    u, k = neighbours.others.shape
+    is_tie = neighbours.others != NOBODY
+    similarities = neighbours.similarities.astype(np.float64)
+    distances = np.sqrt(np.maximum(2.0 - 2.0 * similarities, 0.0))
+    beyond = np.where(is_tie, distances - distances[:, :1], 0.0) if k else distances
+    weights = np.where(is_tie, np.exp(-beyond / _scales(beyond, is_tie)[:, None]), 0.0).astype(np.float32)
+    rows, columns = np.nonzero(is_tie)
+    one_way = csr_array((weights[rows, columns], (rows, neighbours.others[rows, columns])), shape=(u, u))
+    other_way = one_way.T.tocsr()
+    return csr_array(one_way + other_way - one_way.multiply(other_way))
+
+
+def _scales(beyond: FloatArray, is_tie: NDArray[np.bool_]) -> FloatArray:
+    """Per point the s for which its weights add up to log2 of their number, by bisection; float64 (u,)."""
+    wanted = np.log2(np.maximum(is_tie.sum(axis=1), 1))
+    low, high = np.zeros(len(beyond)), np.full(len(beyond), 4.0)
+    for _ in range(SCALE_STEPS):
+        middle = (low + high) / 2
+        sums = np.where(is_tie, np.exp(-beyond / np.maximum(middle, 1e-12)[:, None]), 0.0).sum(axis=1)
+        high = np.where(sums > wanted, middle, high)
+        low = np.where(sums > wanted, low, middle)
+    return cast("FloatArray", np.maximum((low + high) / 2, 1e-12))
+
+
+def averaged(vectors: Float32Array, graph: csr_array, steps: int = AVERAGING_STEPS) -> Float32Array:
+    """Vectors (u, d) after `steps` averagings with their neighbours, each of unit length: float32 (u, d)."""
+    with_self = csr_array(graph + eye_array(len(vectors), dtype=np.float32, format="csr"))
+    sums = np.asarray(with_self.sum(axis=1)).ravel()
+    step = csr_array(diags_array((1.0 / sums).astype(np.float32)) @ with_self)
+    current = _unit(vectors)
+    for _ in range(steps):
+        current = _unit(step @ current)
+    return current
+
+
+def _unit(vectors: Float32Array) -> Float32Array:
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    return cast("Float32Array", (vectors / np.maximum(lengths, 1e-12)[:, None]).astype(np.float32))
+
+
+def joined(labels: IntArray, graph: csr_array) -> IntArray:
+    """Groups (u,), -1 for none, after joining the pair that raises modularity most until none does.
+
+    Equal gains are taken in the order of the labels. New labels count from 0 in the order of the old.
+    """
+    count = int(labels.max(initial=-1)) + 1
+    if count < 2:
+        return labels
+    inside = np.flatnonzero(labels >= 0)
+    member = csr_array((np.ones(len(inside)), (inside, labels[inside])), shape=(len(labels), count))
+    degrees = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
+    total = degrees.sum()
+    between = (member.T @ graph @ member).toarray() / total
+    share = (member.T @ degrees) / total
+    # Half of the modularity gained by joining two groups: the share of ties between them above what chance would tie.
+    gains = between - np.outer(share, share)
+    np.fill_diagonal(gains, -np.inf)
+    into = np.arange(count)
+    while True:
+        best = int(gains.argmax())
+        kept, gone = sorted((best // count, best % count))
+        if gains[kept, gone] <= 0:
+            break
+        between[kept] += between[gone]
+        between[:, kept] += between[:, gone]
+        share[kept] += share[gone]
+        into[into == gone] = kept
+        gains[gone], gains[:, gone] = -np.inf, -np.inf
+        alive = np.isfinite(gains[kept])
+        alive[kept] = False
+        gains[kept, alive] = gains[alive, kept] = between[kept, alive] - share[kept] * share[alive]
+    renumbered = np.unique(into, return_inverse=True)[1]
+    return cast("IntArray", np.where(labels >= 0, renumbered[np.maximum(labels, 0)], NOBODY))
+
+
+def leanings(labels: IntArray, graph: csr_array) -> tuple[IntArray, FloatArray]:
+    """For every point the group that most of its ties go to, and the share of its ties that do.
+
+    int (u,), -1 where no tie goes to any, and float64 (u,) in 0..1. Equal shares: the lower label.
+    """
+    count = int(labels.max(initial=-1)) + 1
+    if count == 0:
+        return np.full(len(labels), NOBODY, dtype=np.intp), np.zeros(len(labels))
+    inside = np.flatnonzero(labels >= 0)
+    member = csr_array((np.ones(len(inside)), (inside, labels[inside])), shape=(len(labels), count))
+    towards = csr_array(graph @ member)
+    sums = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
+    rows = np.repeat(np.arange(len(labels)), np.diff(towards.indptr))
+    order = np.lexsort((towards.indices, -towards.data, rows))
+    firsts = np.unique(rows[order], return_index=True)[1]
+    chosen = order[firsts]
+    nearest, shares = np.full(len(labels), NOBODY, dtype=np.intp), np.zeros(len(labels))
+    nearest[rows[chosen]] = towards.indices[chosen]
+    shares[rows[chosen]] = towards.data[chosen] / np.maximum(sums[rows[chosen]], 1e-12)
+    return nearest, np.minimum(shares, 1.0)

@@ -1,0 +1,241 @@
+"""Owns who is near whom: the distinct vectors of a window and each one's nearest others, by cosine.
+
+Its law: the lists are exact, and the same whatever the machine's BLAS, the order of the rows and what was known before.
+Unit vectors are rounded to whole numbers so short that every product of two is a whole number below 2^24: float32 holds
+it and all its partial sums exactly, in any order of summing. Equal similarities are ordered by the vectors' content.
+
+Lists of an earlier window are taken over where they cannot have changed (`known`), so that a window in which little is
+new costs little: a list stands as long as none of its members left, and newcomers can only push others out of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.intp]
+Float32Array = NDArray[np.float32]
+
+NEIGHBOURS = 15  # as UMAP's default: enough to connect a topic, few enough to keep it apart from the next
+NOBODY = -1
+# Length of a rounded vector. With half a unit of rounding per coordinate, lengths stay below 4,096 and products below
+# 2^24 up to DIMENSIONS_MAX coordinates. A coordinate of a 384-wide vector is about 200, rounded by at most a half.
+LENGTH = 4_000
+DIMENSIONS_MAX = 16_384
+KEY_BYTES = 16
+# Rows compared at once: 20,000 x 512 float32 is 41 MB, and a mask of it 10 MB.
+BLOCK_ROWS = 512
+# The maxima of this many slices of a row bound its k-th best from below: a fraction of the cost of sorting it.
+SLICES = 32
+# A row with more candidates than this many times k ties massively and is treated on its own.
+CANDIDATES_PER_NEIGHBOUR = 8
+
+_HEADER = struct.Struct("<II")
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """The different directions among n vectors, in the order of their content.
+
+    `keys` S16 (u,): hash of each, ascending; `rounded` float32 (u, d): whole numbers, length about `LENGTH`;
+    `copies` int (u,): rows that point this way; `node_of_row` int (n,): which one a row is, `NOBODY` for a row without
+    a direction (all zero).
+    """
+
+    keys: NDArray[np.bytes_]
+    rounded: Float32Array
+    copies: IntArray
+    node_of_row: IntArray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @classmethod
+    def of(cls, vectors: Float32Array) -> Distinct:
+        """The distinct directions of float32 (n, d).
+
+        Raises:
+            ValueError: not float32 (n, d) with d up to `DIMENSIONS_MAX`, or a value is not finite.
+        """
+        if vectors.ndim != 2 or vectors.dtype != np.float32 or vectors.shape[1] > DIMENSIONS_MAX:
+            raise ValueError(f"vectors must be float32 (n, d <= {DIMENSIONS_MAX}), not {vectors.dtype} {vectors.shape}")
+        if not np.isfinite(vectors).all():
+            raise ValueError("vectors hold a value that is not finite")
+        rows = _rounded(vectors)
+        node_of_row = np.full(len(rows), NOBODY, dtype=np.intp)
+        first_rows: dict[bytes, int] = {}
+        place = np.empty(len(rows), dtype=np.intp)
+        for row in np.flatnonzero(rows.any(axis=1)).tolist():
+            key = blake2b(rows[row].tobytes(), digest_size=KEY_BYTES).digest()
+            place[row] = first_rows.setdefault(key, row)
+            node_of_row[row] = 0
+        keys = np.array(sorted(first_rows), dtype=f"V{KEY_BYTES}")
+        firsts = np.array([first_rows[key.tobytes()] for key in keys], dtype=np.intp)
+        node_of_first = np.empty(len(rows), dtype=np.intp)
+        node_of_first[firsts] = np.arange(len(firsts))
+        told = node_of_row == 0
+        node_of_row[told] = node_of_first[place[told]]
+        copies = np.bincount(node_of_row[told], minlength=len(keys)).astype(np.intp)
+        return cls(keys, rows[firsts].astype(np.float32), copies, node_of_row)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The nearest others of u distinct vectors.
+
+    `others` int32 (u, k): places, nearest first, `NOBODY` where fewer have a positive similarity; `products` int32
+    (u, k): the exact whole-number product with each, 0 beside `NOBODY`. `keys` as in `Distinct`.
+    """
+
+    keys: NDArray[np.bytes_]
+    others: NDArray[np.int32]
+    products: NDArray[np.int32]
+
+    @property
+    def similarities(self) -> Float32Array:
+        """Cosines (u, k), 0 beside `NOBODY`; rounding of the vectors may lift one above 1, which is cut."""
+        return np.minimum(self.products / np.float32(LENGTH * LENGTH), np.float32(1.0)).astype(np.float32)
+
+    def to_bytes(self) -> bytes:
+        """For storage beside the version; read by `from_bytes`."""
+        count, k = self.others.shape
+        parts = (self.keys.tobytes(), self.others.astype("<i4").tobytes(), self.products.astype("<i4").tobytes())
+        return _HEADER.pack(count, k) + b"".join(parts)
+
+    @classmethod
+    def from_bytes(cls, stored: bytes) -> Neighbours:
+        """What `to_bytes` wrote.
+
+        Raises:
+            ValueError: it is cut off or something else.
+        """
+        if len(stored) < _HEADER.size:
+            raise ValueError("stored neighbours are cut off")
+        count, k = _HEADER.unpack_from(stored)
+        if len(stored) != _HEADER.size + count * (KEY_BYTES + 8 * k):
+            raise ValueError("stored neighbours are cut off")
+        keys = np.frombuffer(stored, dtype=f"V{KEY_BYTES}", count=count, offset=_HEADER.size)
+        numbers = np.frombuffer(stored, dtype="<i4", offset=_HEADER.size + count * KEY_BYTES).astype(np.int32)
+        others, products = numbers.reshape(2, count, k)
+        if count and not (others.min(initial=0) >= NOBODY and others.max(initial=0) < count):
+            raise ValueError("stored neighbours point outside")
+        return cls(keys, others, products)
+
+
+def find_neighbours(distinct: Distinct, *, known: Neighbours | None = None, count: int = NEIGHBOURS) -> Neighbours:
+    """The `count` nearest others of every distinct vector, by exact products, ties in the order of the keys.
+
+    `known`: the neighbours in an earlier window of the same basis; the result is the same with it and without it.
+    """
+    u, k = len(distinct), min(count, max(len(distinct) - 1, 0))
+    others = np.full((u, k), NOBODY, dtype=np.int32)
+    products = np.zeros((u, k), dtype=np.int32)
+    result = Neighbours(distinct.keys, others, products)
+    if k == 0:
+        return result
+    fresh = np.arange(u) if known is None or known.others.shape[1] != k else _take_over(result, distinct, known)
+    _search(result, distinct, fresh)
+    return result
+
+
+def _rounded(vectors: Float32Array) -> NDArray[np.int16]:
+    """Whole numbers int16 (n, d) in the direction of each row; zero rows stay zero."""
+    rounded = np.zeros(vectors.shape, dtype=np.int16)
+    height = max(1, BLOCK_ROWS * 1024 // max(vectors.shape[1], 1))
+    for first in range(0, len(vectors), height):
+        block = vectors[first : first + height].astype(np.float64)
+        # Scaled first by the largest, so that squares neither overflow nor vanish.
+        block /= np.maximum(np.abs(block).max(axis=1, initial=0.0, keepdims=True), np.finfo(np.float64).tiny)
+        lengths = np.sqrt((block * block).sum(axis=1, keepdims=True))
+        rounded[first : first + height] = np.rint(block * (LENGTH / np.maximum(lengths, 1.0)))
+    return rounded
+
+
+def _take_over(result: Neighbours, distinct: Distinct, known: Neighbours) -> IntArray:
+    """Fill in the lists that still hold; the places (m,) of those to be searched anew."""
+    u = len(distinct)
+    old_place = np.searchsorted(known.keys, distinct.keys)
+    old_place[old_place == len(known.keys)] = 0
+    stays = known.keys[old_place] == distinct.keys if len(known.keys) else np.zeros(u, dtype=bool)
+    new_place = np.full(len(known.keys) + 1, NOBODY, dtype=np.int32)  # the last stands for NOBODY
+    new_place[old_place[stays]] = np.flatnonzero(stays)
+    stayed = np.flatnonzero(stays)
+    lists = known.others[old_place[stayed]]
+    moved = new_place[lists]
+    is_whole = ((moved != NOBODY) | (lists == NOBODY)).all(axis=1)
+    held = stayed[is_whole]
+    result.others[held] = moved[is_whole]
+    result.products[held] = known.products[old_place[held]]
+    newcomers = np.flatnonzero(~stays)
+    _let_in(result, distinct, held, newcomers)
+    return np.setdiff1d(np.arange(u), held, assume_unique=True)
+
+
+def _let_in(result: Neighbours, distinct: Distinct, held: IntArray, newcomers: IntArray) -> None:
+    """Put newcomers into the lists of those that stayed, where they are near enough."""
+    if not len(held) or not len(newcomers):
+        return
+    arriving = np.ascontiguousarray(distinct.rounded[newcomers].T)
+    k = result.others.shape[1]
+    for first in range(0, len(held), BLOCK_ROWS):
+        places = held[first : first + BLOCK_ROWS]
+        block = distinct.rounded[places] @ arriving
+        nearer = (block > 0) & (block >= result.products[places, -1:])
+        for offset in np.flatnonzero(nearer.any(axis=1)):
+            place, columns = places[offset], np.flatnonzero(nearer[offset])
+            listed = result.others[place] != NOBODY
+            others = np.concatenate([result.others[place][listed], newcomers[columns]])
+            products = np.concatenate([result.products[place][listed], block[offset, columns].astype(np.int32)])
+            order = np.lexsort((others, -products))[:k]
+            result.others[place, : len(order)] = others[order]
+            result.products[place, : len(order)] = products[order]
+
+
+def _search(result: Neighbours, distinct: Distinct, places: IntArray) -> None:
+    """Fill in the lists of `places` by comparing each with all."""
+    if not len(places):
+        return
+    u, k = result.others.shape
+    slices = max(1, min(SLICES, u // (2 * k)))
+    width = -(-u // slices)
+    # Padded with zero vectors, whose product with any is 0 and counts for nothing.
+    everybody = np.zeros((distinct.rounded.shape[1], slices * width), dtype=np.float32)
+    everybody[:, :u] = distinct.rounded.T
+    for first in range(0, len(places), BLOCK_ROWS):
+        rows = places[first : first + BLOCK_ROWS]
+        block = distinct.rounded[rows] @ everybody
+        block[np.arange(len(rows)), rows] = 0.0
+        bests = block.reshape(len(rows), slices, width).max(axis=1)
+        limits = np.maximum(np.partition(bests, width - k, axis=1)[:, width - k], 1.0)
+        near, columns = np.divmod(np.flatnonzero(block >= limits[:, None]), block.shape[1])
+        counts = np.bincount(near, minlength=len(rows))
+        tied = counts > CANDIDATES_PER_NEIGHBOUR * k
+        for offset in np.flatnonzero(tied):
+            _fill(result, int(rows[offset]), block[offset], _best_of_many(block[offset], k))
+        kept = ~tied[near]
+        near, columns = near[kept], columns[kept]
+        values = block[near, columns]
+        order = np.lexsort((columns, -values, near))
+        near, columns, values = near[order], columns[order], values[order]
+        rank = np.arange(len(near)) - np.searchsorted(near, near)
+        chosen = rank < k
+        result.others[rows[near[chosen]], rank[chosen]] = columns[chosen]
+        result.products[rows[near[chosen]], rank[chosen]] = values[chosen]
+
+
+def _best_of_many(row: Float32Array, k: int) -> IntArray:
+    """The k best columns of a row with many ties: all above the k-th value, then the first that equal it."""
+    limit = np.partition(row, len(row) - k)[len(row) - k]
+    above = np.flatnonzero(row > limit)
+    equal = np.flatnonzero(row == limit)[: k - len(above)] if limit > 0 else above[:0]
+    return np.concatenate([above, equal])
+
+
+def _fill(result: Neighbours, place: int, row: Float32Array, columns: IntArray) -> None:
+    order = np.lexsort((columns, -row[columns]))
+    result.others[place, : len(order)] = columns[order]
+    result.products[place, : len(order)] = row[columns[order]]

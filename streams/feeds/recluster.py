@@ -1,0 +1,260 @@
+"""Owns one version of a user's clusters: how it is made from a window of insights and from the version before it.
+
+Its law: the same window after the same version gives the same version. Clusters, memberships and keywords are functions of
+the window alone. Identity (which cluster is which, since when), places on the map and a label that is still about as true
+as the best come from the version before, so that what a reader knows stays where, what and as it was called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streams.feeds.clustering import NOISE, Clustering, cluster_embeddings
+from streams.feeds.evolution import ClusterChange, TrackedCluster, match_clusters
+from streams.feeds.labels import ClusterDescription, describe_clusters
+from streams.feeds.layout import Layout, Previous, lay_out
+from streams.feeds.neighbours import Neighbours
+from streams.feeds.summary import summarise
+
+Place = tuple[float, float]
+
+# Memberships, confidences and radii are shown, and compared by people: three digits.
+DIGITS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster as it is stored and served.
+
+    `insight_ids` in the order of the window; parallel to them `confidences` (membership, 0.3..1), `since` (the version in
+    which each entered this cluster) and `positions` on the map. `nearby_ids` are noise that leans towards it, most
+    confident first, with the share of their ties that do; they are not members. `changed_version`: the last version in
+    which its members changed by anything else than leaving the window. `title` and `summary` are a language model's when
+    `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts.
+    """
+
+    cluster_id: str
+    label: str
+    title: str
+    keywords: tuple[str, ...]
+    summary: str
+    size: int
+    representative_id: str
+    insight_ids: tuple[str, ...]
+    confidences: tuple[float, ...]
+    since: tuple[int, ...]
+    positions: tuple[Place, ...]
+    position: Place
+    radius: float
+    born_version: int
+    changed_version: int
+    nearby_ids: tuple[str, ...]
+    nearby_confidences: tuple[float, ...]
+    written_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Insights of the window in no cluster, with their places; None: its vector says nothing, so it is on no map."""
+
+    insight_ids: tuple[str, ...] = ()
+    positions: tuple[Place | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LastVersion:
+    """The version before. `neighbours`: what it stored to save work, None when it was of another basis or kept none."""
+
+    clusters: tuple[Cluster, ...]
+    outside: Outside
+    neighbours: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The insights that a version is made of: `vectors` float32 (n, d) of one basis, `texts` and `insight_ids` of length n."""
+
+    version: int
+    vectors: NDArray[np.float32]
+    texts: tuple[str | None, ...]
+    insight_ids: tuple[str, ...]
+    last: LastVersion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A version, largest cluster first; `changes` since the last one; `neighbours` to be kept for the next."""
+
+    clusters: tuple[Cluster, ...]
+    outside: Outside
+    changes: tuple[ClusterChange, ...]
+    neighbours: bytes
+
+    @property
+    def noise_count(self) -> int:
+        """Insights in no cluster."""
+        return len(self.outside.insight_ids)
+
+
+def recluster(window: Window) -> NewVersion:
+    """Make a version. Pure. Source: R0.35, R0.36.
+
+    Raises:
+        ValueError: the window is not well formed, or a value is not finite.
+    """
+    last = window.last or LastVersion((), Outside())
+    ids = window.insight_ids
+    known = None if last.neighbours is None else Neighbours.from_bytes(last.neighbours)
+    found = cluster_embeddings(window.vectors, known=known)
+    described = describe_clusters(
+        found.labels,
+        found.memberships,
+        window.vectors,
+        window.texts,
+        ids,
+        former={one.label: one.insight_ids for one in last.clusters},
+    )
+    evolution = match_clusters(
+        [
+            TrackedCluster(one.cluster_id, one.insight_ids, one.since, one.born_version, one.changed_version)
+            for one in last.clusters
+        ],
+        {*last.outside.insight_ids, *(insight_id for one in last.clusters for insight_id in one.insight_ids)},
+        [one.insight_ids for one in described],
+        ids,
+        window.version,
+    )
+    row_of = {insight_id: row for row, insight_id in enumerate(ids)}
+    # The number of each described cluster among the labels.
+    numbers = [int(found.labels[row_of[one.insight_ids[0]]]) for one in described]
+    drawn = _draw(found, ids, numbers, evolution.clusters, last)
+    text_of = dict(zip(ids, window.texts, strict=True))
+    clusters = tuple(
+        _cluster(
+            description,
+            tracked,
+            summarise([text_of[insight_id] for insight_id in description.insight_ids], description.keywords),
+            _Nearby.of(found, number, ids),
+            _Drawn(drawn, place, [row_of[insight_id] for insight_id in description.insight_ids], found),
+        )
+        for place, (description, tracked, number) in enumerate(zip(described, evolution.clusters, numbers, strict=True))
+    )
+    rows = np.flatnonzero(found.labels == NOISE).tolist()
+    outside = Outside(tuple(ids[row] for row in rows), tuple(_place(drawn, found, row) for row in rows))
+    return NewVersion(clusters, outside, evolution.changes, found.neighbours.to_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class _Nearby:
+    """Noise that leans towards a cluster, most confident first."""
+
+    ids: tuple[str, ...]
+    confidences: tuple[float, ...]
+
+    @classmethod
+    def of(cls, found: Clustering, number: int, ids: Sequence[str]) -> _Nearby:
+        rows = np.flatnonzero(found.leanings == number).tolist()
+        rows.sort(key=lambda row: (-found.confidences[row], ids[row]))
+        confidences = tuple(round(float(found.confidences[row]), DIGITS) for row in rows)
+        return cls(tuple(ids[row] for row in rows), confidences)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A cluster on the map: its disc and the rows of its members."""
+
+    layout: Layout
+    place: int
+    rows: Sequence[int]
+    found: Clustering
+
+
+def _cluster(
+    description: ClusterDescription, tracked: TrackedCluster, summary: str, nearby: _Nearby, drawn: _Drawn
+) -> Cluster:
+    memberships = drawn.found.memberships[list(drawn.rows)]
+    nodes = drawn.found.distinct.node_of_row[list(drawn.rows)]
+    return Cluster(
+        cluster_id=tracked.cluster_id,
+        label=description.label,
+        title=description.label,
+        keywords=description.keywords,
+        summary=summary,
+        size=description.size,
+        representative_id=description.representative_id,
+        insight_ids=tracked.insight_ids,
+        confidences=tuple(np.round(memberships, DIGITS).tolist()),
+        since=tracked.since,
+        positions=tuple((x, y) for x, y in drawn.layout.positions[nodes].tolist()),
+        position=_pair(drawn.layout.clusters[drawn.place]),
+        radius=round(float(drawn.layout.radii[drawn.place]), DIGITS),
+        born_version=tracked.born_version,
+        changed_version=tracked.changed_version,
+        nearby_ids=nearby.ids,
+        nearby_confidences=nearby.confidences,
+    )
+
+
+def _draw(
+    found: Clustering,
+    ids: Sequence[str],
+    numbers: Sequence[int],
+    clusters: Sequence[TrackedCluster],
+    last: LastVersion,
+) -> Layout:
+    """The map of the distinct points, begun from where their insights were."""
+    rows_of_node = _first_rows(found)
+    place_of_number = np.full(len(numbers) + 1, NOISE, dtype=np.intp)
+    place_of_number[list(numbers)] = np.arange(len(numbers))  # the last entry is what noise reads
+    labels = place_of_number[found.labels[rows_of_node]]
+    previous = None
+    if last.clusters or last.outside.insight_ids:
+        were = _positions(last)
+        positions = np.full((len(found.distinct), 2), np.nan)
+        # Any copy that was there before tells the place; the first in the window's order does.
+        for row in range(len(ids) - 1, -1, -1):
+            node, place = found.distinct.node_of_row[row], were.get(ids[row])
+            if node != NOISE and place is not None:
+                positions[node] = place
+        previous = Previous(positions, {one.cluster_id: one.position for one in last.clusters})
+    return lay_out(
+        [ids[row] for row in rows_of_node],
+        labels,
+        [one.cluster_id for one in clusters],
+        found.neighbours.others,
+        found.neighbours.similarities,
+        previous,
+    )
+
+
+def _first_rows(found: Clustering) -> NDArray[np.intp]:
+    """The first row of each distinct point, int (u,)."""
+    rows = np.empty(len(found.distinct), dtype=np.intp)
+    node_of_row = found.distinct.node_of_row
+    told = np.flatnonzero(node_of_row != NOISE)[::-1]
+    rows[node_of_row[told]] = told
+    return rows
+
+
+def _positions(last: LastVersion) -> Mapping[str, Place]:
+    places = {
+        insight_id: place
+        for insight_id, place in zip(last.outside.insight_ids, last.outside.positions, strict=True)
+        if place is not None
+    }
+    for one in last.clusters:
+        places.update(zip(one.insight_ids, one.positions, strict=True))
+    return places
+
+
+def _place(layout: Layout, found: Clustering, row: int) -> Place | None:
+    node = found.distinct.node_of_row[row]
+    return None if node == NOISE else _pair(layout.positions[node])
+
+
+def _pair(position: NDArray[np.float64]) -> Place:
+    return float(position[0]), float(position[1])

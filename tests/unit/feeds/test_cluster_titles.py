@@ -1,0 +1,147 @@
+"""Titles of clusters: who keeps one, who is asked about, and what the model is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.llm.chat import ModelError
+from connectors.llm.cluster_titles import CLUSTERS_ASKED_MAX, ClusterTitles, keep_titles, telling_texts
+from streams.feeds.recluster import Cluster, LastVersion, NewVersion, Outside
+
+NUMBER = 10
+
+
+def _cluster(cluster_id: str, since: tuple[int, ...], *, written: int = 0, title: str = "label") -> Cluster:
+    ids = tuple(f"{cluster_id}-{place}" for place in range(len(since)))
+    return Cluster(
+        cluster_id=cluster_id,
+        label="label",
+        title=title,
+        keywords=("k" * 5_000,),
+        summary=f"summary of {title}",
+        size=len(since),
+        representative_id=ids[0],
+        insight_ids=ids,
+        confidences=(0.5,) * len(ids),
+        since=since,
+        positions=((0.0, 0.0),) * len(ids),
+        position=(0.0, 0.0),
+        radius=1.0,
+        born_version=min(since),
+        changed_version=max(since),
+        nearby_ids=(),
+        nearby_confidences=(),
+        written_version=written,
+    )
+
+
+def _version(*clusters: Cluster) -> NewVersion:
+    return NewVersion(clusters, Outside(), (), b"")
+
+
+class _Model:
+    """Answers well, or as it is told; keeps what it was asked."""
+
+    def __init__(self, answer: dict[str, Any] | None = None) -> None:
+        self.asked: list[list[dict[str, Any]]] = []
+        self.answer = answer
+
+    async def object_for(self, _system: str, user: str) -> dict[str, Any]:
+        self.asked.append(orjson.loads(user)["clusters"])
+        if self.answer is not None:
+            return self.answer
+        return {"items": [{"cluster_id": c["cluster_id"], "title": "t", "summary": "s"} for c in self.asked[-1]]}
+
+
+def _texts(*clusters: Cluster) -> dict[str, str | None]:
+    return {insight_id: f"text of {insight_id}" for one in clusters for insight_id in one.insight_ids}
+
+
+@given(st.lists(st.integers(1, NUMBER), min_size=1, max_size=9), st.integers(0, NUMBER - 1))
+def test_a_title_is_kept_by_half_of_the_members(since: list[int], written: int) -> None:
+    """Kept with its summary and version exactly when one was written and half of the members were there then."""
+    before, now = _cluster("a", (1,), written=written, title="said"), _cluster("a", tuple(since))
+    (found,) = keep_titles(_version(now), LastVersion((before,), Outside())).clusters
+    is_kept = written > 0 and sum(one <= written for one in since) / len(since) >= 0.5
+    kept = replace(now, title="said", summary="summary of said", written_version=written)
+    assert found == (kept if is_kept else now)
+
+
+def test_another_cluster_takes_no_title() -> None:
+    """A title stays with its cluster id; without a last version there is none."""
+    now = _version(_cluster("b", (1, 1)))
+    last = LastVersion((_cluster("a", (1, 1), written=3, title="said"),), Outside())
+    assert keep_titles(now, last) == now == keep_titles(now, None)
+
+
+async def test_the_largest_are_asked_about_in_one_call() -> None:
+    """At most so many, the largest of those without a title; the rest keep the built-in one and are not asked about."""
+    clusters = [_cluster(f"c{n:02}", (NUMBER,) * (50 - n)) for n in range(40)]
+    last = LastVersion((_cluster("c00", (1,), written=NUMBER, title="said"),), Outside())
+    model = _Model()
+    found = await ClusterTitles(model).titled(_version(*clusters), NUMBER, last, _texts(*clusters))  # type: ignore[arg-type]
+    (asked,) = model.asked
+    assert [one["cluster_id"] for one in asked] == [f"c{n:02}" for n in range(1, 1 + CLUSTERS_ASKED_MAX)]
+    titles = [(one.title, one.written_version) for one in found.clusters]
+    assert titles == [("said", NUMBER), *[("t", NUMBER)] * 30, *[("label", 0)] * 9]
+
+
+async def test_what_a_model_is_told_is_bounded() -> None:
+    """However long texts and words are, a call stays below 70,000 characters; texts that say nothing are not sent."""
+    clusters = [_cluster(f"c{n}", (NUMBER,) * 9) for n in range(40)]
+    texts: dict[str, str | None] = dict.fromkeys(_texts(*clusters), "x" * 100_000)
+    model = _Model()
+    await ClusterTitles(model).titled(_version(*clusters), NUMBER, None, texts)  # type: ignore[arg-type]
+    assert len(orjson.dumps(model.asked[0])) < 70_000
+    assert [len(one["texts"]) for one in model.asked[0]] == [1] * 30  # ten thousand identical texts are one
+    await ClusterTitles(model).titled(_version(*clusters), NUMBER, None, dict.fromkeys(texts, " "))  # type: ignore[arg-type]
+    assert len(model.asked) == 1
+
+
+def test_the_surest_members_speak() -> None:
+    """First the representative, then by confidence; the same text once."""
+    one = replace(_cluster("a", (1,) * 4), representative_id="a-2", confidences=(0.4, 0.9, 0.5, 0.8))
+    assert telling_texts(one, {"a-0": "low", "a-1": "high", "a-2": "it", "a-3": "high "}) == ("it", "high", "low")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"items": [{"cluster_id": "a", "title": "t", "summary": "s"}]},
+        {"items": [{"cluster_id": c, "title": "t", "summary": "s" * 501} for c in "ab"]},
+        {"items": [{"cluster_id": c, "title": "t", "summary": "s"} for c in "abc"]},
+    ],
+)
+async def test_an_answer_counts_as_a_whole(answer: dict[str, Any]) -> None:
+    """An answer that leaves one out, says too much or speaks of others changes nothing, and nobody is told off."""
+    version = _version(_cluster("a", (NUMBER,)), _cluster("b", (NUMBER,)))
+    model = _Model(answer)
+    assert await ClusterTitles(model).titled(version, NUMBER, None, _texts(*version.clusters)) == version  # type: ignore[arg-type]
+    assert len(model.asked) == 1
+
+
+async def test_a_model_that_fails_takes_no_kept_title_away() -> None:
+    """Where the call fails, what was kept stays kept and the rest built in."""
+
+    class Broken(_Model):
+        async def object_for(self, _system: str, _user: str) -> dict[str, Any]:
+            raise ModelError("silence")
+
+    version = _version(_cluster("a", (1, 1)), _cluster("b", (NUMBER,)))
+    last = LastVersion((_cluster("a", (1, 1), written=3, title="said"),), Outside())
+    found = await ClusterTitles(Broken()).titled(version, NUMBER, last, _texts(*version.clusters))  # type: ignore[arg-type]
+    assert [(one.title, one.written_version) for one in found.clusters] == [("said", 3), ("label", 0)]
+
+
+async def test_without_a_model_a_version_is_as_it_was_made() -> None:
+    """No model, no change; not even a title that was kept."""
+    version = _version(_cluster("a", (1, 1)))
+    last = LastVersion((_cluster("a", (1, 1), written=3, title="said"),), Outside())
+    assert await ClusterTitles(None).titled(version, NUMBER, last, {}) is version

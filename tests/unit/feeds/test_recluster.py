@@ -1,0 +1,173 @@
+"""A version of a user's clusters: made from a window and the version before it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.feeds import neighbours
+from streams.feeds.clustering import MEMBERSHIP_MIN
+from streams.feeds.recluster import LastVersion, NewVersion, Window, recluster
+from tests.unit.feeds import sample
+
+IDS = tuple(one["insight_id"] for one in sample.insights())
+
+
+def window(first: int, last: int, version: int = 1, before: NewVersion | None = None, **kept: None) -> Window:
+    """The insights of the sample from `first` to `last`."""
+    part = slice(first, last)
+    known = (
+        None if before is None else LastVersion(before.clusters, before.outside, kept.get("known", before.neighbours))
+    )
+    return Window(version, sample.vectors()[part], sample.texts()[part], IDS[part], known)
+
+
+def members(version: NewVersion) -> dict[str, str]:
+    """The cluster of each insight that is in one."""
+    return {insight_id: one.cluster_id for one in version.clusters for insight_id in one.insight_ids}
+
+
+def test_every_insight_is_in_one_cluster_or_outside():
+    """Sizes and noise add up to the window; parallel lists are parallel; nearby ones are outside."""
+    made = recluster(window(0, 1000))
+    outside = set(made.outside.insight_ids)
+    assert sorted([*members(made), *outside]) == sorted(IDS[:1000])
+    assert made.noise_count + sum(one.size for one in made.clusters) == 1000
+    assert [one.size for one in made.clusters] == sorted((one.size for one in made.clusters), reverse=True)
+    assert len({one.cluster_id for one in made.clusters}) == len(made.clusters) >= 5
+    for one in made.clusters:
+        assert one.size == len(one.insight_ids) == len(one.confidences) == len(one.since) == len(one.positions)
+        assert one.representative_id in one.insight_ids
+        assert MEMBERSHIP_MIN <= min(one.confidences) <= max(one.confidences) <= 1
+        assert set(one.nearby_ids) <= outside
+        assert list(one.nearby_confidences) == sorted(one.nearby_confidences, reverse=True)
+        assert one.label
+        assert one.keywords
+        assert one.summary
+    assert len(made.outside.positions) == len(made.outside.insight_ids)
+    assert any(one.nearby_ids for one in made.clusters)
+
+
+def test_the_first_version_is_born():
+    """Every cluster is born in it, and its members entered then."""
+    made = recluster(window(0, 600, version=4))
+    assert [one.kind.value for one in made.changes] == ["born"] * len(made.clusters)
+    assert {(one.born_version, one.changed_version, *one.since) for one in made.clusters} == {
+        (4, 4, *[4] * one.size) for one in made.clusters
+    }
+
+
+def test_the_same_window_again_changes_nothing_a_reader_sees():
+    """Ids, members, words stay, no change is told, and nothing moves on the map by more than a hundredth of it."""
+    first = recluster(window(0, 900))
+    again = recluster(window(0, 900, version=2, before=first))
+    assert again.changes == ()
+    assert members(again) == members(first)
+    for before, after in zip(first.clusters, again.clusters, strict=True):
+        assert (before.label, before.since, before.changed_version) == (after.label, after.since, after.changed_version)
+        np.testing.assert_allclose(after.positions, before.positions, atol=0.02)
+
+
+def test_ids_outlive_a_window_that_moves_on():
+    """With a tenth of the window gone and a tenth new, most insights stay in a cluster of the same id."""
+    first = recluster(window(0, 1500))
+    second = recluster(window(150, 1650, version=2, before=first))
+    were, are = members(first), members(second)
+    both = [insight_id for insight_id in were if insight_id in are]
+    assert len(both) > 500
+    assert sum(were[insight_id] == are[insight_id] for insight_id in both) / len(both) > 0.6
+    stayed = {one.cluster_id for one in first.clusters} & {one.cluster_id for one in second.clusters}
+    assert all(one.born_version == 1 for one in second.clusters if one.cluster_id in stayed)
+    assert all(one.born_version == 2 for one in second.clusters if one.cluster_id not in stayed)
+    entered = {i: since for one in second.clusters for i, since in zip(one.insight_ids, one.since, strict=True)}
+    for insight_id, since in entered.items():
+        assert since == (1 if were.get(insight_id) == are[insight_id] else 2)
+
+
+def test_what_was_in_the_window_before_did_not_arrive():
+    """An insight that was outside and joined a cluster joined, but did not arrive: only what is new in the window did."""
+    first = recluster(window(0, 1500))
+    second = recluster(window(150, 1650, version=2, before=first))
+    were, ids = members(first), {one.cluster_id: set(one.insight_ids) for one in second.clusters}
+    told = [one for one in second.changes if one.kind.value in ("born", "grew", "shrank")]
+    assert told
+    for one in told:
+        assert one.arrived == len(ids[one.cluster_id] & set(IDS[1500:1650]))
+        assert one.joined == sum(were.get(insight_id) != one.cluster_id for insight_id in ids[one.cluster_id])
+    assert sum(one.joined for one in told) > sum(one.arrived for one in told)
+
+
+def test_neighbours_that_are_known_are_not_searched_again(monkeypatch):
+    """The same window after itself searches no list."""
+    first = recluster(window(0, 300))
+    searched = []
+    monkeypatch.setattr(neighbours, "_search", lambda result, distinct, places: searched.append(len(places)))
+    recluster(window(0, 300, version=2, before=first))
+    assert searched == [0]
+
+
+def test_the_map_does_not_jump():
+    """What stays in its cluster over a small change of the window hardly moves: half of it by less than 2 % of the map."""
+    first = recluster(window(0, 1500))
+    second = recluster(window(30, 1530, version=2, before=first))
+    were = {i: p for one in first.clusters for i, p in zip(one.insight_ids, one.positions, strict=True)}
+    are = {i: p for one in second.clusters for i, p in zip(one.insight_ids, one.positions, strict=True)}
+    same = [i for i in were if i in are and members(first)[i] == members(second)[i]]
+    moved = [np.hypot(*np.subtract(are[i], were[i])) for i in same]
+    assert np.median(moved) < 0.04
+
+
+@settings(max_examples=12, deadline=None)
+@given(first=st.integers(0, 2000), length=st.integers(0, 260), step=st.integers(0, 40), seed=st.integers(0, 99))
+def test_order_and_history_do_not_change_a_version(first, length, step, seed):
+    """Clusters and words are the same from a permuted window, and with or without the neighbours that were stored."""
+    before = recluster(window(first, first + length))
+    usual = recluster(window(first + step, first + step + length, version=2, before=before))
+    from_nothing = recluster(window(first + step, first + step + length, version=2, before=before, known=None))
+    assert usual == from_nothing
+    given_window = window(first + step, first + step + length, version=2, before=before)
+    order = np.random.default_rng(seed).permutation(len(given_window.texts))
+    permuted = recluster(
+        Window(2, given_window.vectors[order], tuple(given_window.texts[i] for i in order),
+               tuple(given_window.insight_ids[i] for i in order), given_window.last)
+    )  # fmt: skip
+    assert members(permuted) == members(usual)
+    assert [(one.cluster_id, one.label, one.keywords) for one in permuted.clusters] == [
+        (one.cluster_id, one.label, one.keywords) for one in usual.clusters
+    ]
+    assert permuted.changes == usual.changes
+
+
+@pytest.mark.parametrize(
+    ("texts", "clusters"),
+    [
+        (["only one"], 0),
+        (["Lock file maintenance"] * 500, 1),
+        ([""] * 20, 0),
+        (["the of and"] * 3 + ["to be or not to be"] * 2, 0),
+        ([None, "", "   ", "\u0000"], 0),
+    ],
+)
+def test_windows_with_little_to_say(texts, clusters):
+    """One insight, 500 identical ones, empty ones, only stop words: no error, and every insight is accounted for."""
+    from streams.feeds.embedding import TextEmbedder
+
+    vectors = TextEmbedder().embed(texts)
+    made = recluster(Window(1, vectors, tuple(texts), tuple(map(str, range(len(texts))))))
+    assert len(made.clusters) == clusters
+    assert made.noise_count + sum(one.size for one in made.clusters) == len(texts)
+
+
+def test_copies_share_a_place():
+    """Identical texts stand on one point of the map."""
+    texts = (*sample.texts()[:200], *["Lock file maintenance"] * 30)
+    from streams.feeds.embedding import TextEmbedder
+
+    made = recluster(Window(1, TextEmbedder().embed(texts), texts, tuple(map(str, range(230)))))
+    places = {
+        place
+        for one in made.clusters
+        for insight_id, place in zip(one.insight_ids, one.positions, strict=True)
+        if int(insight_id) >= 200
+    }
+    assert len(places) == 1
