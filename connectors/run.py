@@ -13,6 +13,8 @@ from connectors.kafka.consumer import BatchConsumer, not_ready
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
+from connectors.llm.chat import open_chat_model
+from connectors.llm.cluster_titles import ClusterTitles
 from connectors.llm.embeddings import RemoteEmbedder
 from connectors.materializers.cache import CacheVersions
 from connectors.materializers.mirror import Mirror
@@ -27,7 +29,6 @@ from connectors.workers.pool import ClusterPool
 from connectors.workers.rebuild import RebuildWorker
 from schemas.errors import ConfigurationError, UnavailableError
 from streams.clock import ProductClock
-from streams.feeds.embedding import HashedTextEmbedder
 from streams.feeds.policy import load_policy
 from streams.health import serve_health
 from streams.retry import UNAVAILABLE
@@ -98,15 +99,20 @@ class Wiring:
             self._resources.push_async_callback(self._redis.close)
         return self._redis
 
+    def titles(self) -> ClusterTitles:
+        """The titles of clusters, by the configured model if there is one."""
+        titles = ClusterTitles(open_chat_model(self.settings))
+        self._resources.push_async_callback(titles.close)
+        return titles
+
     async def keep(self, pool: ClusterPool) -> ClusterPool:
         """Have a pool of processes closed at the end."""
         return await self._resources.enter_async_context(pool)
 
 
 async def _insights(w: Wiring) -> Connector:
-    embedder = None if w.settings.embeddings_url else HashedTextEmbedder()
     dimensions = w.settings.embedding_dimensions
-    sink = InsightsSink(w.around.codec, w.around.clock, embedder=embedder, dimensions=dimensions)
+    sink = InsightsSink(w.around.codec, w.around.clock, w.around.pool, dimensions=dimensions)
     return BatchConsumer(sink, w.around)
 
 
@@ -129,7 +135,8 @@ async def _rebuild(w: Wiring) -> Connector:
     pool = await w.keep(
         ClusterPool(processes=w.settings.rebuild_processes, task_seconds_max=w.settings.rebuild_seconds_max)
     )
-    worker = RebuildWorker(w.around, w.settings, load_policy(w.settings.policy_file), await w.redis(), pool)
+    policy, redis = load_policy(w.settings.policy_file), await w.redis()
+    worker = RebuildWorker(w.around, w.settings, policy, redis, pool, w.titles())
     return BatchConsumer(worker, w.around)
 
 
@@ -140,7 +147,7 @@ async def _embed(w: Wiring) -> Connector:
         if s.embeddings_url
         else None
     )
-    return EmbedWorker(w.around.pool, embedder, w.around.client, w.around.clock, wait_seconds=s.embed_wait_seconds)
+    return EmbedWorker(w.around, embedder, wait_seconds=s.embed_wait_seconds)
 
 
 async def _mirror(w: Wiring) -> Connector:

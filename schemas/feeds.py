@@ -8,6 +8,17 @@ from __future__ import annotations
 from typing import TypedDict
 
 
+class BasisChanged(TypedDict):
+    """Vectors are compared in another basis from now on; all but those that came from outside are in it."""
+
+    basis_id: str
+    previous_basis_id: str
+    kind: str
+    corpus_size: int
+    reembedded: int
+    changed_at: int
+
+
 class ChannelAdvanced(TypedDict):
     """A batch moved the head of a channel."""
 
@@ -26,6 +37,26 @@ class ChannelDirty(TypedDict):
     now: int
 
 
+class ClusterEvolved(TypedDict):
+    """What happened to one cluster between two versions of a user's clusters; one that stayed as it was is not told."""
+
+    user_id: str
+    cluster_version: int
+    cluster_id: str
+    kind: str
+    label: str
+    size: int
+    previous_size: int
+    joined: int
+    arrived: int
+    left: int
+    expired: int
+    jaccard: float
+    related: list[str]
+    request_position: str
+    evolved_at: int
+
+
 class ClustersRebuilt(TypedDict):
     """A new version of a user's clusters is stored."""
 
@@ -38,6 +69,8 @@ class ClustersRebuilt(TypedDict):
     clusters: int
     noise: int
     rebuilt_at: int
+    basis_id: str
+    left_out: int
 
 
 class InsightIngested(TypedDict):

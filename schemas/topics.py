@@ -131,6 +131,23 @@ _TOPICS = (
         about="a new version of a user's clusters",
     ),
     Topic(
+        "feeds.cluster-evolved",
+        "feeds/ClusterEvolved.v1",
+        "user_id",
+        ("outbox",),
+        (),
+        about="what became of one cluster between two versions",
+    ),
+    Topic(
+        "feeds.basis-changed",
+        "feeds/BasisChanged.v1",
+        "basis_id",
+        ("outbox",),
+        (),
+        partitions=1,  # a handful in the life of a store, in their order
+        about="vectors are compared in another basis from now on",
+    ),
+    Topic(
         "cache.version-bumped",
         "cache/VersionBumped.v1",
         "key",

@@ -102,6 +102,9 @@ class Settings:
     cluster_versions_kept: int = _setting(
         "HIGHWATER_CLUSTER_VERSIONS_KEPT", _positive_int, 10, "versions of a user's clusters kept (R0.20)"
     )
+    cluster_history_versions: int = _setting(
+        "HIGHWATER_CLUSTER_HISTORY_VERSIONS", _positive_int, 200, "versions whose changes of clusters are kept"
+    )
     log_level: str = _setting("HIGHWATER_LOG_LEVEL", _text, "info", "debug, info, warning or error")
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
     replication_factor: int = _setting("HIGHWATER_REPLICATION_FACTOR", _positive_int, 1, "replicas of each topic")

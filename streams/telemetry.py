@@ -51,6 +51,12 @@ HTTP_SECONDS = Histogram(
 )
 REDIS_UP = Gauge("highwater_redis_up", "1 while Redis answers; at 0 reads and rebuilds go on from PostgreSQL (R0.42).")
 MODEL_CALLS = Counter("highwater_model_calls", "Calls of the LLM or embedding service.", ["kind", "outcome"])
+INSIGHTS_REEMBEDDED = Counter(
+    "highwater_insights_reembedded", "Insights given a vector in the basis that is rolled out."
+)
+CLUSTER_TITLES = Counter(
+    "highwater_cluster_titles", "Clusters of rebuilt versions whose title was kept, written or failed.", ["outcome"]
+)
 
 METRIC_NAMES = frozenset(name for name in (m.name for m in REGISTRY.collect()) if name.startswith("highwater_"))
 

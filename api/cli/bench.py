@@ -1,4 +1,7 @@
-"""`highwater bench`: the benchmarks of a checkout, `tests/bench/<name>.py`, each with `run(runs)` returning figures."""
+"""`highwater bench`: the benchmarks of a checkout, modules of `tests/bench` with a `run(runs)` that returns figures.
+
+`cluster_quality.py` is the benchmark `cluster-quality`.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ _FIELDS = ("name", "system", "value", "unit", "runs", "min", "max")
 
 
 def bench_names(checkout: Path) -> list[str]:
-    """The benchmarks of a checkout; empty outside one."""
+    """The benchmarks of a checkout; empty outside one. A module there without a `run` helps the others."""
     found = (checkout / "tests" / "bench").glob("*.py")
-    return sorted(path.stem for path in found if not path.stem.startswith("_"))
+    runnable = (path for path in found if "\ndef run(" in path.read_text(encoding="utf-8"))
+    return sorted(path.stem.replace("_", "-") for path in runnable)
 
 
 @click.command(cls=Command)
@@ -41,16 +45,32 @@ def bench(names: tuple[str, ...], runs: int, as_json: bool) -> None:
     if str(_CHECKOUT) not in sys.path:
         sys.path.insert(0, str(_CHECKOUT))
     chosen = list(names) or known
-    rows: list[list[Any]] = []
+    found: list[tuple[Any, list[Any]]] = []
     with progress("benchmarks", len(chosen)) as bar:
         for done, name in enumerate(chosen):
             bar.update(done)
-            for figure in importlib.import_module(f"tests.bench.{name}").run(runs):
-                if as_json:
+            module = importlib.import_module(f"tests.bench.{name.replace('-', '_')}")
+            found.append((module, module.run(runs)))
+            if as_json:
+                for figure in found[-1][1]:
                     print_json(figure)
-                rows.append([_number(figure[field]) for field in _FIELDS])
     if not as_json:
+        _print_tables(found)
+
+
+def _print_tables(found: list[tuple[Any, list[Any]]]) -> None:
+    """The figures for a reader. A module with a `table` of its own has many measures of few systems."""
+    rows = [
+        [_number(figure[field]) for field in _FIELDS]
+        for module, figures in found
+        if not hasattr(module, "table")
+        for figure in figures
+    ]
+    if rows:
         print_table(_FIELDS, rows, right=["value", "runs", "min", "max"])
+    for module, figures in found:
+        if hasattr(module, "table"):
+            click.echo(module.table(figures))
 
 
 def _number(value: Any) -> Any:

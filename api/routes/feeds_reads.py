@@ -1,37 +1,54 @@
 """Reads of feeds: pending, clusters, feed, channels, insights, and what changed.
 
-Law: the 304 of /feed and /clusters reads no payload; from Redis it is one round trip.
+Law: the 304 of /feed and /clusters reads no payload; from Redis it is one round trip. What a reader's `since` selects is told by
+the version's tag and the number, so its 304 costs as much.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api import conditional
 from api.auth import ReadUser, Viewer
 from api.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
-from api.errors import GoneError, NotFoundError
+from api.errors import BadRequestError, GoneError, NotFoundError
 from api.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from api.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
 from api.routes.quick import QuickRoute
 from api.services import Services, Wired
-from connectors.materializers.feed_documents import FeedDocument
+from connectors.materializers.feed_documents import FeedDocument, FeedNews, feed_news
 from connectors.stores import feeds_reads
-from connectors.stores.feeds_reads import Channel, Clusters, UserRow
+from connectors.stores.feeds_reads import (
+    LIFE_START,
+    Channel,
+    ClusterLife,
+    Clusters,
+    ClustersSince,
+    DeadCluster,
+    UserRow,
+)
 from connectors.stores.redis import Head
 from schemas.envelope import iso_from_ms
+from schemas.errors import UnavailableError
 from streams.feeds.rules import Rebuild, UserFacts, should_rebuild
+from streams.feeds.validation import check_id
 from streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
 
 _log = get_log("api")
 router = APIRouter(tags=["feeds"], route_class=QuickRoute)
 
 STALE = {"X-Stale": "true", "Warning": '110 - "Response is Stale"', "Cache-Control": CACHE_NEVER}
-Version = Annotated[int | None, Query(ge=1, le=2**62, description="an earlier cluster version, while it is kept")]
+# What a bigint and an int of PostgreSQL hold.
+VERSION_MAX, PLACES_MAX = 2**62, 2**31
+Version = Annotated[int | None, Query(ge=1, le=VERSION_MAX, description="an earlier cluster version, while it is kept")]
+Since = Annotated[int | None, Query(ge=0, le=VERSION_MAX, description="only what changed after this cluster version")]
 
 
 def _iso(ms: int | None) -> str | None:
@@ -47,11 +64,26 @@ async def _pending_header(services: Services, user: str) -> dict[str, str]:
     return {"X-Pending": str(await feeds_reads.pending_sum(services.database.require(), user))}
 
 
+def _since_head(head: Head, since: int | None) -> Head:
+    """The head of what is selected by `since`: a document of its own, with a tag of its own."""
+    return head if since is None else replace(head, etag=f"{head.etag}-since-{since}")
+
+
+def _is_known(request: Request, head: Head, *, is_checked: bool) -> bool:
+    """Whether the client has this version; `*` names whatever there is, so what may yet be refused waits for its check."""
+    wanted = condition(request)
+    return is_match(wanted, head.etag) and (is_checked or (wanted or "").strip() != "*")
+
+
+def _check_since(since: int, version: int) -> None:
+    if since > version:
+        raise BadRequestError(f"since={since} is above the version {version}", field="since")
+
+
 @router.get("/api/users/{user:id}/feed", summary="The feed of a user; conditional", response_model=None)
-async def get_feed(request: Request, user: ReadUser, services: Wired) -> Response:
+async def get_feed(request: Request, user: ReadUser, services: Wired, since: Since = None) -> Response:
     """Built when it is read and no good copy is there; everybody else gets that copy, or 304."""
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
-    wanted = condition(request)
     head = None if is_positioned else await services.feeds.cached_head(user)
     if head is None:
         # A read with a position must start after the wait, so it joins nobody.
@@ -59,10 +91,30 @@ async def get_feed(request: Request, user: ReadUser, services: Wired) -> Respons
         stored = await read_head(user)
         head = stored.head if stored.is_good else None
     extra = await _pending_header(services, user) if is_positioned else {}
-    if head is not None and is_match(wanted, head.etag):
-        return not_modified("feed", head, extra=extra)
+    if head is not None and _is_known(request, _since_head(head, since), is_checked=since is None):
+        return not_modified("feed", _since_head(head, since), extra=extra)
     document = await services.feeds.read(user, head)
+    if since is not None:
+        document = await _feed_since(services, user, document, since)
     return _feed_response(request, document, extra or await _pending_header(services, user))
+
+
+async def _feed_since(services: Services, user: str, document: FeedDocument, since: int) -> FeedDocument:
+    """What of a feed changed after a version."""
+    news = feed_news(document.payload, since)
+    if news is None or news.cluster_version < since:
+        # Of another form, or older than what the reader knows from elsewhere: PostgreSQL tells what is there now.
+        stored = await services.feeds.stored_head(user)
+        _check_since(since, stored.cluster_version_now)
+        document = await services.feeds.read(user, stored.head if stored.is_good else None)
+        news = feed_news(document.payload, since)
+    if news is None:
+        raise UnavailableError("the last feed was stored before feeds told what is new, and no other could be built")
+    return _news_document(document, news, since)
+
+
+def _news_document(document: FeedDocument, news: FeedNews, since: int) -> FeedDocument:
+    return replace(document, head=_since_head(document.head, since), payload=orjson.dumps(news.document))
 
 
 def _feed_response(request: Request, document: FeedDocument, extra: dict[str, str]) -> Response:
@@ -76,29 +128,48 @@ async def get_clusters(
     user: ReadUser,
     services: Wired,
     version: Version = None,
+    since: Since = None,
     limit: Annotated[int | None, Query(ge=1, le=LIMIT_MAX)] = None,
     cursor: Cursor = None,
 ) -> Response:
-    """The current version, or an earlier one; all clusters, or pages of them when a limit is given."""
+    """The current version, or an earlier one; all clusters or those that changed; in pages when a limit is given."""
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
     extra = await _pending_header(services, user) if is_positioned else {}
     start = 0
     if cursor is not None:
         # A page belongs to the version of the first one, so that no cluster is seen twice or left out.
-        named, place = decode_cursor(cursor, int, int)
-        version, start = int(named), int(place)
+        version, start = _version_place(cursor)
         limit = limit or LIMIT_DEFAULT
     if version is None:
-        head = await _clusters_head(services, user, from_database=is_positioned)
-        if is_match(condition(request), head.etag):
+        head = _since_head(await _clusters_head(services, user, from_database=is_positioned), since)
+        if _is_known(request, head, is_checked=since is None):
             return not_modified("clusters", head, extra=extra)
-    found = await feeds_reads.clusters(services.database.require(), user, version, services.clock())
-    head = found.head if version is None else _version_head(found, version)
+    pool, now_ms = services.database.require(), services.clock()
+    if since is None:
+        found = await feeds_reads.clusters(pool, user, version, now_ms)
+        head, document = found.head, _clusters_document(user, found)
+    else:
+        changes = await feeds_reads.clusters_since(pool, user, version, since, now_ms)
+        found = changes.found
+        _check_since(since, found.cluster_version)
+        head = _since_head(found.head, since)
+        document = _changes_document(user, changes, since, services.settings.cluster_history_versions)
     if version is None:
-        await services.cache.put(f"clusters:{user}", head)
-    document = _clusters_document(user, found, start, limit)
+        await services.cache.put(f"clusters:{user}", found.head)
+    else:
+        head = _version_head(found, version, since)
+    if limit is not None:
+        document = _page(document, found.cluster_version, start, limit)
     extra = extra or await _pending_header(services, user)
     return conditional.answer(request, "clusters", head, orjson.dumps(document), extra=extra)
+
+
+def _version_place(cursor: str) -> tuple[int, int]:
+    """The version and the place in it that a cursor names."""
+    version, place = (int(part) for part in decode_cursor(cursor, int, int))
+    if not (0 <= version <= VERSION_MAX and 0 <= place < PLACES_MAX):
+        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+    return version, place
 
 
 async def _clusters_head(services: Services, user: str, *, from_database: bool) -> Head:
@@ -115,27 +186,116 @@ async def _clusters_head(services: Services, user: str, *, from_database: bool) 
     return await services.clusters_heads.read(user, read)
 
 
-def _version_head(found: Clusters, version: int) -> Head:
-    """The head of one kept version: it never changes, and a user who was erased gets other times for the same number."""
+def _version_head(found: Clusters, version: int, since: int | None) -> Head:
+    """The head of one kept version: it never changes, and a user who was erased gets other times for the same number.
+
+    What is told of its past does change, as that is forgotten with the versions that come; so its tag is also theirs.
+    """
     if found.clusters is None:
         raise NotFoundError(f"cluster version {version} is not kept")
+    if since is not None:
+        return _since_head(replace(found.head, etag=f"{found.head.etag}-at-{version}"), since)
     return Head(version, f"clusters-at-{version}-{found.updated_at_ms}", found.caused_by, found.head.checked_ms)
 
 
-def _clusters_document(user: str, found: Clusters, start: int, limit: int | None) -> dict[str, Any]:
-    clusters = found.clusters or []
-    document: dict[str, Any] = {
+def _clusters_document(user: str, found: Clusters) -> dict[str, Any]:
+    """A version as it is served; one from before clusters had an identity says no more than it did."""
+    document = {
         "user_id": user,
         "cluster_version": found.cluster_version,
         "updated_at": _iso(found.updated_at_ms),
-        "clusters": clusters,
+        "clusters": found.clusters or [],
         "noise": found.noise,
     }
-    if limit is not None:
-        end = start + limit
-        document["clusters"] = clusters[start:end]
-        document["next_cursor"] = encode_cursor(found.cluster_version, end) if end < len(clusters) else None
+    if found.outside is not None:
+        document |= {
+            "basis_id": found.basis_id,
+            "left_out": found.left_out,
+            "outside": orjson.Fragment(found.outside),
+        }
     return document
+
+
+def _changes_document(user: str, changes: ClustersSince, since: int, versions_kept: int) -> dict[str, Any]:
+    """The same with the clusters that changed after version `since`, and those that died since."""
+    return {
+        **_clusters_document(user, changes.found),
+        "clusters": feeds_reads.unread_clusters(changes.found, since),
+        "since": since,
+        "died": [_dead_cluster(one) for one in changes.died],
+        "complete": feeds_reads.has_told_all(changes, since, versions_kept),
+    }
+
+
+def _dead_cluster(one: DeadCluster) -> dict[str, Any]:
+    return {
+        "cluster_id": one.cluster_id,
+        "label": one.label,
+        "version": one.cluster_version,
+        "related": one.related,
+    }
+
+
+def _page(document: Mapping[str, Any], version: int, start: int, limit: int) -> dict[str, Any]:
+    """A page of the clusters; what is not a cluster comes with the first one only."""
+    clusters, end = document["clusters"], start + limit
+    page = {name: value for name, value in document.items() if start == 0 or name not in ("outside", "died")}
+    next_cursor = encode_cursor(version, end) if end < len(clusters) else None
+    return {**page, "clusters": clusters[start:end], "next_cursor": next_cursor}
+
+
+@router.get(
+    "/api/users/{user:id}/clusters/{cluster_id:id}/history",
+    summary="The life of a cluster; conditional",
+    response_model=None,
+)
+async def get_cluster_history(
+    request: Request,
+    user: ReadUser,
+    cluster_id: Annotated[str, Path()],
+    services: Wired,
+    limit: Limit = LIMIT_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """What became of it from version to version, the oldest first; it is asked for by the id that `/clusters` gives."""
+    check_id("cluster_id", cluster_id)
+    is_positioned = await services.fresh(request, FEEDS_TOPICS)
+    after = LIFE_START
+    if cursor is not None:
+        after = _version_place(cursor)
+
+    def own(head: Head) -> Head:
+        place = f"{after[0]}.{after[1]}+{limit}"
+        return replace(head, etag=f"{head.etag}-life-{quote(cluster_id, safe='')}-{place}")
+
+    head = own(await _clusters_head(services, user, from_database=is_positioned))
+    if _is_known(request, head, is_checked=False):
+        return not_modified("cluster_history", head)
+    found = await feeds_reads.cluster_life(
+        services.database.require(), user, cluster_id, after, limit + 1, services.clock()
+    )
+    if found is None:
+        raise NotFoundError(f"user {user!r} has had no cluster {cluster_id!r}")
+    await services.cache.put(f"clusters:{user}", found.head)
+    document = _life_document(user, cluster_id, found, limit, services.settings.cluster_history_versions)
+    return conditional.answer(request, "cluster_history", own(found.head), orjson.dumps(document))
+
+
+def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int, versions_kept: int) -> dict[str, Any]:
+    page = life.events[:limit]
+    # Of a cluster older than the versions whose changes are kept, only its birth is remembered from before them.
+    forgotten = life.cluster_version_now - versions_kept
+    return {
+        "user_id": user,
+        "cluster_id": cluster_id,
+        "label": life.label,
+        "is_alive": life.is_alive,
+        "born_version": life.born_version,
+        "size": life.size,
+        "complete": life.born_version is not None and life.born_version >= forgotten,
+        "events": [{**event.numbers, "evolved_at": _iso(event.evolved_at_ms)} for event in page],
+        "next_cursor": encode_cursor(*page[-1].place) if len(life.events) > limit else None,
+    }
 
 
 @router.get("/api/users/{user:id}/pending", summary="What waits for the next rebuild", response_model=None)

@@ -28,6 +28,7 @@ class RemoteEmbedder:
     def __init__(self, url: str, key: str | None, *, model: str, dimensions: int) -> None:
         self.model = model
         self._dimensions = dimensions
+        self.basis_id = f"{model}@{dimensions}"
         self._client = AsyncOpenAI(base_url=url, api_key=key or "none", timeout=CALL_SECONDS_MAX, max_retries=0)
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:

@@ -1,13 +1,14 @@
-"""The items of a feed: one a cluster, written by a language model when one is configured, else taken from the texts.
+"""The items of a feed: one a cluster, with the title and summary that are kept with its version.
 
-Without a model the items are a function of the clusters and insights alone. With one, its answer counts only when it speaks of
-every cluster it was asked about and of nothing else.
+Law: a title is paid once. A model is asked only about clusters that none has written for yet, and its answer counts only when
+it speaks of every cluster it was asked about and of nothing else. Without one the items are a function of clusters and insights.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ ITEMS_MAX = 100
 ITEMS_WRITTEN_MAX = 30
 TEXTS_WRITTEN_MAX = 6
 TEXT_CHARACTERS_MAX = 300
+# A label or keyword is a word or a few; a text without a space in it may be one of any length.
+WORD_CHARACTERS_MAX = 100
 INSIGHTS_SHOWN = 5
 TITLE_CHARACTERS_MAX = 200
 SUMMARY_CHARACTERS_MAX = 4_000
@@ -48,13 +51,24 @@ class FeedInsight:
 
 @dataclass(frozen=True, slots=True)
 class FeedCluster:
-    """A cluster with the insights that speak for it, the newest first."""
+    """A cluster with the insights that speak for it, the newest first.
+
+    `since`: for each member the version in which it entered the cluster. `summary` "": it is made of the insights.
+    `written_version` 0: title and summary are no model's.
+    """
 
     cluster_id: str
     label: str
     keywords: tuple[str, ...]
     size: int
     insights: tuple[FeedInsight, ...]
+    since: Mapping[str, int]
+    born_version: int
+    changed_version: int
+    position: tuple[float, float] | None
+    title: str
+    summary: str
+    written_version: int
 
 
 class FeedWriter:
@@ -72,11 +86,13 @@ class FeedWriter:
         shown = clusters[:ITEMS_MAX]
         # Off the loop: a hundred summaries take tens of milliseconds, and everybody else would wait for them.
         items = await asyncio.to_thread(lambda: [extractive_item(cluster) for cluster in shown])
-        if self._model is None or not shown:
+        if self._model is None:
             return items
-        asked = shown[:ITEMS_WRITTEN_MAX]
+        asked = [cluster for cluster in shown[:ITEMS_WRITTEN_MAX] if cluster.written_version == 0]
+        if not asked:
+            return items
         answer = await self._model.object_for(_SYSTEM, _question(asked))
-        written = _checked_answer(answer, asked)
+        written = checked_answer(answer, {cluster.cluster_id for cluster in asked}, SUMMARY_CHARACTERS_MAX)
         return [{**item, **written.get(item["cluster_id"], {})} for item in items]
 
     async def close(self) -> None:
@@ -86,50 +102,64 @@ class FeedWriter:
 
 
 def extractive_item(cluster: FeedCluster) -> dict[str, Any]:
-    """The item of a cluster, made of its own texts."""
+    """The item of a cluster, with the words it came with or else those of its own texts.
+
+    `entered` counts its members by the version in which they entered it, the oldest first: what `since` is answered from.
+    """
     representative = next((i for i in cluster.insights if i.is_representative), None)
     if representative is None and cluster.insights:
         representative = cluster.insights[0]  # it was retracted since: the newest speaks for the cluster
     return {
         "cluster_id": cluster.cluster_id,
-        "title": cluster.label,
-        "summary": summarise([insight.text for insight in cluster.insights], cluster.keywords),
+        "title": cluster.title,
+        "summary": cluster.summary or summarise([insight.text for insight in cluster.insights], cluster.keywords),
         "keywords": list(cluster.keywords),
         "size": cluster.size,
-        "representative": None if representative is None else _shown(representative),
-        "insights": [_shown(insight) for insight in cluster.insights[:INSIGHTS_SHOWN]],
+        "born_version": cluster.born_version,
+        "changed_version": cluster.changed_version,
+        "position": cluster.position,
+        "entered": sorted(Counter(cluster.since.values()).items()),
+        "representative": None if representative is None else _shown(representative, cluster.since),
+        "insights": [_shown(insight, cluster.since) for insight in cluster.insights[:INSIGHTS_SHOWN]],
     }
 
 
-def _shown(insight: FeedInsight) -> dict[str, Any]:
+def _shown(insight: FeedInsight, since: Mapping[str, int]) -> dict[str, Any]:
     return {
         "insight_id": insight.insight_id,
         "channel_id": insight.channel_id,
         "ts": iso_from_ms(insight.ts_ms),
         "text": insight.text,
         "url": insight.url,
+        "since": since[insight.insight_id],
+    }
+
+
+def asked_about(
+    cluster_id: str, label: str, keywords: Sequence[str], size: int, texts: Sequence[str]
+) -> dict[str, Any]:
+    """What a model is told of a cluster, within bounds whatever the texts are."""
+    return {
+        "cluster_id": cluster_id,
+        "label": label[:WORD_CHARACTERS_MAX],
+        "keywords": [keyword[:WORD_CHARACTERS_MAX] for keyword in keywords],
+        "size": size,
+        "texts": [text[:TEXT_CHARACTERS_MAX] for text in texts[:TEXTS_WRITTEN_MAX]],
     }
 
 
 def _question(clusters: Sequence[FeedCluster]) -> str:
-    return orjson.dumps(
-        {
-            "clusters": [
-                {
-                    "cluster_id": cluster.cluster_id,
-                    "label": cluster.label,
-                    "keywords": cluster.keywords,
-                    "size": cluster.size,
-                    "texts": [(i.text or "")[:TEXT_CHARACTERS_MAX] for i in cluster.insights[:TEXTS_WRITTEN_MAX]],
-                }
-                for cluster in clusters
-            ]
-        }
-    ).decode()
+    about = [
+        asked_about(one.cluster_id, one.label, one.keywords, one.size, [i.text or "" for i in one.insights])
+        for one in clusters
+    ]
+    return orjson.dumps({"clusters": about}).decode()
 
 
-def _checked_answer(answer: dict[str, Any], asked: Sequence[FeedCluster]) -> dict[str, dict[str, str]]:
-    """Title and summary by cluster.
+def checked_answer(
+    answer: Mapping[str, Any], asked: Collection[str], summary_characters_max: int
+) -> dict[str, dict[str, str]]:
+    """Title and summary by cluster id.
 
     Raises:
         ModelError: a cluster is missing, unknown or twice, or a text is not one.
@@ -143,10 +173,10 @@ def _checked_answer(answer: dict[str, Any], asked: Sequence[FeedCluster]) -> dic
         if not isinstance(cluster_id, str) or cluster_id in written:
             raise ModelError("the language model's answer names a cluster twice or not at all")
         title, summary = item.get("title"), item.get("summary")
-        if not _is_text(title, TITLE_CHARACTERS_MAX) or not _is_text(summary, SUMMARY_CHARACTERS_MAX):
+        if not _is_text(title, TITLE_CHARACTERS_MAX) or not _is_text(summary, summary_characters_max):
             raise ModelError(f"the language model's answer lacks a title or a summary of cluster {cluster_id[:50]!r}")
         written[cluster_id] = {"title": title, "summary": summary}
-    if written.keys() != {cluster.cluster_id for cluster in asked}:
+    if written.keys() != set(asked):
         raise ModelError("the language model's answer does not speak of the clusters it was asked about")
     return written
 

@@ -1,10 +1,11 @@
 """The feed document of a user: built once when it is read and no good copy is there, stored, and served by version.
 
-Laws (R0.40, R0.41). A document is good while its cluster version is the user's current one and its age below its time to
-live. A build is stored under the version read at its start. Every stored document has its own resource version, also one
-built anew under the same cluster version, so that one entity tag never names two bodies; payload, version and outbox row
-are one transaction. One build a user at a time; who waits reads what the winner stored. A build goes on when its
-reader goes away. A model that fails is left alone for a moment; meanwhile the last document is served, marked stale.
+Laws (R0.40, R0.41). A document is good while its cluster version is the user's current one, its form the one that is built
+now, and its age below its time to live. A build is stored under the version read at its start. Every stored document has its
+own resource version, also one built anew under the same cluster version, so that one entity tag never names two bodies;
+payload, version and outbox row are one transaction. One build a user at a time; who waits reads what the winner stored. A
+build goes on when its reader goes away. A model that fails is left alone for a moment; meanwhile the last document is
+served, marked stale.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import asyncpg
 import orjson
@@ -23,7 +24,7 @@ from connectors.llm.feed_items import ITEMS_MAX, FeedCluster, FeedWriter
 from connectors.materializers.build_locks import BuildLocks
 from connectors.outbox import add, event_row
 from connectors.stores import feeds_reads
-from connectors.stores.feeds_reads import Clusters, FeedHead
+from connectors.stores.feeds_reads import FEED_FORM, ClusterInsights, Clusters, FeedHead
 from connectors.stores.postgres import QUERIES, transaction
 from connectors.stores.redis import Head, ResourceCache
 from connectors.stores.shared_reads import SharedReads
@@ -61,6 +62,58 @@ class FeedDocument:
     head: Head
     payload: bytes
     is_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FeedNews:
+    """What a reader of an earlier version has not seen: a document of the feed's form, and the version it is of."""
+
+    cluster_version: int
+    document: dict[str, Any]
+
+
+def feed_news(payload: bytes, since: int) -> FeedNews | None:
+    """The items of a stored document whose clusters changed after version `since`; None when it does not tell.
+
+    Each says whether the cluster `is_new` and how many insights entered it, `new_count`; as `evolution.new_since` does.
+    """
+    document = orjson.loads(payload)
+    if not all("entered" in item for item in document["items"]):
+        return None
+    items = [
+        {
+            **item,
+            "is_new": item["born_version"] > since,
+            "new_count": sum(count for version, count in item["entered"] if version > since),
+        }
+        for item in document["items"]
+        if item["changed_version"] > since
+    ]
+    return FeedNews(document["cluster_version"], {**document, "since": since, "items": items})
+
+
+def feed_cluster(stored: dict[str, Any], version: int, told: ClusterInsights) -> FeedCluster:
+    """A stored cluster of a version as the feed's writer takes it.
+
+    The words kept with it may tell what was retracted since, so then they are made anew of the insights that are left.
+    """
+    tracked = feeds_reads.tracked_cluster(stored, version)
+    label = str(stored.get("label") or "")
+    x_y = stored.get("position")
+    return FeedCluster(
+        cluster_id=tracked.cluster_id,
+        label=label,
+        keywords=tuple(stored.get("keywords") or ()),
+        size=int(stored.get("size") or 0),
+        insights=told.insights,
+        since=dict(zip(tracked.insight_ids, tracked.since, strict=True)),
+        born_version=tracked.born_version,
+        changed_version=tracked.changed_version,
+        position=None if x_y is None else (x_y[0], x_y[1]),
+        title=str(stored.get("title") or label) if told.is_whole else label,
+        summary=str(stored.get("summary") or "") if told.is_whole else "",
+        written_version=int(stored.get("written_version") or 0) if told.is_whole else 0,
+    )
 
 
 class FeedBuilder:
@@ -207,14 +260,8 @@ class FeedBuilder:
         insights = await feeds_reads.insights_of_clusters(self._pool(), listed, INSIGHTS_READ)
         items = await self._writer.items(
             [
-                FeedCluster(
-                    cluster_id=str(cluster["cluster_id"]),
-                    label=str(cluster.get("label") or ""),
-                    keywords=tuple(cluster.get("keywords") or ()),
-                    size=int(cluster.get("size") or 0),
-                    insights=insights[place],
-                )
-                for place, cluster in enumerate(listed)
+                feed_cluster(cluster, clusters.cluster_version, told)
+                for cluster, told in zip(listed, insights, strict=True)
             ]
         )
         built_ms = self._clock()
@@ -239,7 +286,7 @@ class FeedBuilder:
         async with transaction(self._pool()) as tx:
             if await tx.fetchval(QUERIES["hold_clusters"], user_id, clusters.cluster_version) is None:
                 return None
-            values = (user_id, clusters.cluster_version, built_at, self._ttl_seconds, payload)
+            values = (user_id, clusters.cluster_version, built_at, self._ttl_seconds, payload, FEED_FORM)
             if await tx.fetchval(QUERIES["store_feed"], *values) is None:
                 return None
             row = await tx.fetchrow(QUERIES["bump_version"], resource, clusters.caused_by, built_at)

@@ -7,25 +7,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import asyncpg
 
 from connectors import outbox
 from connectors.kafka.records import DeadLetter, Event
-from connectors.stores.postgres import QUERIES, Connection
+from connectors.stores.bases import ActiveBasis, Embedders, read_active, share_active
+from connectors.stores.postgres import QUERIES, Connection, transaction
 from schemas.codec import Codec
 from schemas.errors import InvalidEventError
 from schemas.positions import Position
 from streams.clock import Clock, to_datetime
-from streams.feeds.embedding import HashedTextEmbedder
+from streams.feeds.embedding import TextEmbedder
 from streams.feeds.sequencing import Fate, Numbered, number_insights
 from streams.feeds.validation import check_event
 
 INGESTED, RETRACTED = "feeds.insight-ingested", "feeds.insight-retracted"
 _COLUMNS = [
     "insight_id", "channel_id", "seq", "ts", "arrived_at", "text", "url", "embedding", "embedding_model",
-    "source_partition", "source_offset",
+    "next_embedding", "next_model", "source_partition", "source_offset",
 ]  # fmt: skip
+
+
+# By basis id: index in the batch's ingested -> little-endian float32.
+Vectors = Mapping[str, Mapping[int, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +40,37 @@ class Prepared:
     """Valid events of a batch, the vectors made for those that came without one, and what is refused."""
 
     ingested: list[Event]
-    vectors: Mapping[int, bytes]  # index in `ingested` -> little-endian float32
+    active: ActiveBasis
+    vectors: Vectors
     retracted: list[Event]
     dead: list[DeadLetter]
 
 
 class InsightsSink:
-    """`embedder` None: a remote one makes the vectors later, and rows without one hold back their channel's snapshot."""
+    """Where the active basis is a service's, vectors are made later, and rows without one hold back their channel."""
 
     group = "insights"
     topics: tuple[str, ...] = (INGESTED, RETRACTED)
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
 
-    def __init__(self, codec: Codec, clock: Clock, *, embedder: HashedTextEmbedder | None, dimensions: int) -> None:
+    def __init__(self, codec: Codec, clock: Clock, pool: asyncpg.Pool[asyncpg.Record], *, dimensions: int) -> None:
         self._codec = codec
         self._clock = clock
-        self._embedder = embedder
+        self._pool = pool
+        self._embedders = Embedders()
         self._dimensions = dimensions
 
     async def prepare(self, events: Sequence[Event]) -> Prepared:
         """Check each event, and embed texts where that is a pure function (in a thread: it takes CPU, not I/O)."""
-        return await asyncio.to_thread(self._prepare, events)
+        async with transaction(self._pool) as tx:
+            active = await read_active(tx)
+            embedders = await self._embedders.of(tx, active)
+        return await asyncio.to_thread(self._prepare, events, active, embedders)
 
-    def _prepare(self, events: Sequence[Event]) -> Prepared:
+    def _prepare(
+        self, events: Sequence[Event], active: ActiveBasis, embedders: Mapping[str, TextEmbedder | None]
+    ) -> Prepared:
         ingested: list[Event] = []
         retracted: list[Event] = []
         dead: list[DeadLetter] = []
@@ -69,22 +83,26 @@ class InsightsSink:
             (ingested if event.record.topic == INGESTED else retracted).append(event)
         # A batch mixes partitions as they were fetched; their numbers follow (partition, offset).
         ingested.sort(key=lambda event: (event.record.partition, event.record.offset))
-        return Prepared(ingested, self._embed(ingested), retracted, dead)
-
-    def _embed(self, ingested: Sequence[Event]) -> dict[int, bytes]:
-        if self._embedder is None:
-            return {}
-        missing = [i for i, event in enumerate(ingested) if event.value["embedding"] is None]
-        vectors = self._embedder.embed([ingested[i].value["text"] or "" for i in missing])
-        return {i: vectors[row].astype("<f4").tobytes() for row, i in enumerate(missing)}
+        return Prepared(ingested, active, _embed(ingested, embedders), retracted, dead)
 
     async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
         """Gather heads and known ids under the channels' locks, number, store."""
+        if prepared.ingested:
+            prepared = await self._in_active_basis(tx, prepared)
         heads = await _lock_channels(tx, [*prepared.ingested, *prepared.retracted])
         refused = await self._ingest(tx, prepared, heads) if prepared.ingested else []
         if prepared.retracted:
             await _retract(tx, prepared.retracted, self._clock())
         return [*prepared.dead, *refused]
+
+    async def _in_active_basis(self, tx: Connection, prepared: Prepared) -> Prepared:
+        """The batch in the basis that stays active until it is stored; embedded again if another became so meanwhile."""
+        active = await share_active(tx)
+        if active == prepared.active:
+            return prepared
+        embedders = await self._embedders.of(tx, active)
+        vectors = await asyncio.to_thread(_embed, prepared.ingested, embedders)
+        return replace(prepared, active=active, vectors=vectors)
 
     async def settle(self, prepared: Prepared) -> None:
         """Nothing is held."""
@@ -114,17 +132,14 @@ class InsightsSink:
         ]
 
     def _rows(self, prepared: Prepared, numbered: Numbered) -> list[tuple[Any, ...]]:
-        model = self._embedder.model_id if self._embedder is not None else None
         rows = []
         for i, (event, seq) in enumerate(zip(prepared.ingested, numbered.seqs, strict=True)):
             if not isinstance(seq, int):
                 continue
             record, value = event
-            made = prepared.vectors.get(i)
             rows.append((
                 value["insight_id"], value["channel_id"], seq, to_datetime(value["ts"]), to_datetime(record.arrived_ms),
-                value["text"], value["url"], value["embedding"] if made is None else made,
-                value["embedding_model"] if made is None else model, record.partition, record.offset,
+                value["text"], value["url"], *_stored_vectors(prepared, i), record.partition, record.offset,
             ))  # fmt: skip
         return rows
 
@@ -161,6 +176,26 @@ class InsightsSink:
                 for channel in moved
             ],
         )
+
+
+def _embed(ingested: Sequence[Event], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
+    missing = [i for i, event in enumerate(ingested) if event.value["embedding"] is None]
+    texts = [ingested[i].value["text"] or "" for i in missing]
+    made = {basis_id: embedder.embed(texts) for basis_id, embedder in embedders.items() if embedder is not None}
+    return {
+        basis_id: {i: vectors[row].astype("<f4").tobytes() for row, i in enumerate(missing)}
+        for basis_id, vectors in made.items()
+    }
+
+
+def _stored_vectors(prepared: Prepared, i: int) -> tuple[bytes | None, str | None, bytes | None, str | None]:
+    """Of an insight the vector and its basis, and those in the next basis; without its vector that is still to come."""
+    value, active = prepared.ingested[i].value, prepared.active
+    if value["embedding"] is not None:
+        return value["embedding"], value["embedding_model"], None, None
+    vector = prepared.vectors.get(active.basis_id, {}).get(i)
+    following = None if active.next_id is None else prepared.vectors.get(active.next_id, {}).get(i)
+    return vector, None if vector is None else active.basis_id, following, active.next_id
 
 
 async def _lock_channels(tx: Connection, events: Sequence[Event]) -> dict[str, int]:

@@ -161,10 +161,15 @@ async def _store_subscriptions(tx: Connection, folds: Mapping[str, Folded]) -> N
         await tx.execute(QUERIES["upsert_subscriptions"], *map(list, zip(*rows, strict=True)))
 
 
+_ERASED = (
+    "erase_subscriptions", "erase_hwm", "erase_clusters", "erase_history", "erase_feed", "erase_role", "erase_stats",
+)  # fmt: skip
+
+
 async def _erase(tx: Connection, user_id: str) -> None:
     """Everything kept of a user goes; the floor keeps versions growing should the user return."""
     resources = [template.format(user_id) for template in USER_RESOURCES]
     await tx.execute(QUERIES["raise_version_floor"], resources)
     await tx.execute(QUERIES["erase_resources"], resources)
-    for name in ("erase_subscriptions", "erase_hwm", "erase_clusters", "erase_feed", "erase_role", "erase_stats"):
+    for name in _ERASED:
         await tx.execute(QUERIES[name], user_id)

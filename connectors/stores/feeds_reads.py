@@ -5,7 +5,7 @@ Law: one function is one snapshot; what must agree (a version and what it names)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,6 +20,7 @@ from connectors.stores.redis import Head
 from schemas.errors import UnavailableError
 from schemas.positions import Position
 from streams.clock import to_ms
+from streams.feeds.evolution import ChangeKind, TrackedCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # How long a request waits for a free connection before it is told to come again.
@@ -27,13 +28,19 @@ ACQUIRE_SECONDS = 5.0
 # The end of what does not expire; a stored document always has a nearer one.
 NEVER_MS = 2**52
 INSIGHTS_TOPIC = "feeds.insight-ingested"
+# The form of a feed document's items. One of another form is built anew as soon as it is read; 1: items say since when.
+FEED_FORM = 1
+# Where in a cluster's life an event stands: its version, and the place of its kind among those of one version (from 1).
+EventPlace: TypeAlias = tuple[int, int]
+LIFE_START: EventPlace = (0, 0)
+_KINDS = [kind.value for kind in ChangeKind]
 
 
 @dataclass(frozen=True, slots=True)
 class FeedHead:
     """The stored feed's head, or that of the empty feed, and whether a build is due (R0.40, R0.41).
 
-    `is_good`: the document is of the current cluster version; its age is `head.expires_ms`' business.
+    `is_good`: the document is of the current cluster version and form; its age is `head.expires_ms`' business.
     """
 
     head: Head
@@ -45,14 +52,62 @@ class FeedHead:
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """One version of a user's clusters; `clusters` None: no such version is kept."""
+    """One version of a user's clusters; `clusters` None: no such version is kept.
+
+    `outside` is JSON as it is stored and served; None: a version from before clusters had an identity.
+    """
 
     head: Head
     cluster_version: int
+    cluster_version_now: int
     clusters: list[dict[str, Any]] | None
     noise: int
     updated_at_ms: int | None
     caused_by: str
+    basis_id: str | None
+    left_out: int
+    outside: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadCluster:
+    """A cluster that ended with a version; `related`: the clusters that hold most of what was left of it."""
+
+    cluster_id: str
+    label: str
+    cluster_version: int
+    related: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClustersSince:
+    """A version and what died on the way to it; `history_start`: the first version known to have told its changes."""
+
+    found: Clusters
+    died: tuple[DeadCluster, ...]
+    history_start: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """One event in a cluster's life, with its place; numbers as in `ClusterChange`."""
+
+    place: EventPlace
+    numbers: dict[str, Any]
+    evolved_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLife:
+    """A cluster and a part of its life; `size` is 0 and `is_alive` false once it died."""
+
+    head: Head
+    cluster_version_now: int
+    label: str
+    is_alive: bool
+    born_version: int | None
+    size: int
+    events: tuple[ClusterEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +146,14 @@ class Insight:
     url: str | None
     is_retracted: bool
     caused_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInsights:
+    """Insights that speak for a cluster; `is_whole`: none of the cluster's was retracted."""
+
+    insights: tuple[FeedInsight, ...]
+    is_whole: bool
 
 
 @asynccontextmanager
@@ -136,7 +199,8 @@ async def feed_head(pool: Pool, user_id: str, now_ms: int) -> FeedHead:
         return FeedHead(plain, clusters_head, now, is_stored=False, is_good=False)
     expires_ms = to_ms(row["built_at"]) + int(row["ttl_seconds"] * 1000)
     head = replace(plain, basis=clusters_head.version, expires_ms=expires_ms)
-    return FeedHead(head, clusters_head, now, is_stored=True, is_good=row["cluster_version"] == now)
+    is_good = row["cluster_version"] == now and row["form"] == FEED_FORM
+    return FeedHead(head, clusters_head, now, is_stored=True, is_good=is_good)
 
 
 async def feed_payload(pool: Pool, user_id: str) -> tuple[int, bytes] | None:
@@ -149,16 +213,97 @@ async def feed_payload(pool: Pool, user_id: str) -> tuple[int, bytes] | None:
 async def clusters(pool: Pool, user_id: str, version: int | None, now_ms: int) -> Clusters:
     """A version of a user's clusters, by default the current one."""
     async with reading(pool) as connection:
-        row = await connection.fetchrow(QUERIES["read_clusters"], user_id, version)
+        return await _clusters(connection, user_id, version, now_ms)
+
+
+async def _clusters(connection: Connection, user_id: str, version: int | None, now_ms: int) -> Clusters:
+    row = await connection.fetchrow(QUERIES["read_clusters"], user_id, version)
     found = row["clusters"]
     return Clusters(
         head=_head(row, "clusters", now_ms),
         cluster_version=row["cluster_version"],
+        cluster_version_now=row["cluster_version_now"],
         clusters=None if found is None else orjson.loads(found),
         noise=row["noise"] or 0,
         updated_at_ms=_ms(row["updated_at"]),
         caused_by=row["caused_by"] or "",
+        basis_id=row["basis_id"],
+        left_out=row["left_out"] or 0,
+        outside=row["outside"],
     )
+
+
+async def clusters_since(pool: Pool, user_id: str, version: int | None, since: int, now_ms: int) -> ClustersSince:
+    """A version, by default the current one, and the clusters that died after version `since` up to it."""
+    async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        found = await _clusters(connection, user_id, version, now_ms)
+        rows = await connection.fetch(QUERIES["read_died_clusters"], user_id, since, found.cluster_version)
+        history_start = await connection.fetchval(QUERIES["read_history_start"], user_id)
+    died = (DeadCluster(r["cluster_id"], r["label"], r["cluster_version"], tuple(r["related"])) for r in rows)
+    return ClustersSince(found, tuple(died), history_start)
+
+
+def has_told_all(changes: ClustersSince, since: int, versions_kept: int) -> bool:
+    """Whether every change after version `since` up to the version found is still told (`cluster_history_versions`)."""
+    start = changes.history_start
+    if since >= changes.found.cluster_version:
+        return True
+    if start is None or since < changes.found.cluster_version_now - versions_kept:
+        return False
+    # The first version that told its changes told them against one that it did not know, unless there was none.
+    return since >= start or start == 1
+
+
+def tracked_cluster(stored: Mapping[str, Any], version: int) -> TrackedCluster:
+    """A stored cluster with its past; one from before clusters had an identity has none, so it began with its version."""
+    ids = tuple(stored["insight_ids"])
+    if "since" not in stored:
+        return TrackedCluster(stored["cluster_id"], ids, (version,) * len(ids), version, version)
+    return TrackedCluster(
+        stored["cluster_id"], ids, tuple(stored["since"]), stored["born_version"], stored["changed_version"]
+    )
+
+
+def unread_clusters(found: Clusters, since: int) -> list[dict[str, Any]]:
+    """The clusters of a version that changed after version `since`, each with what of it is new."""
+    stored = found.clusters or []
+    unread = {
+        one.cluster_id: one for one in new_since((tracked_cluster(c, found.cluster_version) for c in stored), since)
+    }
+    return [
+        {**one, "is_new": news.is_new, "new_insight_ids": news.insight_ids}
+        for one in stored
+        if (news := unread.get(one["cluster_id"])) is not None
+    ]
+
+
+async def cluster_life(
+    pool: Pool, user_id: str, cluster_id: str, after: EventPlace, limit: int, now_ms: int
+) -> ClusterLife | None:
+    """What became of a cluster, with `limit` events after a place; None when nothing is known of it."""
+    async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        head = await connection.fetchrow(QUERIES["read_clusters_head"], user_id)
+        now = await connection.fetchval(QUERIES["read_cluster_version"], user_id)
+        living = await connection.fetchrow(QUERIES["read_living_cluster"], user_id, cluster_id)
+        known = living or await connection.fetchrow(QUERIES["read_cluster_end"], user_id, cluster_id)
+        rows = await connection.fetch(QUERIES["read_cluster_events"], user_id, cluster_id, _KINDS, *after, limit)
+    if known is None:
+        return None
+    return ClusterLife(
+        head=_head(head, "clusters", now_ms),
+        cluster_version_now=now or 0,
+        label=known["label"],
+        is_alive=living is not None,
+        born_version=known["born_version"],
+        size=0 if living is None else living["size"],
+        events=tuple(_cluster_event(row) for row in rows),
+    )
+
+
+def _cluster_event(row: Any) -> ClusterEvent:
+    numbers = dict(row)
+    place = (numbers["cluster_version"], numbers.pop("place"))
+    return ClusterEvent(place, numbers, to_ms(numbers.pop("evolved_at")))
 
 
 async def pending_by_channel(pool: Pool, user_id: str) -> tuple[UserRow, dict[str, int]]:
@@ -237,7 +382,7 @@ async def insight(pool: Pool, channel_id: str, insight_id: str) -> Insight | Non
 
 async def insights_of_clusters(
     pool: Pool, clusters_shown: Sequence[dict[str, Any]], newest: int
-) -> list[tuple[FeedInsight, ...]]:
+) -> list[ClusterInsights]:
     """For each cluster its newest insights and its representative, without those that were retracted."""
     places = [place for place, cluster in enumerate(clusters_shown) for _ in cluster["insight_ids"]]
     ids = [insight_id for cluster in clusters_shown for insight_id in cluster["insight_ids"]]
@@ -245,7 +390,9 @@ async def insights_of_clusters(
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["read_insights_of_feed"], places, ids, representatives, newest)
     found: list[list[FeedInsight]] = [[] for _ in clusters_shown]
+    retracted: dict[int, int] = {}
     for row in rows:
+        retracted[row["cluster"]] = row["retracted"]
         found[row["cluster"]].append(
             FeedInsight(
                 row["insight_id"],
@@ -256,7 +403,9 @@ async def insights_of_clusters(
                 is_representative=row["is_representative"],
             )
         )
-    return [tuple(insights) for insights in found]
+    return [
+        ClusterInsights(tuple(insights), is_whole=retracted.get(place) == 0) for place, insights in enumerate(found)
+    ]
 
 
 async def next_offsets(pool: Pool, asked: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], int]:

@@ -1,91 +1,278 @@
-"""Makes the missing embeddings through a service, and gives up on those that wait too long (R0.14).
+"""Keeps the vectors of insights in one basis: makes those that are missing, fits a basis when one is due, rolls it out.
 
-What is missing is what PostgreSQL says is missing, so a crash repeats at most one call. A row that is given up is
-excluded and dead-lettered with its original bytes; it no longer holds back its channel's snapshot.
+Laws: one process at a time does this, by an advisory lock on the connection all of it runs on. What is to be done is what
+PostgreSQL says is to be done, so a kill costs at most one batch. A basis becomes active when every insight that has
+a vector of ours has one in it; until then nothing is compared in it. Vectors that producers sent are never touched.
+
+A row that waits too long for a service is given up (R0.14): excluded and dead-lettered with its original bytes; it no longer
+holds back its channel's snapshot.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Sequence
 from typing import Any
 
-import asyncpg
+import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from connectors import outbox
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
 from connectors.llm.embeddings import EmbeddingError, RemoteEmbedder
-from connectors.stores.postgres import QUERIES, transaction
-from schemas.errors import UnavailableError
-from streams.clock import Clock, to_datetime, to_ms
-from streams.telemetry import get_log
+from connectors.stores.bases import LOCK_CLASS, LOCK_RUNNER, ActiveBasis, Embedders, hold_active, read_active
+from connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
+from schemas.errors import HighwaterError, UnavailableError
+from streams.clock import to_datetime, to_ms
+from streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
+from streams.telemetry import INSIGHTS_REEMBEDDED, get_log
 
 log = get_log("embed")
 
-INGESTED = "feeds.insight-ingested"
+INGESTED, CHANGED = "feeds.insight-ingested", "feeds.basis-changed"
+_SOURCE = "/connectors/workers/embed"
 # One call of the service: within every service's limit, and one failed call costs little.
 _TEXTS_MAX = 64
+# Built in, 1,000 texts take 50 ms, and as many rows are locked for no longer.
+_OWN_TEXTS_MAX = 1_000
+# A missing vector of a service is looked for this often; whether a basis is due, where nothing can be missing.
 _POLL_SECONDS = 0.5
+_OWN_POLL_SECONDS = 5.0
 _READ_SECONDS = 10.0
+# Rows a sample is drawn from at most, by blocks: reading these takes seconds, of any table.
+_SAMPLED_ROWS_MAX = 500_000
+# A corpus of too few distinct texts is looked at again when it has grown by a tenth.
+_LOOK_GROWTH = 1.1
+# 50,000 texts take 4 s and 0.2 GB on an idle core; a minute is that on a machine fifteen times as busy.
+_FIT_SECONDS_MAX = 60.0
+_FIT_PROGRAM = """
+import os, sys, orjson
+from streams.feeds.basis import fit_basis
+os.nice(5)
+basis = fit_basis(orjson.loads(sys.stdin.buffer.read()))
+sys.stdout.buffer.write(b"" if basis is None else basis.to_bytes())
+"""
+
+
+class BasisFitError(HighwaterError):
+    """The process that fits a basis failed. The store goes on in its present basis; the process's error is in the log."""
 
 
 class EmbedWorker:
-    """Polls for rows without a vector. Idle, and ready, where the built-in embedder does the work in the sink."""
+    """Polls for what is missing or due. `embedder` None: the built-in embedder, whose vectors the sink makes."""
 
     group = "embed"
 
-    def __init__(
-        self,
-        pool: asyncpg.Pool[asyncpg.Record],
-        embedder: RemoteEmbedder | None,
-        client: Mapping[str, str],
-        clock: Clock,
-        *,
-        wait_seconds: float,
-    ) -> None:
-        self._pool = pool
-        self._embedder = embedder
-        self._client = client
-        self._clock = clock
+    def __init__(self, around: Surroundings, embedder: RemoteEmbedder | None, *, wait_seconds: float) -> None:
+        self._around = around
+        self._remote = embedder
+        self._embedders = Embedders()
         self._wait_ms = int(wait_seconds * 1000)
+        self._looked_at = 0  # size of the corpus when a basis was last fitted, or found not to be possible
         self.problem: str | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Embed until `stop` is set."""
-        if self._embedder is None:
-            await stop.wait()
-            return
+        """Work until `stop` is set; beside another process that does, wait to take its place."""
+        while not stop.is_set():
+            try:
+                # Given back, a connection loses its locks; cut, the server takes them.
+                async with self._around.pool.acquire(timeout=5.0) as tx:
+                    if await tx.fetchval(QUERIES["try_basis_runner"], LOCK_CLASS, LOCK_RUNNER):
+                        await self._work(tx, stop)
+                    else:
+                        self._set_problem(None)
+            except AWAY as error:
+                self._set_problem(f"PostgreSQL is away: {error or type(error).__name__}")
+            await self._pause(stop)
+
+    async def _work(self, tx: Connection, stop: asyncio.Event) -> None:
         while not stop.is_set():
             done = 0
             try:
-                done = await self._embed_some(self._embedder)
+                active = await read_active(tx)
+                done = await self._fill(tx, active) + await self._step(tx, active)
                 self._set_problem(None)
             except (UnavailableError, EmbeddingError) as error:
                 self._set_problem(str(error))
+            except CONFLICT as error:  # a retraction of the same rows; the batch is made again
+                log.info("embed_conflict", reason=str(error))
             if not done:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
+                await self._pause(stop)
 
-    async def _embed_some(self, embedder: RemoteEmbedder) -> int:
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["unembedded_insights"], _TEXTS_MAX)
-        now_ms = self._clock()
-        late = [row for row in rows if now_ms - to_ms(row["arrived_at"]) > self._wait_ms]
-        if late:
-            await self._give_up(late, now_ms)
-        waiting = [row for row in rows if row not in late]
-        if not waiting:
-            return len(late)
-        vectors = await embedder.embed([row["text"] or "" for row in waiting])
-        async with transaction(self._pool) as tx:
-            await tx.execute(QUERIES["set_embeddings"], [row["insight_id"] for row in waiting], vectors, embedder.model)
+    async def _pause(self, stop: asyncio.Event) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _OWN_POLL_SECONDS if self._remote is None else _POLL_SECONDS)
+
+    # -- vectors -----------------------------------------------------------------------------------------------------
+
+    async def _vectors(self, tx: Connection, active: ActiveBasis, basis_id: str, texts: Sequence[str]) -> list[bytes]:
+        """Little-endian float32 of texts in one of the two bases in use."""
+        own = (await self._embedders.of(tx, active))[basis_id]
+        if own is not None:
+            return [row.astype("<f4").tobytes() for row in await asyncio.to_thread(own.embed, texts)]
+        assert self._remote is not None  # only asked for where `_can_make` says so
+        return await self._remote.embed(texts)
+
+    async def _can_make(self, tx: Connection, active: ActiveBasis, basis_id: str) -> bool:
+        is_own = (await self._embedders.of(tx, active))[basis_id] is not None
+        return is_own or (self._remote is not None and self._remote.basis_id == basis_id)
+
+    @property
+    def _texts_max(self) -> int:
+        return _OWN_TEXTS_MAX if self._remote is None else _TEXTS_MAX
+
+    async def _fill(self, tx: Connection, active: ActiveBasis) -> int:
+        """Make the vectors that rows wait for; returns of how many. Only what fails, and waited too long, is given up."""
+        basis_id = active.next_id or active.basis_id
+        if not await self._can_make(tx, active, basis_id):
+            return 0
+        rows = await tx.fetch(QUERIES["awaited_insights"], self._texts_max)
+        if active.next_id is None:
+            rows = [row for row in rows if row["is_vectorless"]]
+        if not rows:
+            return 0
+        try:
+            vectors = await self._vectors(tx, active, basis_id, [row["text"] or "" for row in rows])
+        except (UnavailableError, EmbeddingError):
+            now_ms = self._around.clock()
+            late = [row for row in rows if row["is_vectorless"] and now_ms - to_ms(row["arrived_at"]) > self._wait_ms]
+            if late:
+                await self._give_up(tx, late, now_ms)
+            raise
+        query = QUERIES["set_embeddings" if active.next_id is None else "set_next_embeddings"]
+        await tx.execute(query, [row["insight_id"] for row in rows], vectors, basis_id)
         return len(rows)
 
-    async def _give_up(self, late: Sequence[Any], now_ms: int) -> None:
+    # -- one basis after another -------------------------------------------------------------------------------------
+
+    async def _step(self, tx: Connection, active: ActiveBasis) -> int:
+        """Bring the store one batch nearer to the basis it should have; 0 when there is nothing to do."""
+        sweep = await tx.fetchrow(QUERIES["read_reembedding"])
+        if sweep is not None and sweep["phase"] == "move":
+            return await self._move(tx, active, sweep)
+        wanted = await self._wanted(tx, active)
+        if wanted == active.next_id:
+            return await self._reembed(tx, active, wanted, sweep)
+        if wanted != active.basis_id:
+            await self._roll_out(tx, active, wanted, "remote", b"", await tx.fetchval(QUERIES["corpus_size"]))
+            return 1
+        if active.next_id is not None:
+            await self._call_off(tx, active)
+            return 1
+        basis = await self._fit_if_due(tx, active) if self._remote is None else None
+        if basis is None:
+            return 0
+        await self._roll_out(tx, active, basis.basis_id, "fitted", basis.to_bytes(), self._looked_at)
+        return 1
+
+    async def _wanted(self, tx: Connection, active: ActiveBasis) -> str:
+        """The service's basis where there is one; else that which is rolled out, active, or the newest of our own."""
+        if self._remote is not None:
+            return self._remote.basis_id
+        embedders = await self._embedders.of(tx, active)
+        for basis_id in (active.next_id, active.basis_id):
+            if basis_id is not None and embedders[basis_id] is not None:
+                return basis_id
+        return str(await tx.fetchval(QUERIES["newest_own_basis"]))
+
+    async def _roll_out(
+        self, tx: Connection, active: ActiveBasis, basis_id: str, kind: str, content: bytes, corpus: int
+    ) -> None:
+        """Begin: from now on sinks give new insights a vector in both bases, so one sweep over the others is enough."""
+        async with tx.transaction():
+            await hold_active(tx)
+            now = to_datetime(self._around.clock())
+            await tx.execute(QUERIES["insert_basis"], basis_id, kind, content, corpus, now)
+            await tx.execute(QUERIES["set_next_basis"], basis_id)
+            await tx.execute(QUERIES["begin_reembedding"], "embed")
+        log.info("basis_rollout_began", basis_id=basis_id, active=active.basis_id, corpus_size=corpus)
+
+    async def _call_off(self, tx: Connection, active: ActiveBasis) -> None:
+        async with tx.transaction():
+            await hold_active(tx)
+            await tx.execute(QUERIES["set_next_basis"], None)
+            await tx.execute(QUERIES["begin_reembedding"], "move")
+        log.info("basis_rollout_called_off", basis_id=active.next_id, active=active.basis_id)
+
+    async def _reembed(self, tx: Connection, active: ActiveBasis, basis_id: str, sweep: Any) -> int:
+        """A page of the sweep. One that is not full is the last: what came behind it since the roll-out began is in both."""
+        page = await tx.fetch(QUERIES["insights_to_reembed"], sweep["swept_to"], self._texts_max, basis_id)
+        due = [row for row in page if row["is_due"]]
+        if page:
+            vectors = await self._vectors(tx, active, basis_id, [row["text"] or "" for row in due]) if due else []
+            async with tx.transaction():
+                await tx.execute(QUERIES["set_next_embeddings"], [row["insight_id"] for row in due], vectors, basis_id)
+                await tx.execute(QUERIES["advance_reembedding"], page[-1]["insight_id"], len(due))
+            INSIGHTS_REEMBEDDED.inc(len(due))
+        if len(page) == self._texts_max:
+            return 1
+        if len(await tx.fetch(QUERIES["awaited_insights"], self._texts_max)) < self._texts_max:
+            await self._switch(tx, active, basis_id, sweep["reembedded"] + len(due))
+        return 1
+
+    async def _switch(self, tx: Connection, active: ActiveBasis, basis_id: str, reembedded: int) -> None:
+        """Make a basis active. The few rows whose vector a service still makes wait for it as any new row does."""
+        now_ms = self._around.clock()
+        made = await tx.fetchrow(QUERIES["corpus_of_basis"], basis_id)
+        event = {
+            "basis_id": basis_id, "previous_basis_id": active.basis_id, "kind": made["kind"],
+            "corpus_size": made["corpus_size"], "reembedded": reembedded, "changed_at": now_ms,
+        }  # fmt: skip
+        async with tx.transaction():
+            await hold_active(tx)
+            await tx.execute(QUERIES["forget_awaited"], basis_id)
+            await tx.execute(QUERIES["switch_basis"], basis_id, to_datetime(now_ms))
+            await tx.execute(QUERIES["begin_reembedding"], "move")
+            row = outbox.event_row(
+                self._around.codec, CHANGED, event, source=_SOURCE, now_ms=now_ms, caused_by=None
+            )  # fmt: skip
+            await outbox.add(tx, [row])
+        log.info("basis_changed", **event)
+
+    async def _move(self, tx: Connection, active: ActiveBasis, sweep: Any) -> int:
+        page = await tx.fetch(QUERIES["insights_to_move"], sweep["swept_to"], _OWN_TEXTS_MAX)
+        async with tx.transaction():
+            due = [row["insight_id"] for row in page if row["is_due"]]
+            await tx.execute(QUERIES["move_embeddings"], due, active.basis_id)
+            if len(page) == _OWN_TEXTS_MAX:
+                await tx.execute(QUERIES["advance_reembedding"], page[-1]["insight_id"], 0)
+                return 1
+            await tx.execute(QUERIES["end_reembedding"])
+        log.info("basis_rollout_ended", active=active.basis_id)
+        return 1
+
+    # -- fitting -----------------------------------------------------------------------------------------------------
+
+    async def _fit_if_due(self, tx: Connection, active: ActiveBasis) -> Basis | None:
+        corpus = await tx.fetchval(QUERIES["corpus_size"])
+        made = await tx.fetchrow(QUERIES["corpus_of_basis"], active.basis_id)
+        fitted_on = None if made["kind"] == "hashed" else made["corpus_size"]
+        if not should_fit(corpus, fitted_on) or corpus < _LOOK_GROWTH * self._looked_at:
+            return None
+        self._looked_at = corpus
+        percent = min(100.0, 100.0 * _SAMPLED_ROWS_MAX / corpus)
+        sample = await tx.fetch(QUERIES["corpus_sample"], FIT_TEXTS_MAX, FIT_TEXT_CHARACTERS_MAX, percent)
+        try:
+            content = await fit_in_child([row["text"] for row in sample])
+        except BasisFitError:
+            log.exception("basis_fit_failed", texts=len(sample))
+            return None
+        if not content:
+            log.info("basis_not_fitted", corpus_size=corpus, texts=len(sample))
+            return None
+        basis = Basis.from_bytes(content)
+        log.info("basis_fitted", basis_id=basis.basis_id, corpus_size=corpus, fitted_on=basis.fitted_on)
+        return None if basis.basis_id == active.basis_id else basis
+
+    # -- giving up ---------------------------------------------------------------------------------------------------
+
+    async def _give_up(self, tx: Connection, late: Sequence[Any], now_ms: int) -> None:
         records = await asyncio.to_thread(self._read_originals, late)
-        async with transaction(self._pool) as tx:
+        async with tx.transaction():
             gone = await tx.fetch(QUERIES["exclude_insights"], [row["insight_id"] for row in late], to_datetime(now_ms))
             excluded = {row["insight_id"] for row in gone}
             letters = [
@@ -98,7 +285,7 @@ class EmbedWorker:
 
     def _read_originals(self, late: Sequence[Any]) -> list[Record]:
         """The records behind rows, from the log: a dead letter carries the original bytes."""
-        consumer = Consumer({**self._client, "group.id": "highwater-embed-reader", "enable.auto.commit": False})
+        consumer = Consumer({**self._around.client, "group.id": "highwater-embed-reader", "enable.auto.commit": False})
         try:
             return [self._read(consumer, row["source_partition"], row["source_offset"]) for row in late]
         except KafkaException as error:
@@ -118,3 +305,29 @@ class EmbedWorker:
         if problem != self.problem:
             (log.warning if problem else log.info)("embed_paused" if problem else "embed_running", reason=problem)
         self.problem = problem
+
+
+async def fit_in_child(texts: Sequence[str]) -> bytes:
+    """The bytes of the basis of texts, made in a process of its own so that no event loop waits; empty: too few texts.
+
+    Raises:
+        BasisFitError: the process failed or took too long.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _FIT_PROGRAM,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(_FIT_SECONDS_MAX):
+            content, _ = await process.communicate(orjson.dumps(texts))
+    except TimeoutError as error:
+        raise BasisFitError(f"it took over {_FIT_SECONDS_MAX:.0f} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        raise BasisFitError(f"it ended with exit {process.returncode}")
+    return content

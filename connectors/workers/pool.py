@@ -24,9 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import HighwaterError
-from streams.feeds.clustering import cluster_embeddings, cluster_size_for
-from streams.feeds.labels import ClusterDescription, describe_clusters
-from streams.feeds.summary import summarise
+from streams.feeds.recluster import NewVersion, Window, recluster
 
 MEMORY_BYTES_MAX = 1 << 30
 # 20,000 insights take 10 s on two idle cores; a minute and a half is that on a machine nine times as busy.
@@ -70,60 +68,6 @@ class RebuildInputError(HighwaterError):
 
 class RebuildFailedError(HighwaterError):
     """A rebuild failed in a way nobody foresaw. Report the message, which holds the traceback."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterJob:
-    """One user's dataset: `vectors` float32 (n, d), `texts` and `insight_ids` of length n.
-
-    `min_cluster_size` None stands for `cluster_size_for(n)`, `min_samples` None for the same as the cluster size.
-    """
-
-    vectors: NDArray[np.float32]
-    texts: tuple[str | None, ...]
-    insight_ids: tuple[str, ...]
-    min_cluster_size: int | None = None
-    min_samples: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterOutcome:
-    """A cluster and its built-in summary."""
-
-    description: ClusterDescription
-    summary: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterResult:
-    """What a job found, largest cluster first; `peak_bytes` is the worker's largest resident size so far."""
-
-    clusters: tuple[ClusterOutcome, ...]
-    noise_count: int
-    point_count: int
-    peak_bytes: int
-
-
-def recluster(job: ClusterJob) -> ClusterResult:
-    """Cluster, describe and summarise; pure but for the reading of the process's own size. Source: R0.35, R0.36.
-
-    Raises:
-        ValueError: the job is not well formed or a value is not finite.
-    """
-    n = len(job.vectors)
-    size = job.min_cluster_size or cluster_size_for(n)
-    found = cluster_embeddings(job.vectors, min_cluster_size=size, min_samples=job.min_samples)
-    described = describe_clusters(found.labels, found.probabilities, job.vectors, job.texts, job.insight_ids)
-    text_of = dict(zip(job.insight_ids, job.texts, strict=True))
-    return ClusterResult(
-        clusters=tuple(
-            ClusterOutcome(one, summarise([text_of[insight] for insight in one.insight_ids], one.keywords))
-            for one in described
-        ),
-        noise_count=n - sum(one.size for one in described),
-        point_count=n,
-        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    )
 
 
 @dataclass(eq=False)
@@ -197,8 +141,8 @@ class ClusterPool:
         """Ids of the worker processes that are alive."""
         return tuple(sorted(worker.process.pid for worker in self._all if worker.is_alive))
 
-    async def run(self, job: ClusterJob) -> ClusterResult:
-        """Recluster in a process of the pool; waits for a free one. The time limit counts from the process's start on.
+    async def run(self, window: Window) -> NewVersion:
+        """Make a version in a process of the pool; waits for a free one. The time limit counts from the process's start on.
 
         Raises:
             RebuildMemoryError: over `memory_bytes_max`.
@@ -207,8 +151,8 @@ class ClusterPool:
             RebuildInputError: the job is not well formed, or a value is not finite.
             RebuildFailedError: anything else that the job raised.
         """
-        vectors = np.ascontiguousarray(job.vectors, dtype="<f4")
-        header = pickle.dumps((replace(job, vectors=vectors[:0]), vectors.shape), protocol=5)
+        vectors = np.ascontiguousarray(window.vectors, dtype="<f4")
+        header = pickle.dumps((replace(window, vectors=vectors[:0]), vectors.shape), protocol=5)
         async with self._slots:
             if self._is_closed:
                 raise RebuildWorkerLostError("the pool of rebuild processes is closed")
@@ -283,9 +227,9 @@ class ClusterPool:
         return f"the rebuild's process died ({signal.Signals(-code).name if code < 0 else f'exit {code}'})"
 
 
-def _result_of(kind: str, value: Any) -> ClusterResult:
+def _result_of(kind: str, value: Any) -> NewVersion:
     if kind == "done":
-        assert isinstance(value, ClusterResult)
+        assert isinstance(value, NewVersion)
         return value
     raise {"memory": RebuildMemoryError, "input": RebuildInputError}.get(kind, RebuildFailedError)(str(value))
 
@@ -297,17 +241,17 @@ def serve(memory_bytes_max: int, parent_id: int) -> None:
     jobs = os.fdopen(0, "rb", closefd=False)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not land among the replies
-    recluster(_sample_job())  # loads everything and maps the BLAS's buffers before the limit
+    recluster(_sample_window())  # loads everything and maps the BLAS's buffers before the limit
     _limit_memory(memory_bytes_max)
     _send(replies, ("ready", None))
     while (header := jobs.read(_LENGTH.size)) and len(header) == _LENGTH.size:
-        reply = _guarded(lambda: recluster(_read_job(jobs, _LENGTH.unpack(header)[0])), memory_bytes_max)
+        reply = _guarded(lambda: recluster(_read_window(jobs, _LENGTH.unpack(header)[0])), memory_bytes_max)
         _send(replies, reply)
         if reply[0] == "memory":
             return
 
 
-def _guarded(work: Callable[[], ClusterResult], memory_bytes_max: int) -> tuple[str, Any]:
+def _guarded(work: Callable[[], NewVersion], memory_bytes_max: int) -> tuple[str, Any]:
     try:
         return "done", work()
     except MemoryError as error:
@@ -318,9 +262,9 @@ def _guarded(work: Callable[[], ClusterResult], memory_bytes_max: int) -> tuple[
         return "failed", traceback.format_exc()
 
 
-def _read_job(jobs: BinaryIO, length: int) -> ClusterJob:
-    job: ClusterJob
-    job, shape = pickle.loads(jobs.read(length))  # noqa: S301 our own parent wrote it
+def _read_window(jobs: BinaryIO, length: int) -> Window:
+    window: Window
+    window, shape = pickle.loads(jobs.read(length))  # noqa: S301 our own parent wrote it
     vectors = np.empty(shape, dtype="<f4")
     view = _bytes_of(vectors)
     received = 0
@@ -329,7 +273,7 @@ def _read_job(jobs: BinaryIO, length: int) -> ClusterJob:
         if not count:
             raise EOFError("the job's vectors end early")
         received += count
-    return replace(job, vectors=vectors)
+    return replace(window, vectors=vectors)
 
 
 def _bytes_of(vectors: NDArray[np.float32]) -> memoryview:
@@ -342,10 +286,10 @@ def _send(replies: BinaryIO, reply: tuple[str, Any]) -> None:
     replies.flush()
 
 
-def _sample_job() -> ClusterJob:
+def _sample_window() -> Window:
     count = 64
     vectors = np.sin(np.arange(count * 384, dtype=np.float32)).reshape(count, 384)
-    return ClusterJob(vectors, ("sample",) * count, tuple(map(str, range(count))), 5)
+    return Window(1, vectors, ("sample",) * count, tuple(map(str, range(count))))
 
 
 def _die_with_parent(parent_id: int) -> None:

@@ -9,23 +9,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
-import numpy as np
 import orjson
 
 from connectors import outbox
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import DeadLetter, Event
+from connectors.llm.chat import CALL_SECONDS_MAX
+from connectors.llm.cluster_titles import ClusterTitles
 from connectors.stores.postgres import QUERIES, Connection, transaction
 from connectors.stores.redis import RedisLink
-from connectors.workers.pool import ClusterJob, ClusterPool, ClusterResult, RebuildInputError
+from connectors.workers.pool import ClusterPool
 from connectors.workers.userlock import UserLock
+from connectors.workers.windows import (
+    HISTORY_COLUMNS,
+    Dataset,
+    clusters_json,
+    evolved_events,
+    history_rows,
+    labels_of,
+    last_version_of,
+    outside_json,
+    read_dataset,
+)
 from schemas.errors import HighwaterError
 from schemas.positions import Position, parse_position
 from streams.clock import monotonic_seconds, to_datetime, to_ms
 from streams.feeds.policy import Policy
+from streams.feeds.recluster import LastVersion, NewVersion, Window
 from streams.feeds.rules import Trigger, UserFacts, reason_to_skip
 from streams.retry import REBUILD
 from streams.settings import Settings
@@ -33,18 +47,17 @@ from streams.telemetry import REBUILD_INSIGHTS, REBUILD_RETRIES, REBUILD_SECONDS
 
 log = get_log("rebuild")
 
-REQUESTED, FINISHED, REBUILT, BUMPED = (
+REQUESTED, FINISHED, REBUILT, EVOLVED, BUMPED = (
     "feeds.rebuild-requested",
     "feeds.rebuild-finished",
     "feeds.clusters-rebuilt",
+    "feeds.cluster-evolved",
     "cache.version-bumped",
 )
 _SOURCE = "/connectors/workers/rebuild"
 _DAY_MS = 86_400_000
 # An insight whose time lies further ahead than this is not yet in any window; its novelty still counts once.
 _AHEAD_MS = _DAY_MS
-# What labels and summaries look at; a longer text tells no more of its subject.
-_TEXT_CHARACTERS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,15 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """A version that was made, of what, and the labels of its clusters and of those that died with it."""
+
+    version: NewVersion
+    dataset: Dataset
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """A request and what became of it; applied as it is."""
 
@@ -68,9 +90,7 @@ class Work:
     outcome: str  # rebuilt, skipped, failed or repeated
     reason: str = ""
     snapshot: Snapshot | None = None
-    result: ClusterResult | None = None
-    dataset_size: int = 0
-    omitted: int = 0
+    made: Made | None = None
     seconds: float = 0.0
     lock: UserLock | None = field(default=None, compare=False)
 
@@ -82,13 +102,20 @@ class RebuildWorker:
     topics: tuple[str, ...] = (REQUESTED,)
 
     def __init__(
-        self, around: Surroundings, settings: Settings, policy: Policy, redis: RedisLink, pool: ClusterPool
+        self,
+        around: Surroundings,
+        settings: Settings,
+        policy: Policy,
+        redis: RedisLink,
+        pool: ClusterPool,
+        titles: ClusterTitles | None = None,
     ) -> None:
         self._around = around
         self._settings = settings
         self._policy = policy
         self._redis = redis
         self._pool = pool
+        self._titles = titles or ClusterTitles(None)
         # As many at once as there are processes: a request that waits in Kafka can be taken by another worker.
         self.batch_max = settings.rebuild_processes
 
@@ -120,9 +147,12 @@ class RebuildWorker:
         return replace(work, lock=lock, seconds=seconds)
 
     def _lock_seconds(self) -> float:
-        """Above the longest rebuild with all its attempts and waits, so that no live worker loses its lock (R0.26)."""
+        """Above the longest rebuild with all its attempts and waits, so that no live worker loses its lock (R0.26).
+
+        The titles are asked for once, by whichever attempt succeeds; a minute is for reading and storing.
+        """
         attempts = REBUILD.attempts_max or 1
-        return self._settings.rebuild_seconds_max * attempts + 60
+        return self._settings.rebuild_seconds_max * attempts + CALL_SECONDS_MAX + 60
 
     async def _judge(self, event: Event) -> Work:
         user_id, request, value = event.value["user_id"], event.record.position, event.value
@@ -146,38 +176,43 @@ class RebuildWorker:
     async def _cluster(self, user_id: str, request: Position, snapshot: Snapshot, now_ms: int) -> Work:
         attempt = 1
         while True:
-            rows = await self._read_insights(snapshot, now_ms)  # read again at each attempt: cheap beside clustering
-            omitted = rows[0]["total"] - len(rows) if rows else 0
+            dataset, last = await self._read(
+                user_id, snapshot, now_ms
+            )  # again at each attempt: cheap beside clustering
+            window = Window(
+                snapshot.cluster_version + 1, dataset.vectors, dataset.texts, dataset.insight_ids, last
+            )  # fmt: skip
             try:
-                result = await self._pool.run(_job(rows))
+                version = await self._pool.run(window)
             except HighwaterError as error:
                 wait_ms = REBUILD.wait_ms(attempt) if error.retriable else None
                 log.warning("rebuild_attempt_failed", user_id=user_id, attempt=attempt, reason=str(error))
                 if wait_ms is None:
-                    return Work(user_id, request, "failed", str(error), snapshot, dataset_size=len(rows))
+                    return Work(user_id, request, "failed", str(error), snapshot)
                 attempt += 1
                 REBUILD_RETRIES.inc()
                 await asyncio.sleep(wait_ms / 1000)
                 continue
-            return Work(user_id, request, "rebuilt", "", snapshot, result, len(rows), omitted)
+            if dataset.left_out:
+                log.warning("insights_left_out", user_id=user_id, count=dataset.left_out, basis_id=dataset.basis_id)
+            texts = dict(zip(dataset.insight_ids, dataset.texts, strict=True))
+            version = await self._titles.titled(version, window.version, last, texts)
+            return Work(user_id, request, "rebuilt", "", snapshot, Made(version, dataset, labels_of(version, last)))
 
-    async def _read_insights(self, snapshot: Snapshot, now_ms: int) -> list[Any]:
-        """The window plus all novelty up to the snapshot, newest first up to the bound, in the order of the log (R0.35)."""
+    async def _read(self, user_id: str, snapshot: Snapshot, now_ms: int) -> tuple[Dataset, LastVersion | None]:
         channels = sorted(snapshot.upto)
-        window_ms = int(self._settings.window_days * _DAY_MS)
         async with transaction(self._around.pool) as tx:
-            return list(
-                await tx.fetch(
-                    QUERIES["rebuild_insights"],
-                    channels,
-                    [snapshot.hwm[channel] for channel in channels],
-                    [snapshot.upto[channel] for channel in channels],
-                    to_datetime(now_ms - window_ms),
-                    to_datetime(now_ms + _AHEAD_MS),
-                    _TEXT_CHARACTERS,
-                    self._settings.rebuild_insights_max,
-                )
+            dataset = await read_dataset(
+                tx,
+                channels,
+                [snapshot.hwm[channel] for channel in channels],
+                [snapshot.upto[channel] for channel in channels],
+                to_datetime(now_ms - int(self._settings.window_days * _DAY_MS)),
+                to_datetime(now_ms + _AHEAD_MS),
+                self._settings.rebuild_insights_max,
             )
+            row = await tx.fetchrow(QUERIES["last_version"], user_id, snapshot.cluster_version)
+        return dataset, last_version_of(row, dataset.basis_id)
 
     # -- apply, in the transaction that moves the positions ----------------------------------------------------------
 
@@ -199,8 +234,8 @@ class RebuildWorker:
                 await work.lock.release()
 
     async def _store_rebuilt(self, tx: Connection, work: Work, now_ms: int) -> None:
-        snapshot, result = work.snapshot, work.result
-        assert snapshot is not None and result is not None  # noqa: PT018 - what "rebuilt" means
+        snapshot, made = work.snapshot, work.made
+        assert snapshot is not None and made is not None  # noqa: PT018 - what "rebuilt" means
         upto = {channel: max(seq, snapshot.hwm[channel]) for channel, seq in snapshot.upto.items()}
         pending = sum(max(0, snapshot.heads[channel] - seq) for channel, seq in upto.items())
         version = await tx.fetchval(
@@ -217,39 +252,57 @@ class RebuildWorker:
             return
         channels = sorted(upto)
         await tx.execute(QUERIES["raise_hwm"], work.user_id, channels, [upto[channel] for channel in channels])
-        await tx.execute(
-            QUERIES["insert_clusters"],
-            work.user_id, version, _clusters_json(result), result.noise_count, work.dataset_size, work.omitted,
-            orjson.dumps(upto, option=orjson.OPT_SORT_KEYS).decode(), to_datetime(now_ms), str(work.request),
-        )  # fmt: skip
-        await tx.execute(QUERIES["drop_old_clusters"], work.user_id, version - self._settings.cluster_versions_kept)
+        await self._store_version(tx, work, made, version, upto, to_datetime(now_ms))
         bumped = await tx.fetchrow(
             QUERIES["bump_version"], f"clusters:{work.user_id}", str(work.request), to_datetime(now_ms)
         )
+        found, dataset = made.version, made.dataset
         rebuilt = {
             "user_id": work.user_id, "cluster_version": version, "request_position": str(work.request), "hwm": upto,
-            "dataset_size": work.dataset_size, "omitted": work.omitted, "clusters": len(result.clusters),
-            "noise": result.noise_count, "rebuilt_at": now_ms,
+            "dataset_size": len(dataset), "omitted": dataset.omitted, "clusters": len(found.clusters),
+            "noise": found.noise_count, "rebuilt_at": now_ms, "basis_id": dataset.basis_id,
+            "left_out": dataset.left_out,
         }  # fmt: skip
         bump = {
             "key": f"clusters:{work.user_id}", "version": bumped["version"], "etag": bumped["etag"],
             "caused_by": str(work.request), "bumped_at": now_ms,
         }  # fmt: skip
         finished = _finished(work, now_ms, version=version, hwm=upto, clustered_ms=now_ms)
-        await outbox.add(
-            tx,
-            [
-                self._row(topic, event, work, now_ms)
-                for topic, event in ((FINISHED, finished), (REBUILT, rebuilt), (BUMPED, bump))
-            ],
-        )
+        evolved = evolved_events(found, made.labels, work.user_id, version, now_ms, str(work.request))
+        events = [(FINISHED, finished), (REBUILT, rebuilt), *((EVOLVED, one) for one in evolved), (BUMPED, bump)]
+        await outbox.add(tx, [self._row(topic, event, work, now_ms) for topic, event in events])
         REBUILD_SECONDS.observe(work.seconds)
-        REBUILD_INSIGHTS.observe(work.dataset_size)
+        REBUILD_INSIGHTS.observe(len(dataset))
         log.info(
             "rebuilt", user_id=work.user_id, cluster_version=version, bumped_version=bumped["version"],
-            dataset_size=work.dataset_size, omitted=work.omitted, clusters=len(result.clusters), noise=result.noise_count,
+            dataset_size=len(dataset), omitted=dataset.omitted, left_out=dataset.left_out, basis_id=dataset.basis_id,
+            clusters=len(found.clusters), noise=found.noise_count, changes=len(found.changes),
             seconds=round(work.seconds, 3), request=str(work.request),
         )  # fmt: skip
+
+    async def _store_version(
+        self, tx: Connection, work: Work, made: Made, version: int, upto: Mapping[str, int], at: datetime
+    ) -> None:
+        found, dataset, caused_by = made.version, made.dataset, str(work.request)
+        await tx.execute(
+            QUERIES["insert_clusters"],
+            work.user_id, version, clusters_json(found), found.noise_count, len(dataset), dataset.omitted,
+            orjson.dumps(upto, option=orjson.OPT_SORT_KEYS).decode(), at, caused_by, dataset.basis_id,
+            outside_json(found), found.neighbours, dataset.left_out,
+        )  # fmt: skip
+        await tx.execute(QUERIES["drop_old_clusters"], work.user_id, version - self._settings.cluster_versions_kept)
+        await tx.execute(QUERIES["drop_old_neighbours"], work.user_id, version)
+        await tx.copy_records_to_table(
+            "cluster_history",
+            records=history_rows(found, made.labels, work.user_id, version, at, caused_by),
+            columns=HISTORY_COLUMNS,
+        )
+        await tx.execute(
+            QUERIES["drop_old_history"],
+            work.user_id,
+            version - self._settings.cluster_history_versions,
+            [one.cluster_id for one in found.clusters],
+        )
 
     async def _store_unbuilt(self, tx: Connection, work: Work, now_ms: int) -> None:
         """A skip for want of novelty counts as a look (R0.34); nothing else of the user changes."""
@@ -301,7 +354,7 @@ async def _read_snapshot(tx: Connection, user_id: str) -> Snapshot | None:
 
 
 async def _has_changed(tx: Connection, user_id: str, snapshot: Snapshot) -> bool:
-    """Whether a rebuild could show anything else than the last one: novelty, a retraction, another set of channels.
+    """Whether a rebuild could show anything else than the last: novelty, a retraction, other channels, another basis.
 
     A version that says the same would cost every reader a 200 for nothing; `force` asks for it all the same.
     """
@@ -309,6 +362,8 @@ async def _has_changed(tx: Connection, user_id: str, snapshot: Snapshot) -> bool
         return True
     last = await tx.fetchrow(QUERIES["last_clusters"], user_id, snapshot.cluster_version)
     if last is None or set(orjson.loads(last["hwm"])) != set(snapshot.heads):
+        return True
+    if await tx.fetchval(QUERIES["has_basis_changed_since"], last["updated_at"]):
         return True
     return bool(await tx.fetchval(QUERIES["has_retractions_since"], sorted(snapshot.heads), last["updated_at"]))
 
@@ -320,25 +375,6 @@ def _ms(moment: Any) -> int | None:
 def _is_repeat(last: Position | None, request: Position) -> bool:
     """A request at or before the last one ended, in its partition, was answered already."""
     return last is not None and last[:2] == request[:2] and request.offset <= last.offset
-
-
-def _job(rows: Sequence[Any]) -> ClusterJob:
-    if len({len(row["embedding"]) for row in rows}) > 1:
-        raise RebuildInputError("the user's insights have vectors of different lengths; embed the older ones again")
-    vectors = np.frombuffer(b"".join(row["embedding"] for row in rows), dtype="<f4")
-    return ClusterJob(
-        vectors=np.ascontiguousarray(
-            vectors.reshape(len(rows), -1) if rows else vectors.reshape(0, 0), dtype=np.float32
-        ),
-        texts=tuple(row["text"] for row in rows),
-        insight_ids=tuple(row["insight_id"] for row in rows),
-    )
-
-
-def _clusters_json(result: ClusterResult) -> str:
-    """The clusters as they are served (contract, `GET /api/users/{user}/clusters`)."""
-    clusters = [{**asdict(one.description), "summary": one.summary} for one in result.clusters]
-    return orjson.dumps(clusters).decode()
 
 
 def _finished(

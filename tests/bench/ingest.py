@@ -31,7 +31,7 @@ from deploy.local.stack import LocalStack
 from schemas.json_events import event_from_json
 from schemas.topics import TOPICS, all_topics
 from streams.clock import ProductClock, monotonic_seconds, to_datetime
-from streams.feeds.embedding import HashedTextEmbedder
+from streams.feeds.embedding import TextEmbedder
 from streams.settings import read_settings
 from streams.telemetry import configure_logging
 
@@ -75,7 +75,7 @@ async def _publish(around: Surroundings, rows: Sequence[dict[str, Any]]) -> None
 async def _sink_seconds(around: Surroundings, rows: int) -> float:
     """From the first stored batch's start to the last commit: joining the group is not ingest."""
     await around.pool.execute("TRUNCATE positions, outbox, insights, channels")
-    sink = InsightsSink(around.codec, around.clock, embedder=HashedTextEmbedder(), dimensions=DIMENSIONS)
+    sink = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
     first: list[float] = []
     prepare = sink.prepare
 
@@ -107,9 +107,7 @@ async def _copy_seconds(around: Surroundings, records: Sequence[tuple[Any, ...]]
 
 
 def _records(rows: Sequence[dict[str, Any]], *, with_vectors: bool) -> list[tuple[Any, ...]]:
-    vectors = (
-        HashedTextEmbedder().embed([row["text"] for row in rows]).astype("<f4") if with_vectors else np.zeros((0, 0))
-    )
+    vectors = TextEmbedder().embed([row["text"] for row in rows]).astype("<f4") if with_vectors else np.zeros((0, 0))
     return [
         (row["insight_id"], row["channel_id"], i, to_datetime(row["ts"]), to_datetime(row["ts"]), row["text"],
          vectors[i].tobytes() if with_vectors else None, 0, i)

@@ -42,6 +42,7 @@ SYSTEM = {
     "feeds.rebuild-requested",
     "feeds.rebuild-finished",
     "feeds.clusters-rebuilt",
+    "feeds.cluster-evolved",
     "cache.version-bumped",
 }
 READERS = (InsightsSink, UsersSink, Fanout, RebuildWorker, Mirror, CacheVersions)

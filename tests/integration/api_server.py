@@ -156,8 +156,19 @@ class Seeds:
         for channel in channels:
             await self.run("INSERT INTO subscriptions VALUES ($1, $2, true, 0) ON CONFLICT DO NOTHING", user, channel)
 
-    async def rebuild(self, user: str, clusters: Sequence[dict[str, Any]], at: datetime = NOW) -> int:
-        """Store the next version of a user's clusters as the rebuild worker does; returns the cluster version."""
+    async def rebuild(
+        self,
+        user: str,
+        clusters: Sequence[dict[str, Any]],
+        at: datetime = NOW,
+        *,
+        outside: Sequence[str] | None = (),
+        history: Sequence[dict[str, Any]] = (),
+    ) -> int:
+        """Store the next version of a user's clusters as the rebuild worker does; returns the cluster version.
+
+        `outside` None: as it did before clusters had an identity.
+        """
         connection = await asyncpg.connect(self.url)
         async with connection.transaction():
             version = await connection.fetchval(
@@ -166,21 +177,61 @@ class Seeds:
                 user,
             )
             cause = f"feeds.rebuild-requested/0/{version}"
+            places = None
+            if outside is not None:
+                places = json.dumps({"insight_ids": list(outside), "positions": [[9.0, 9.0] for _ in outside]})
             await connection.execute(
-                "INSERT INTO user_clusters VALUES ($1, $2, $3, 1, 10, 0, '{}', $4, $5)",
+                "INSERT INTO user_clusters (user_id, cluster_version, clusters, noise, dataset_size, omitted, hwm, "
+                "updated_at, caused_by, basis_id, outside) VALUES ($1, $2, $3, $4, 10, 0, '{}', $5, $6, $7, $8)",
                 user,
                 version,
                 json.dumps(list(clusters)),
+                len(outside or ()),
                 at,
                 cause,
+                None if outside is None else "built-in-0",
+                places,
             )
+            for change in history:
+                row = {"user_id": user, "cluster_version": version, "evolved_at": at, "caused_by": cause, **change}
+                columns = ", ".join(f'"{name}"' for name in row)
+                values = ", ".join(f"${place}" for place in range(1, len(row) + 1))
+                await connection.execute(f"INSERT INTO cluster_history ({columns}) VALUES ({values})", *row.values())
             await connection.fetchrow(QUERIES["bump_version"], f"clusters:{user}", cause, at)
         await connection.close()
         return int(version)
 
 
-def cluster(cluster_id: str, insight_ids: Sequence[str]) -> dict[str, Any]:
-    """A cluster as the worker stores it."""
+def cluster(
+    cluster_id: str,
+    insight_ids: Sequence[str],
+    *,
+    since: Sequence[int] = (),
+    born: int = 1,
+    changed: int = 1,
+    **more: Any,
+) -> dict[str, Any]:
+    """A cluster as the worker stores it; `since` 1 for each insight unless given, `more` any other key."""
+    return {
+        **old_cluster(cluster_id, insight_ids),
+        "title": f"about {cluster_id}",
+        "summary": f"kafka consumer {next(iter(insight_ids), '')} rebalances partitions slowly",
+        "confidences": [0.75 for _ in insight_ids],
+        "since": list(since) or [1 for _ in insight_ids],
+        "positions": [[float(place), 1.5] for place in range(len(insight_ids))],
+        "position": [2.5, 3.5],
+        "radius": 1.0,
+        "born_version": born,
+        "changed_version": changed,
+        "nearby_ids": [],
+        "nearby_confidences": [],
+        "written_version": 0,
+        **more,
+    }
+
+
+def old_cluster(cluster_id: str, insight_ids: Sequence[str]) -> dict[str, Any]:
+    """A cluster as the worker stored it before clusters had an identity."""
     return {
         "cluster_id": cluster_id,
         "label": f"about {cluster_id}",
@@ -189,3 +240,10 @@ def cluster(cluster_id: str, insight_ids: Sequence[str]) -> dict[str, Any]:
         "insight_ids": list(insight_ids),
         "representative_id": insight_ids[0] if insight_ids else None,
     }
+
+
+def change(cluster_id: str, kind: str, *, size: int, related: Sequence[str] = (), **more: Any) -> dict[str, Any]:
+    """A change as the worker stores it; numbers are 0 unless given."""
+    zeros = dict.fromkeys(("previous_size", "joined", "arrived", "left", "expired"), 0)
+    named = {"cluster_id": cluster_id, "kind": kind, "label": f"{kind} {cluster_id}", "size": size, "jaccard": 0.5}
+    return {**named, **zeros, "related": list(related), **more}

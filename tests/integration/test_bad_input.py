@@ -22,7 +22,6 @@ from connectors.outbox import Relay
 from connectors.sinks.insights import InsightsSink
 from connectors.sinks.users import UsersSink
 from streams.clock import to_ms
-from streams.feeds.embedding import HashedTextEmbedder
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, fresh, running, send, surroundings, until
 
@@ -59,7 +58,7 @@ async def sinks(stack: Stack) -> AsyncIterator[Product]:
     """The sinks for the module."""
     async with surroundings(stack) as around:
         producer = AsyncProducer(around.client, client_id="test")
-        insights = InsightsSink(around.codec, around.clock, embedder=HashedTextEmbedder(), dimensions=DIMENSIONS)
+        insights = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
         users = UsersSink(around.codec, around.clock, dimensions=DIMENSIONS)
         try:
             async with running(

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from connectors.workers.embed import INGESTED, EmbedWorker
 from streams.clock import to_datetime
 from streams.retry import RetryPolicy
 from tests.conftest import Stack
-from tests.integration.connecting import fresh, running, send, surroundings, until
+from tests.integration.connecting import fresh, running, send, until
+from tests.integration.databases import own_database
 
 DIMENSIONS = 384
 
@@ -37,15 +38,16 @@ class Service:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-            texts = json.loads(await reader.readexactly(length))["input"]
+            request = json.loads(await reader.readexactly(length))
+            texts = request["input"]
             self.asked.append(texts)
             if self.mode == "silent":
                 await reader.read()
                 return
             count = 3 if self.mode == "short" else DIMENSIONS
-            data = [
-                {"object": "embedding", "index": i, "embedding": [2.0] + [0.0] * (count - 1)} for i in range(len(texts))
-            ]
+            # A model's vectors all point along the coordinate that its name's length says.
+            vector = [2.0 * (n == len(request["model"]) - 1) for n in range(count)]
+            data = [{"object": "embedding", "index": i, "embedding": vector} for i in range(len(texts))]
             body = json.dumps({"object": "list", "model": "m", "data": data}).encode()
             status = "500 No" if self.mode == "failing" else "200 OK"
             writer.write(
@@ -88,7 +90,7 @@ class Case:
     def worker(self) -> EmbedWorker:
         """The worker; a row may wait for 60 s."""
         embedder = RemoteEmbedder(self.service.url, None, model="m", dimensions=DIMENSIONS)
-        return EmbedWorker(self.around.pool, embedder, self.around.client, lambda: self.now_ms, wait_seconds=60)
+        return EmbedWorker(replace(self.around, clock=lambda: self.now_ms), embedder, wait_seconds=60)
 
     async def insight(self, text: str) -> tuple[str, bytes]:
         """An insight in the log and its row without a vector; returns its id and bytes."""
@@ -111,15 +113,15 @@ class Case:
 
 @pytest.fixture
 async def case(stack: Stack, service: Service) -> AsyncIterator[Case]:
-    """One test's channel; rows of other tests that wait for a vector are set aside."""
-    async with surroundings(stack) as around:
-        await around.pool.execute("UPDATE insights SET excluded_at = arrived_at WHERE embedding IS NULL")
+    """A store in which the service's basis is active."""
+    async with own_database(stack) as around:
+        await around.pool.execute("INSERT INTO bases VALUES ('m@384', 'remote', '', 0, 'epoch')")
+        await around.pool.execute("UPDATE active_basis SET basis_id = 'm@384'")
         yield Case(stack, around, service)
-        await around.pool.execute("UPDATE insights SET excluded_at = arrived_at WHERE embedding IS NULL")
 
 
 async def test_vectors_are_filled_in(case: Case):
-    """Each waiting row gets the service's vector, of unit length, with the model's name; an empty text is asked for too."""
+    """Each waiting row gets the service's vector, of unit length, with its basis id; an empty text is asked for too."""
     first, second = (await case.insight("some text"))[0], (await case.insight(""))[0]
 
     async def filled() -> bool:
@@ -131,7 +133,7 @@ async def test_vectors_are_filled_in(case: Case):
     vector = np.frombuffer(row["embedding"], dtype="<f4")
     assert (
         len(vector), float(np.linalg.norm(vector)), row["embedding_model"], row["excluded_at"],
-    ) == (DIMENSIONS, 1.0, "m", None)  # fmt: skip
+    ) == (DIMENSIONS, 1.0, "m@384", None)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -189,5 +191,5 @@ async def test_it_recovers(case: Case):
 
 async def test_without_a_service_it_is_idle_and_ready(case: Case):
     """Where the sink embeds, the worker does nothing and is ready."""
-    async with running(EmbedWorker(case.around.pool, None, case.around.client, case.around.clock, wait_seconds=1)) as _:
+    async with running(EmbedWorker(case.around, None, wait_seconds=1)):
         assert case.service.asked == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -14,7 +15,16 @@ from redis.asyncio import Redis
 from connectors.llm.chat import ChatModel, ModelError
 from connectors.stores.redis import TRUSTED_MS, Head, ResourceCache, open_redis
 from streams.retry import RetryPolicy
-from tests.integration.api_server import Api, Seeds, cluster, eventually, make_database, running_api
+from tests.integration.api_server import (
+    NOW,
+    Api,
+    Seeds,
+    cluster,
+    eventually,
+    make_database,
+    old_cluster,
+    running_api,
+)
 from tests.integration.chat_server import ChatServer
 
 
@@ -101,6 +111,7 @@ async def test_a_feed_is_built_once_and_then_served(http, seeds: Seeds) -> None:
         "ts": "2026-11-20T12:00:00Z",
         "text": f"kafka consumer {ids[0]} rebalances partitions slowly",
         "url": "https://example.org/1",
+        "since": 1,
     }
     assert "kafka consumer" in items[0]["summary"]
     second = await http.get("/api/users/fay/feed")
@@ -117,8 +128,136 @@ async def test_a_retracted_insight_is_left_out_of_the_feed(http, seeds: Seeds) -
     await seeds.run("UPDATE insights SET retracted_at = now() WHERE insight_id = $1", ids[0])
     await seeds.rebuild("flo", [cluster("a", ids)])
     (item,) = (await http.get("/api/users/flo/feed")).json()["items"]
-    assert ids[0] not in str(item)
+    assert ids[0] not in str(item)  # nor in the summary, though the one that is stored tells of it
     assert item["representative"]["insight_id"] in ids[1:]
+
+
+async def test_those_that_are_left_speak_for_a_cluster(http, seeds: Seeds) -> None:
+    """However many of a cluster's newest insights were retracted, the feed shows the newest of the rest."""
+    ids = sorted(await seeds.channel("f18", 25))
+    await seeds.run("UPDATE insights SET retracted_at = now() WHERE insight_id = ANY ($1)", ids[:22])
+    await seeds.rebuild("flip", [cluster("a", ids)])
+    (item,) = (await http.get("/api/users/flip/feed")).json()["items"]
+    assert [one["insight_id"] for one in item["insights"]] == ids[22:]
+
+
+async def test_an_item_says_since_when(http, seeds: Seeds) -> None:
+    """Birth, last change and place of the cluster, the version each shown insight came with, and how many came when."""
+    ids = await seeds.channel("f13", 5)
+    await seeds.rebuild("gia", [cluster("z", ids)])
+    await seeds.rebuild("gia", [cluster("a", ids[:4], since=[2, 1, 2, 1], changed=2), old_cluster("b", ids[4:])])
+    items = (await http.get("/api/users/gia/feed")).json()["items"]
+    named = ("born_version", "changed_version", "position", "entered")
+    assert [items[0][name] for name in named] == [1, 2, [2.5, 3.5], [[1, 2], [2, 2]]]
+    assert [items[1][name] for name in named] == [2, 2, None, [[2, 1]]]
+    assert {one["insight_id"]: one["since"] for one in items[0]["insights"]} == dict(
+        zip(ids[:4], [2, 1, 2, 1], strict=True)
+    )
+    assert items[0]["representative"]["since"] == 2
+
+
+async def _fed(seeds: Seeds, user: str, channel: str) -> list[str]:
+    """Three versions: a stays as it was, b grew in 2 and in 3, c is new in 3."""
+    ids = await seeds.channel(channel, 6)
+    await seeds.rebuild(user, [cluster("a", ids[:1])])
+    await seeds.rebuild(user, [cluster("a", ids[:1])])
+    grown = cluster("b", ids[1:5], since=[1, 2, 3, 3], changed=3)
+    await seeds.rebuild(user, [grown, cluster("a", ids[:1]), cluster("c", ids[5:], since=[3], born=3, changed=3)])
+    return ids
+
+
+async def test_a_reader_is_fed_what_is_new(http, seeds: Seeds) -> None:
+    """The same document with the items that changed since, each saying whether it is new and how much of it is."""
+    await _fed(seeds, "ora", "f14")
+    whole = (await http.get("/api/users/ora/feed")).json()
+    for since, expected in (
+        (0, [("b", True, 4), ("a", True, 1), ("c", True, 1)]),
+        (1, [("b", False, 3), ("c", True, 1)]),
+        (2, [("b", False, 2), ("c", True, 1)]),
+        (3, []),
+    ):
+        document = (await http.get(f"/api/users/ora/feed?since={since}")).json()
+        assert [(one["cluster_id"], one["is_new"], one["new_count"]) for one in document["items"]] == expected
+        assert document == {**whole, "since": since, "items": document["items"]}
+        known = [{k: v for k, v in one.items() if k not in ("is_new", "new_count")} for one in document["items"]]
+        assert known == [one for one in whole["items"] if one["cluster_id"] in [name for name, *_ in expected]]
+    (row,) = await seeds.run("SELECT version FROM resource_versions WHERE key = 'feed:ora'")
+    assert row["version"] == 1  # nothing was built for it
+    assert (await http.get("/api/users/nobody/feed?since=0")).json()["items"] == []
+
+
+async def test_what_is_new_in_a_feed_has_a_tag_of_its_own(http, api: Api, seeds: Seeds) -> None:
+    """Each `since` is a tag of its own, with the version and cause of the feed; above the version is 400, also for `*`."""
+    ids = await _fed(seeds, "pia", "f15")
+    paths = [f"/api/users/pia/feed{query}" for query in ("", "?since=1", "?since=2")]
+    answers = [await http.get(path) for path in paths]
+    tags = [answer.headers["etag"] for answer in answers]
+    for path, tag in zip(paths, tags, strict=True):
+        again = await http.get(path, headers={"If-None-Match": tag})
+        assert (again.status_code, again.content) == (304, b"")
+        for name in ("etag", "x-resource-version", "x-caused-by", "cache-control"):
+            assert again.headers[name] == answers[paths.index(path)].headers[name]
+        assert [t for t in tags if (await http.get(path, headers={"If-None-Match": t})).status_code == 304] == [tag]
+    for user, since in (("pia", 4), ("nobody", 1)):
+        for headers in ({}, {"If-None-Match": "*"}):
+            refused = await http.get(f"/api/users/{user}/feed?since={since}", headers=headers)
+            assert (refused.status_code, refused.json()["field"]) == (400, "since")
+    await seeds.rebuild("pia", [cluster("a", ids)])
+    api.clock.offset_ms += TRUSTED_MS + 1
+    for path, tag in zip(paths, tags, strict=True):
+        assert (await http.get(path, headers={"If-None-Match": tag})).status_code == 200
+
+
+async def test_the_304_of_what_is_new_reads_no_payload(http, seeds: Seeds, redis) -> None:
+    """With a good entry in Redis it costs what the 304 of the whole costs: no payload, no script, no PostgreSQL."""
+    await _fed(seeds, "kay", "f16")
+    for path, commands in (("feed", 2), ("clusters", 1)):
+        url = f"/api/users/kay/{path}?since=1"
+        headers = {"If-None-Match": (await http.get(url)).headers["etag"]}
+        assert (await http.get(url, headers=headers)).status_code == 304
+        await redis.config_resetstat()
+        for _ in range(20):
+            assert (await http.get(url, headers=headers)).status_code == 304
+        stats = await redis.info("commandstats")
+        assert stats["cmdstat_hmget"]["calls"] == 20 * commands
+        assert not {"cmdstat_get", "cmdstat_evalsha", "cmdstat_hgetall"} & stats.keys()
+
+
+async def test_who_knows_a_newer_version_than_redis_is_not_refused(http, seeds: Seeds) -> None:
+    """A version read a moment ago elsewhere is no mistake, though Redis still vouches for the one before."""
+    ids = await seeds.channel("f17", 5)
+    await seeds.rebuild("leo", [cluster("a", ids)])
+    await http.get("/api/users/leo/feed")
+    await seeds.rebuild("leo", [cluster("a", ids), cluster("b", ids[:1], since=[2], born=2, changed=2)])
+    answer = await http.get("/api/users/leo/feed?since=2")
+    assert (answer.status_code, answer.json()["cluster_version"], answer.json()["items"]) == (200, 2, [])
+
+
+async def _store_old_form(seeds: Seeds, user: str) -> None:
+    """A feed as it was stored before items said since when."""
+    items = [{"cluster_id": "a", "title": "old", "size": 1}]
+    payload = json.dumps({"user_id": user, "cluster_version": 1, "built_at": "2026-11-20T12:00:00Z", "items": items})
+    await seeds.run(
+        "INSERT INTO feed_documents (user_id, cluster_version, built_at, ttl_seconds, payload) VALUES ($1, 1, $2, 1e7, $3)",
+        user,
+        NOW,
+        payload.encode(),
+    )
+    await seeds.run("INSERT INTO resource_versions VALUES ($1, 7, 'feed-7', '', $2)", f"feed:{user}", NOW)
+
+
+async def test_a_feed_of_another_form_is_built_anew(http, api: Api, seeds: Seeds) -> None:
+    """What was stored before items said since when is as good as aged: the next read builds another, and once."""
+    for user, query in (("old-1", ""), ("old-2", "?since=0")):
+        ids = await seeds.channel(f"f-{user}", 2)
+        await seeds.rebuild(user, [cluster("a", ids)])
+        await _store_old_form(seeds, user)
+        path = f"/api/users/{user}/feed{query}"
+        found = await http.get(path, headers={"If-None-Match": 'W/"feed-7"'})
+        assert (found.status_code, found.headers["x-resource-version"]) == (200, "8")
+        assert found.json()["items"][0]["entered"] == [[1, 2]]
+        api.clock.offset_ms += TRUSTED_MS + 1
+        assert (await http.get(path, headers={"If-None-Match": found.headers["etag"]})).status_code == 304
 
 
 async def test_a_hundred_readers_cost_one_build(http, seeds: Seeds) -> None:
@@ -332,6 +471,70 @@ async def test_a_model_writes_the_items(written: Api, seeds: Seeds, chat: ChatSe
         assert items[0]["representative"]["insight_id"] == ids[0]
         await http.get("/api/users/max/feed")
     assert len(chat.calls) == calls + 1
+
+
+async def test_a_kept_title_is_not_paid_again(written: Api, seeds: Seeds, chat: ChatServer) -> None:
+    """A model is asked only about clusters that none has written for, and not at all when there is none."""
+    ids = await seeds.channel("m5", 6)
+    kept = {"title": "Kept", "summary": "As it was.", "written_version": 1}
+    await seeds.rebuild("mel", [cluster("a", ids[:3], **kept), cluster("b", ids[3:])])
+    calls = len(chat.calls)
+    async with written.client() as http:
+        items = (await http.get("/api/users/mel/feed")).json()["items"]
+        assert [(item["title"], item["summary"]) for item in items] == [("Kept", "As it was."), ("On b", "3 things")]
+        (asked,) = [json.loads(call["messages"][1]["content"])["clusters"] for call in chat.calls[calls:]]
+        assert [one["cluster_id"] for one in asked] == ["b"]
+        await seeds.rebuild("mona", [cluster("a", ids[:3], **kept), cluster("b", ids[3:], **kept)])
+        chat.always = "401"  # nobody notices
+        items = (await http.get("/api/users/mona/feed")).json()["items"]
+        chat.always = None
+    assert [item["title"] for item in items] == ["Kept", "Kept"]
+    assert len(chat.calls) == calls + 1
+
+
+async def test_a_title_does_not_outlive_what_it_was_written_of(written: Api, seeds: Seeds, chat: ChatServer) -> None:
+    """Once an insight is retracted what was written of its cluster is not shown; it is written anew of the rest."""
+    ids = await seeds.channel("m6", 3)
+    kept = {"title": "Told too much", "summary": f"What {ids[2]} said.", "written_version": 1}
+    await seeds.rebuild("mat", [cluster("a", ids, **kept)])
+    await seeds.run("UPDATE insights SET retracted_at = now() WHERE insight_id = $1", ids[2])
+    calls = len(chat.calls)
+    async with written.client() as http:
+        (item,) = (await http.get("/api/users/mat/feed")).json()["items"]
+    assert (item["title"], item["summary"]) == ("On a", "3 things")
+    assert len(chat.calls) == calls + 1
+    assert ids[2] not in str(chat.calls[-1])
+
+
+async def test_an_old_form_that_cannot_be_built_anew_does_not_tell(
+    written: Api, seeds: Seeds, chat: ChatServer
+) -> None:
+    """While the model fails the last document is served as stale; what is new since it does not say, so that is a 503."""
+    ids = await seeds.channel("m7", 2)
+    await seeds.rebuild("mo", [cluster("a", ids)])
+    await _store_old_form(seeds, "mo")
+    chat.always = "401"
+    async with written.client() as http:
+        plain, since = [await http.get(f"/api/users/mo/feed{query}") for query in ("", "?since=0")]
+    chat.always = None
+    assert (plain.status_code, plain.headers["x-stale"], plain.json()["items"][0]["title"]) == (200, "true", "old")
+    assert (since.status_code, "retry-after" in since.headers) == (503, True)
+
+
+async def test_what_is_new_may_be_stale_too(written: Api, seeds: Seeds, chat: ChatServer) -> None:
+    """While the model fails the last document answers `since`, marked stale, also to who knows a newer version."""
+    ids = await seeds.channel("m8", 3)
+    await seeds.rebuild("mae", [cluster("a", ids)])
+    async with written.client() as http:
+        await http.get("/api/users/mae/feed")
+        await seeds.rebuild("mae", [cluster("b", ids, since=[2, 2, 2], born=2, changed=2)])
+        chat.always = "401"
+        written.clock.offset_ms += TRUSTED_MS + 1
+        answers = [await http.get(f"/api/users/mae/feed?since={since}") for since in (0, 2, 3)]
+        chat.always = None
+    assert [answer.status_code for answer in answers] == [200, 200, 400]
+    assert [[one["cluster_id"] for one in answer.json()["items"]] for answer in answers[:2]] == [["a"], []]
+    assert {answer.headers["x-stale"] for answer in answers[:2]} == {"true"}
 
 
 async def test_a_model_that_recovers_within_its_attempts_is_not_seen(

@@ -12,7 +12,7 @@ from connectors.kafka.consumer import BatchConsumer
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import Event
 from connectors.sinks.insights import INGESTED, RETRACTED, InsightsSink
-from streams.feeds.embedding import HashedTextEmbedder
+from streams.feeds.embedding import TextEmbedder
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
 
@@ -26,10 +26,9 @@ async def around(stack: Stack) -> AsyncIterator[Surroundings]:
         yield made
 
 
-def sink(around: Surroundings, *, embeds: bool = True) -> InsightsSink:
-    """A sink; one that does not embed leaves the vectors to the embed worker."""
-    embedder = HashedTextEmbedder() if embeds else None
-    return InsightsSink(around.codec, around.clock, embedder=embedder, dimensions=384)
+def sink(around: Surroundings) -> InsightsSink:
+    """A sink with a cache of its own."""
+    return InsightsSink(around.codec, around.clock, around.pool, dimensions=384)
 
 
 def ingested(channel: str, insight: str, *, partition: int = 0, offset: int = 0, **more: Any) -> Event:
@@ -98,18 +97,18 @@ async def test_a_batch_tells_each_channel_once(around: Surroundings):
     assert (row["current_seq"], row["last_insight_ts"].timestamp()) == (50, 0.49)
 
 
-async def test_vectors_are_made_or_left(around: Surroundings):
-    """The built-in embedder fills what came without; a vector that came is kept; without an embedder it waits as NULL."""
+async def test_vectors_are_made_or_kept(around: Surroundings):
+    """The built-in embedder fills what came without, in the active basis; a vector that came is kept with its model."""
     channel, own = fresh("vec"), b"\x00\x00\x80?" * 384
     await in_transaction(around, sink(around), [
         ingested(channel, channel + "a", text="rebalance protocol"),
         ingested(channel, channel + "b", offset=1, embedding=own, embedding_model="mine"),
     ])  # fmt: skip
-    await in_transaction(around, sink(around, embeds=False), [ingested(channel, channel + "c", offset=2, text="x")])
     found = await rows(around, channel)
-    made = HashedTextEmbedder().embed(["rebalance protocol"])[0].astype("<f4").tobytes()
-    assert [made, own, None] == [row["embedding"] for row in found.values()]
-    assert [row["embedding_model"] for row in found.values()] == ["hashed-text-384.v1", "mine", None]
+    made = TextEmbedder().embed(["rebalance protocol"])[0].astype("<f4").tobytes()
+    assert [made, own] == [row["embedding"] for row in found.values()]
+    assert [row["embedding_model"] for row in found.values()] == ["hashed-text-384.v1", "mine"]
+    assert {row["next_model"] for row in found.values()} == {None}
 
 
 @pytest.mark.parametrize("order", ["late", "early", "together"])

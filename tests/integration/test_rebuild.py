@@ -17,9 +17,10 @@ from connectors.stores.postgres import QUERIES
 from connectors.stores.redis import RedisLink, open_redis
 from connectors.stores.redis_keys import USER_ENQUEUED, USER_LOCK, key
 from connectors.workers.pool import ClusterPool
-from connectors.workers.rebuild import FINISHED, REBUILT, REQUESTED, RebuildWorker
+from connectors.workers.rebuild import EVOLVED, FINISHED, REBUILT, REQUESTED, RebuildWorker
 from streams.clock import to_datetime
-from streams.feeds.embedding import HashedTextEmbedder
+from streams.feeds.basis import UNFITTED_ID
+from streams.feeds.embedding import TextEmbedder
 from streams.feeds.policy import load_policy
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, surroundings
@@ -58,15 +59,15 @@ class Case:
         """More insights in the channel, of two subjects."""
         head = await self.sql("SELECT current_seq FROM channels WHERE channel_id = $1", self.channel) or 0
         texts = [f"{TOPICS_OF_TEXTS[n % 2]} {n % 7}" for n in range(head, head + count)]
-        vectors = HashedTextEmbedder().embed(texts)
+        vectors = TextEmbedder().embed(texts)
         moment = to_datetime(int(NOW_MS - age_days * DAY_MS))
         await self.around.pool.executemany(
-            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, embedding, source_partition,"
-            " source_offset) VALUES ($1, $2, $3, $4, $4, $5, $6, 0, 0)",
+            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, embedding, embedding_model,"
+            " source_partition, source_offset) VALUES ($1, $2, $3, $4, $4, $5, $6, $7, 0, 0)",
             [
                 (
                     f"{self.channel}-{head + n + 1}", self.channel, head + n + 1, moment, text,
-                    vectors[n].tobytes() if embedded else None,
+                    vectors[n].tobytes() if embedded else None, UNFITTED_ID if embedded else None,
                 )
                 for n, text in enumerate(texts)
             ],
@@ -208,6 +209,20 @@ async def test_a_demand_with_nothing_new_is_a_skip(case: Case):
     assert await case.state() == (1, 30, 1)
 
 
+async def test_another_basis_is_something_new(case: Case):
+    """A demand after a change of basis makes a version, for it would show something else."""
+    await case.user_is()
+    await case.insights(30)
+    await case.rebuild()
+    before = await case.sql("SELECT changed_at FROM active_basis")
+    try:
+        await case.sql("UPDATE active_basis SET changed_at = $1", to_datetime(NOW_MS + 1))
+        await in_transaction(case.around, case.worker(), [case.request(forced=False)])
+    finally:
+        await case.sql("UPDATE active_basis SET changed_at = $1", before)
+    assert (await case.answers())[-1]["outcome"] == "rebuilt"
+
+
 async def test_an_unknown_user_is_answered(case: Case):
     """A request for nobody is skipped and says so."""
     assert (await case.rebuild())["reason"] == "unknown_user"
@@ -250,16 +265,81 @@ async def test_a_process_that_keeps_dying_is_a_failure(case: Case):
     assert await case.redis.client.exists(key(USER_LOCK, user_id=case.user)) == 0
 
 
-async def test_vectors_of_two_lengths_are_a_failure(case: Case):
-    """Insights embedded before and after a change of dimensions cannot be clustered: answered as failed, not dropped."""
+async def test_a_vector_of_another_length_is_left_out(case: Case):
+    """One insight embedded before a change of dimensions is left out and counted; all others are clustered."""
     await case.user_is()
     await case.insights(30)
     await case.sql(
         "UPDATE insights SET embedding = $2 WHERE insight_id = $1", f"{case.channel}-3", b"\x00\x00\x80?" * 7
     )
-    answer = await case.rebuild()
-    assert (answer["outcome"], answer["cluster_version"]) == ("failed", 0)
-    assert "different lengths" in answer["reason"]
+    assert (await case.rebuild())["outcome"] == "rebuilt"
+    (rebuilt,) = await case.answers(REBUILT)
+    assert (rebuilt["dataset_size"], rebuilt["left_out"]) == (29, 1)
+    assert 3 not in await case.members()
+    assert await case.state() == (1, 30, 1)
+
+
+async def test_vectors_of_two_bases_are_not_compared(case: Case):
+    """A window whose insights come from two models is clustered in the one that most of them have; the version names it."""
+    await case.user_is()
+    await case.insights(30)
+    await case.sql("UPDATE insights SET embedding_model = 'mine' WHERE channel_id = $1 AND seq > 4", case.channel)
+    await case.rebuild()
+    (rebuilt,) = await case.answers(REBUILT)
+    assert (rebuilt["basis_id"], rebuilt["dataset_size"], rebuilt["left_out"]) == ("mine", 26, 4)
+    assert min(await case.members()) > 4
+
+
+async def test_what_became_of_each_cluster_is_told_and_kept(case: Case):
+    """Every change is an event and a row of the history, written with the version; a version like the last adds none."""
+    await case.user_is()
+    await case.insights(40)
+    await case.rebuild()
+    await case.insights(20)
+    await case.rebuild()
+    await case.rebuild()
+    told = [(one["cluster_version"], one["kind"], one["size"], one["joined"]) for one in await case.answers(EVOLVED)]
+    assert told == [(1, "born", 20, 20), (1, "born", 20, 20), (2, "grew", 30, 10), (2, "grew", 30, 10)]
+    assert len({one["cluster_id"] for one in await case.answers(EVOLVED)}) == 2
+    rows = await case.around.pool.fetch(
+        "SELECT cluster_version, kind, size, joined, caused_by FROM cluster_history WHERE user_id = $1"
+        " ORDER BY cluster_version, cluster_id",
+        case.user,
+    )
+    assert [tuple(row)[:4] for row in rows] == told
+    assert {row["caused_by"] for row in rows} == {f"{REQUESTED}/0/1", f"{REQUESTED}/0/2"}
+
+
+async def test_ids_and_neighbours_are_handed_on(case: Case):
+    """The second version carries the ids of the first; what saves the next rebuild its search is kept for the newest only."""
+    await case.user_is()
+    await case.insights(40)
+    await case.rebuild()
+    await case.insights(2)
+    await case.rebuild()
+    rows = await case.around.pool.fetch(
+        "SELECT clusters, neighbours IS NOT NULL AS has_neighbours FROM user_clusters WHERE user_id = $1"
+        " ORDER BY cluster_version",
+        case.user,
+    )
+    ids = [{one["cluster_id"] for one in json.loads(row["clusters"])} for row in rows]
+    assert ids[0] == ids[1]
+    assert [row["has_neighbours"] for row in rows] == [False, True]
+    entered = {since for one in json.loads(rows[1]["clusters"]) for since in one["since"]}
+    assert entered == {1, 2}
+
+
+async def test_history_is_kept_as_far_as_it_is_asked_for(case: Case):
+    """Changes of versions past the setting go, but the birth of a cluster that is alive stays."""
+    await case.user_is()
+    await case.insights(40)
+    for _ in range(4):
+        await case.rebuild(HIGHWATER_CLUSTER_HISTORY_VERSIONS=2)
+        await case.insights(2)
+    rows = await case.around.pool.fetch(
+        "SELECT cluster_version, kind FROM cluster_history WHERE user_id = $1 ORDER BY 1, 2", case.user
+    )
+    assert {tuple(row) for row in rows} == {(1, "born"), (3, "grew"), (4, "grew")}
 
 
 async def test_an_overtaken_rebuild_is_void(case: Case):

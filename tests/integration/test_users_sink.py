@@ -16,7 +16,7 @@ from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, surroundings
 
 # Everything that is kept of a user, and must be gone after an erasure.
-TABLES = ("subscriptions", "user_cluster_hwm", "user_clusters", "feed_documents", "user_stats")
+TABLES = ("subscriptions", "user_cluster_hwm", "user_clusters", "cluster_history", "feed_documents", "user_stats")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,12 @@ async def fill(person: Person) -> None:
     pool, user, now = person.around.pool, person.id, to_datetime(1)
     await person.stores(person.says("subscriptions-replaced", channels=["a"]), person.says("plan-changed", plan="pro"))
     await pool.execute("INSERT INTO user_cluster_hwm VALUES ($1, 'a', 3)", user)
-    await pool.execute(QUERIES["insert_clusters"], user, 1, "[]", 0, 0, 0, "{}", now, "t/0/0")
+    await pool.execute(QUERIES["insert_clusters"], user, 1, "[]", 0, 0, 0, "{}", now, "t/0/0", "b", "{}", b"", 0)
+    await pool.execute(
+        "INSERT INTO cluster_history VALUES ($1, 'c', 1, 'born', 'l', 1, 0, 1, 1, 0, 0, 0, '{}', $2, 't/0/0')",
+        user,
+        now,
+    )
     await pool.execute("INSERT INTO feed_documents VALUES ($1, 1, $2, 1, '')", user, now)
     for kind in ("feed", "clusters"):
         for _ in range(3):

@@ -66,6 +66,9 @@ DELETE FROM user_cluster_hwm WHERE user_id = $1
 -- name: erase_clusters
 DELETE FROM user_clusters WHERE user_id = $1
 
+-- name: erase_history
+DELETE FROM cluster_history WHERE user_id = $1
+
 -- name: erase_feed
 DELETE FROM feed_documents WHERE user_id = $1
 
@@ -109,7 +112,8 @@ WHERE s.user_id = $1 AND s.subscribed ORDER BY s.channel_id
 
 -- name: rebuild_insights
 SELECT * FROM (
-    SELECT i.insight_id, i.channel_id, i.seq, i.ts, left(i.text, $6) AS text, i.url, i.embedding, count(*) OVER () AS total
+    SELECT i.insight_id, i.channel_id, i.seq, i.ts, left(i.text, $6) AS text, i.embedding,
+           i.embedding_model, i.next_embedding, i.next_model, count(*) OVER () AS total
     FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS s (channel_id, hwm, upto)
     JOIN insights i ON i.channel_id = s.channel_id AND i.seq <= s.upto
          AND (i.seq > s.hwm OR (i.ts >= $4 AND i.ts <= $5))
@@ -120,8 +124,14 @@ SELECT * FROM (
 -- name: last_clusters
 SELECT hwm, updated_at FROM user_clusters WHERE user_id = $1 AND cluster_version = $2
 
+-- name: last_version
+SELECT clusters, outside, neighbours, basis_id FROM user_clusters WHERE user_id = $1 AND cluster_version = $2
+
 -- name: has_retractions_since
 SELECT EXISTS (SELECT 1 FROM insights WHERE channel_id = ANY ($1::text[]) AND retracted_at >= $2)
+
+-- name: has_basis_changed_since
+SELECT EXISTS (SELECT 1 FROM active_basis WHERE changed_at >= $1)
 
 -- name: take_rebuild
 UPDATE user_stats SET in_flight = $2, in_flight_until = $3, last_enqueued_at = GREATEST(last_enqueued_at, $4)
@@ -140,25 +150,26 @@ SET last_checked_at = COALESCE($2, last_checked_at), in_flight = NULL, in_flight
 WHERE user_id = $1
 
 -- name: insert_clusters
-INSERT INTO user_clusters (user_id, cluster_version, clusters, noise, dataset_size, omitted, hwm, updated_at, caused_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO user_clusters (user_id, cluster_version, clusters, noise, dataset_size, omitted, hwm, updated_at, caused_by,
+                           basis_id, outside, neighbours, left_out)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
 -- name: drop_old_clusters
 DELETE FROM user_clusters WHERE user_id = $1 AND cluster_version <= $2
+
+-- name: drop_old_neighbours
+UPDATE user_clusters SET neighbours = NULL
+WHERE user_id = $1 AND cluster_version < $2 AND neighbours IS NOT NULL
+
+-- The birth of a cluster that is alive is kept however long ago it was.
+-- name: drop_old_history
+DELETE FROM cluster_history
+WHERE user_id = $1 AND cluster_version <= $2 AND NOT (kind = 'born' AND cluster_id = ANY ($3::text[]))
 
 -- name: raise_hwm
 INSERT INTO user_cluster_hwm (user_id, channel_id, last_seq)
 SELECT $1, channel_id, upto FROM unnest($2::text[], $3::bigint[]) AS s (channel_id, upto)
 ON CONFLICT (user_id, channel_id) DO UPDATE SET last_seq = GREATEST(user_cluster_hwm.last_seq, EXCLUDED.last_seq)
-
--- name: unembedded_insights
-SELECT insight_id, channel_id, text, arrived_at, source_partition, source_offset FROM insights
-WHERE embedding IS NULL AND excluded_at IS NULL ORDER BY channel_id, seq LIMIT $1
-
--- name: set_embeddings
-UPDATE insights AS i SET embedding = e.embedding, embedding_model = $3
-FROM unnest($1::text[], $2::bytea[]) AS e (insight_id, embedding)
-WHERE i.insight_id = e.insight_id AND i.embedding IS NULL AND i.excluded_at IS NULL
 
 -- name: exclude_insights
 UPDATE insights SET excluded_at = $2

@@ -7,7 +7,7 @@ FROM version_floor AS floor LEFT JOIN resource_versions AS held ON held.key = 'c
 SELECT floor.value AS floor,
        clusters.version AS clusters_version, clusters.etag AS clusters_etag, clusters.position AS clusters_position,
        feed.version, feed.etag, feed.position,
-       document.cluster_version, document.built_at, document.ttl_seconds,
+       document.cluster_version, document.built_at, document.ttl_seconds, document.form,
        coalesce(stats.cluster_version, 0) AS cluster_version_now
 FROM version_floor AS floor
 LEFT JOIN resource_versions AS clusters ON clusters.key = 'clusters:' || $1::text
@@ -22,14 +22,55 @@ WHERE document.user_id = $1::text
 
 -- $2: a cluster version, or null for the current one.
 -- name: read_clusters
-SELECT floor.value AS floor, held.version, held.etag, held.position, wanted.cluster_version AS cluster_version,
-       stored.clusters, stored.noise, stored.updated_at, stored.caused_by
+SELECT floor.value AS floor, held.version, held.etag, held.position,
+       present.cluster_version AS cluster_version_now, coalesce($2::bigint, present.cluster_version) AS cluster_version,
+       stored.clusters, stored.noise, stored.updated_at, stored.caused_by, stored.basis_id, stored.left_out,
+       stored.outside
 FROM version_floor AS floor
 CROSS JOIN (
-    SELECT coalesce($2::bigint, (SELECT cluster_version FROM user_stats WHERE user_id = $1::text), 0) AS cluster_version
-) AS wanted
+    SELECT coalesce((SELECT cluster_version FROM user_stats WHERE user_id = $1::text), 0) AS cluster_version
+) AS present
 LEFT JOIN resource_versions AS held ON held.key = 'clusters:' || $1::text
-LEFT JOIN user_clusters AS stored ON stored.user_id = $1::text AND stored.cluster_version = wanted.cluster_version
+LEFT JOIN user_clusters AS stored
+       ON stored.user_id = $1::text AND stored.cluster_version = coalesce($2::bigint, present.cluster_version)
+
+-- name: read_died_clusters
+SELECT cluster_id, label, cluster_version, related FROM cluster_history
+WHERE user_id = $1 AND kind = 'died' AND cluster_version > $2 AND cluster_version <= $3
+ORDER BY cluster_version, cluster_id
+
+-- The first version that is known to have told its changes; null when none has. A version without changes has no row.
+-- name: read_history_start
+SELECT least(
+    (SELECT min(cluster_version) FROM cluster_history WHERE user_id = $1),
+    (SELECT min(cluster_version) FROM user_clusters WHERE user_id = $1 AND outside IS NOT NULL)
+)
+
+-- name: read_cluster_version
+SELECT cluster_version FROM user_stats WHERE user_id = $1
+
+-- A cluster as it is in the newest version; no row when it is not there.
+-- name: read_living_cluster
+SELECT one ->> 'label' AS label, (one ->> 'size')::int AS size, (one ->> 'born_version')::bigint AS born_version
+FROM user_stats AS stats
+JOIN user_clusters AS stored ON stored.user_id = stats.user_id AND stored.cluster_version = stats.cluster_version,
+LATERAL json_array_elements(stored.clusters) AS one
+WHERE stats.user_id = $1 AND one ->> 'cluster_id' = $2
+
+-- What is told last of a cluster, and the version of its birth, null when that is forgotten; no row: never heard of.
+-- name: read_cluster_end
+SELECT label, (SELECT cluster_version FROM cluster_history
+               WHERE user_id = $1 AND cluster_id = $2 AND kind = 'born') AS born_version
+FROM cluster_history WHERE user_id = $1 AND cluster_id = $2 ORDER BY cluster_version DESC LIMIT 1
+
+-- $3: the kinds in the order in which those of one version are told; $4 and $5: version and place of the kind to go on after.
+-- name: read_cluster_events
+SELECT cluster_version, kind, label, size, previous_size, joined, arrived, "left", expired, jaccard, related,
+       evolved_at, caused_by, array_position($3::text[], kind) AS place
+FROM cluster_history
+WHERE user_id = $1 AND cluster_id = $2
+  AND (cluster_version, array_position($3::text[], kind)) > ($4::bigint, $5::int)
+ORDER BY cluster_version, place LIMIT $6
 
 -- R0.12: over the current subscriptions, never negative.
 -- name: read_pending
@@ -69,17 +110,19 @@ SELECT insight_id, channel_id, seq, ts, arrived_at, text, url, embedding_model, 
 FROM insights WHERE insight_id = $1 AND channel_id = $2
 
 -- $1 and $2: for each insight its cluster's place and its id; $3 representatives; $4 how many of the newest a cluster.
--- The text is cut: a summary takes sentences, and a feed shows beginnings.
+-- The text is cut: a summary takes sentences, and a feed shows beginnings. `retracted`: of the cluster's, how many were.
 -- name: read_insights_of_feed
-SELECT cluster, insight_id, channel_id, ts, text, url, is_representative FROM (
-    SELECT asked.cluster, i.insight_id, i.channel_id, i.ts, left(i.text, 1000) AS text, i.url,
+SELECT cluster, insight_id, channel_id, ts, text, url, is_representative, retracted FROM (
+    SELECT asked.cluster, i.insight_id, i.channel_id, i.ts, left(i.text, 1000) AS text, i.url, i.retracted_at,
            i.insight_id = ANY ($3::text[]) AS is_representative,
-           row_number() OVER (PARTITION BY asked.cluster ORDER BY i.ts DESC, i.insight_id) AS place
+           count(i.retracted_at) OVER (PARTITION BY asked.cluster) AS retracted,
+           row_number() OVER (
+               PARTITION BY asked.cluster ORDER BY i.retracted_at IS NOT NULL, i.ts DESC, i.insight_id
+           ) AS place
     FROM unnest($1::int[], $2::text[]) AS asked (cluster, insight_id)
     JOIN insights AS i ON i.insight_id = asked.insight_id
-    WHERE i.retracted_at IS NULL
 ) AS ranked
-WHERE place <= $4 OR is_representative
+WHERE retracted_at IS NULL AND (place <= $4 OR is_representative)
 ORDER BY cluster, place
 
 -- name: read_positions
@@ -98,10 +141,10 @@ SELECT pg_advisory_unlock(hashtextextended('feed:' || $1::text, 0))
 SELECT 1 FROM user_clusters WHERE user_id = $1 AND cluster_version = $2 FOR KEY SHARE
 
 -- name: store_feed
-INSERT INTO feed_documents AS held (user_id, cluster_version, built_at, ttl_seconds, payload, stale)
-VALUES ($1, $2, $3, $4, $5, false)
+INSERT INTO feed_documents AS held (user_id, cluster_version, built_at, ttl_seconds, payload, stale, form)
+VALUES ($1, $2, $3, $4, $5, false, $6)
 ON CONFLICT (user_id) DO UPDATE SET
     cluster_version = excluded.cluster_version, built_at = excluded.built_at, ttl_seconds = excluded.ttl_seconds,
-    payload = excluded.payload, stale = false
+    payload = excluded.payload, stale = false, form = excluded.form
 WHERE held.cluster_version <= excluded.cluster_version
 RETURNING 1

@@ -1,0 +1,60 @@
+"""Which basis new vectors are made in, and the embedders of those that are built in.
+
+Law: what is stored under the shared lock is in the basis that is active when it commits, and in the next one if there is
+one; a switch holds the lock alone, so no insight falls between two bases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from connectors.stores.postgres import QUERIES, Connection
+from streams.feeds.basis import Basis
+from streams.feeds.embedding import TextEmbedder
+
+# Numbers of the advisory locks; the outbox's class is 7,410.
+LOCK_CLASS, LOCK_ACTIVE, LOCK_RUNNER = 7_411, 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveBasis:
+    """The ids of the active basis and of the one that is rolled out, if any."""
+
+    basis_id: str
+    next_id: str | None
+
+
+async def read_active(tx: Connection) -> ActiveBasis:
+    """What is active as of now."""
+    row = await tx.fetchrow(QUERIES["read_active_basis"])
+    return ActiveBasis(row["basis_id"], row["next_id"])
+
+
+async def share_active(tx: Connection) -> ActiveBasis:
+    """What is active, and stays so until the transaction ends."""
+    await tx.execute(QUERIES["share_active_basis"], LOCK_CLASS, LOCK_ACTIVE)
+    return await read_active(tx)  # a statement of its own: it sees what was committed while it waited
+
+
+async def hold_active(tx: Connection) -> ActiveBasis:
+    """What is active; nobody stores an insight until the transaction ends."""
+    await tx.execute(QUERIES["hold_active_basis"], LOCK_CLASS, LOCK_ACTIVE)
+    return await read_active(tx)
+
+
+class Embedders:
+    """The built-in embedders of the bases in use, read once. One user at a time, as each embedder."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, TextEmbedder | None] = {}
+
+    async def of(self, tx: Connection, active: ActiveBasis) -> dict[str, TextEmbedder | None]:
+        """By basis id those of the active and the next basis; None where a service makes the vectors."""
+        wanted = [basis_id for basis_id in (active.basis_id, active.next_id) if basis_id is not None]
+        self._made = {basis_id: self._made[basis_id] for basis_id in wanted if basis_id in self._made}
+        for basis_id in wanted:
+            if basis_id not in self._made:
+                row = await tx.fetchrow(QUERIES["read_basis"], basis_id)
+                is_remote = row["kind"] == "remote"
+                self._made[basis_id] = None if is_remote else TextEmbedder(Basis.from_bytes(row["content"], basis_id))
+        return self._made

@@ -1,0 +1,165 @@
+"""What a rebuild reads and what it stores: the window in one basis, the version before, and the forms of the new one.
+
+Law: vectors of two bases never meet. A window is compared in the one basis that most of its insights have; what has no
+vector in it is left out, counted and said, never compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from connectors.stores.postgres import QUERIES, Connection
+from streams.feeds.recluster import Cluster, LastVersion, NewVersion, Outside
+
+# A basis id and how many numbers its vectors have.
+Kind: TypeAlias = tuple[str, int]
+# What labels and summaries look at; a longer text tells no more of its subject.
+_TEXT_CHARACTERS = 2_000
+
+HISTORY_COLUMNS = (
+    "user_id", "cluster_id", "cluster_version", "kind", "label", "size", "previous_size", "joined", "arrived", "left",
+    "expired", "jaccard", "related", "evolved_at", "caused_by",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The insights of a rebuild, in the order of the log, with vectors float32 (n, d) of one basis.
+
+    `omitted`: insights beyond the bound of a rebuild. `left_out`: those within it without a vector of this basis.
+    """
+
+    basis_id: str
+    vectors: NDArray[np.float32]
+    texts: tuple[str | None, ...]
+    insight_ids: tuple[str, ...]
+    omitted: int
+    left_out: int
+
+    def __len__(self) -> int:
+        return len(self.insight_ids)
+
+
+def choose_basis(held: Iterable[Collection[Kind]], active: str) -> Kind:
+    """The kind of vector that most insights have; of equals one of the active basis, then the first in order.
+
+    `held`: for each insight the kinds of its vectors. Without any: the active basis, of no length.
+    """
+    counts = Counter(kind for kinds in held for kind in kinds)
+    return min(counts, key=lambda kind: (-counts[kind], kind[0] != active, kind), default=(active, 0))
+
+
+async def read_dataset(
+    tx: Connection,
+    channels: Sequence[str],
+    hwm: Sequence[int],
+    upto: Sequence[int],
+    since: datetime,
+    until: datetime,
+    insights_max: int,
+) -> Dataset:
+    """The window (`since`..`until`) plus all novelty up to the snapshot, newest first up to the bound (R0.35)."""
+    active = await tx.fetchval(QUERIES["read_active_basis"])
+    rows = await tx.fetch(
+        QUERIES["rebuild_insights"], channels, hwm, upto, since, until, _TEXT_CHARACTERS, insights_max
+    )
+    return dataset_of(rows, active)
+
+
+def dataset_of(rows: Sequence[Mapping[str, Any]], active: str) -> Dataset:
+    """The data set in the rows of `rebuild_insights`.
+
+    The length counts too: vectors of one name and two lengths are of two kinds.
+    """
+    held = [_vectors_of(row) for row in rows]
+    chosen = choose_basis(held, active)
+    kept = [(row, vectors[chosen]) for row, vectors in zip(rows, held, strict=True) if chosen in vectors]
+    return Dataset(
+        basis_id=chosen[0],
+        vectors=np.frombuffer(b"".join(vector for _, vector in kept), dtype="<f4").reshape(len(kept), chosen[1]),
+        texts=tuple(row["text"] for row, _ in kept),
+        insight_ids=tuple(row["insight_id"] for row, _ in kept),
+        omitted=rows[0]["total"] - len(rows) if rows else 0,
+        left_out=len(rows) - len(kept),
+    )
+
+
+def _vectors_of(row: Mapping[str, Any]) -> dict[Kind, bytes]:
+    """An insight's vectors: of the basis it was stored in, and of the one that is being rolled out, if any."""
+    pairs = ((row["embedding_model"], row["embedding"]), (row["next_model"], row["next_embedding"]))
+    return {(basis or "", len(vector) // 4): vector for basis, vector in pairs if vector is not None}
+
+
+def last_version_of(row: Mapping[str, Any] | None, basis_id: str) -> LastVersion | None:
+    """The version before; its neighbours only when they were found in the same basis.
+
+    None when there is none, or one that was stored before clusters had an identity.
+    """
+    if row is None or row["outside"] is None:
+        return None
+    outside = orjson.loads(row["outside"])
+    return LastVersion(
+        clusters=tuple(_cluster_of(one) for one in orjson.loads(row["clusters"])),
+        outside=Outside(tuple(outside["insight_ids"]), tuple(_place(one) for one in outside["positions"])),
+        neighbours=row["neighbours"] if row["basis_id"] == basis_id else None,
+    )
+
+
+def _cluster_of(stored: Mapping[str, Any]) -> Cluster:
+    values = {one.name: stored[one.name] for one in fields(Cluster)}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return Cluster(**{**values, "positions": tuple((x, y) for x, y in stored["positions"])})
+
+
+def _place(stored: Sequence[float] | None) -> tuple[float, float] | None:
+    return None if stored is None else (stored[0], stored[1])
+
+
+def clusters_json(version: NewVersion) -> str:
+    """The clusters as they are served (contract, `GET /api/users/{user}/clusters`)."""
+    return orjson.dumps([asdict(one) for one in version.clusters]).decode()
+
+
+def outside_json(version: NewVersion) -> str:
+    """What is in no cluster, as it is served beside them."""
+    return orjson.dumps(asdict(version.outside)).decode()
+
+
+def labels_of(version: NewVersion, last: LastVersion | None) -> dict[str, str]:
+    """The label of each cluster of two versions: the newer where it is in both."""
+    return {one.cluster_id: one.label for one in (*(last.clusters if last else ()), *version.clusters)}
+
+
+def history_rows(
+    version: NewVersion, labels: Mapping[str, str], user_id: str, number: int, at: datetime, caused_by: str
+) -> list[tuple[Any, ...]]:
+    """The changes of a version as rows of `cluster_history`, in the order of `HISTORY_COLUMNS`."""
+    return [
+        (
+            user_id, one.cluster_id, number, one.kind.value, labels[one.cluster_id], one.size, one.previous_size,
+            one.joined, one.arrived, one.left, one.expired, one.jaccard, list(one.related), at, caused_by,
+        )
+        for one in version.changes
+    ]  # fmt: skip
+
+
+def evolved_events(
+    version: NewVersion, labels: Mapping[str, str], user_id: str, number: int, now_ms: int, request: str
+) -> list[dict[str, Any]]:
+    """The changes of a version as events, `feeds.cluster-evolved`."""
+    return [
+        {
+            **asdict(one), "kind": one.kind.value, "related": list(one.related), "user_id": user_id,
+            "cluster_version": number, "label": labels[one.cluster_id], "request_position": request,
+            "evolved_at": now_ms,
+        }
+        for one in version.changes
+    ]  # fmt: skip

@@ -1,0 +1,26 @@
+"""A database of a test's own: what is true of a whole store (its active basis) is not shared with other tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from connectors.kafka.handler import Surroundings
+from connectors.stores.postgres import migrate, open_pool
+from tests.conftest import Stack
+from tests.integration.connecting import fresh, surroundings
+
+
+@asynccontextmanager
+async def own_database(stack: Stack) -> AsyncIterator[Surroundings]:
+    """The session's parts, on an empty database with all tables."""
+    name = fresh("db").replace("-", "_")
+    address, _, options = stack.database.partition("?")
+    url = f"{address.rsplit('/', 1)[0]}/{name}" + (f"?{options}" if options else "")
+    async with surroundings(stack) as around:
+        await around.pool.execute(f"CREATE DATABASE {name}")
+        async with await open_pool(url, size_max=10) as pool:
+            await migrate(pool)
+            yield replace(around, pool=pool)
+        await around.pool.execute(f"DROP DATABASE {name}")

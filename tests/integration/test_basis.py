@@ -1,0 +1,379 @@
+"""Bases on a real store: fitted when due, rolled out behind the readers' back, whole at the switch, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.kafka.handler import Surroundings
+from connectors.llm.embeddings import RemoteEmbedder
+from connectors.sinks.insights import INGESTED, InsightsSink
+from connectors.stores.bases import read_active
+from connectors.stores.postgres import QUERIES
+from connectors.workers import embed
+from connectors.workers.embed import CHANGED, BasisFitError, EmbedWorker
+from streams.feeds.basis import UNFITTED_ID, Basis
+from streams.feeds.embedding import TextEmbedder
+from streams.retry import MODEL_CALL
+from tests.conftest import Stack
+from tests.integration.connecting import event, fresh, in_transaction, running, until
+from tests.integration.databases import own_database
+from tests.integration.test_embed import DIMENSIONS, Service, service  # noqa: F401 - a fixture
+from tests.unit.feeds import sample
+
+OWN = b"\x00\x00\x80?" * DIMENSIONS
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches, so that there are many of them, and short waits."""
+    monkeypatch.setattr(embed, "_OWN_TEXTS_MAX", 300)
+    monkeypatch.setattr(embed, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(embed, "_OWN_POLL_SECONDS", 0.02)
+
+
+class Store:
+    """An own database with a sink, and what is asked of it."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self.sink = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
+        self.channel = fresh("basis")
+        self.count = 0
+
+    def batch(self, count: int, text: str | None = None) -> list[Any]:
+        """The next insights, with real texts or all with one."""
+        numbers = range(self.count, self.count + count)
+        self.count += count
+        nothing = dict.fromkeys(("url", "embedding", "embedding_model"))
+        return [
+            event(INGESTED, {
+                **nothing, "insight_id": f"{self.channel}-{n:05d}", "channel_id": self.channel, "ts": 1_000,
+                "text": text or sample.texts()[n % 3_000],
+            }, offset=n)
+            for n in numbers
+        ]  # fmt: skip
+
+    async def ingest(self, count: int, text: str | None = None) -> None:
+        """Store insights as the sink does."""
+        await in_transaction(self.around, self.sink, self.batch(count, text))
+
+    async def ingest_foreign(self) -> None:
+        """One insight whose producer sent its vector."""
+        (one,) = self.batch(1)
+        one.value.update(embedding=OWN, embedding_model="theirs")
+        await in_transaction(self.around, self.sink, [one])
+
+    def worker(self) -> EmbedWorker:
+        """A worker with the built-in embedder."""
+        return EmbedWorker(self.around, None, wait_seconds=60)
+
+    def remote(self, url: str, model: str) -> EmbedWorker:
+        """A worker with a service's model."""
+        return EmbedWorker(
+            self.around, RemoteEmbedder(url, None, model=model, dimensions=DIMENSIONS), wait_seconds=60
+        )  # fmt: skip
+
+    async def active(self) -> str:
+        """The active basis."""
+        return str(await self.around.pool.fetchval("SELECT basis_id FROM active_basis"))
+
+    async def lacking(self) -> int:
+        """Insights without a vector in the active basis, those of producers aside."""
+        return int(await self.around.pool.fetchval(
+            "SELECT count(*) FROM insights, active_basis AS a WHERE embedding_model IS DISTINCT FROM 'theirs'"
+            " AND NOT (embedding IS NOT NULL AND embedding_model = a.basis_id)"
+            " AND NOT (next_embedding IS NOT NULL AND next_model IS NOT DISTINCT FROM a.basis_id)"
+        ))  # fmt: skip
+
+    async def is_settled(self) -> bool:
+        """No basis is rolled out, and nothing is left to move."""
+        busy = await self.around.pool.fetchval(
+            "SELECT (SELECT count(*) FROM reembedding) + (SELECT count(*) FROM active_basis WHERE next_id IS NOT NULL)"
+            " + (SELECT count(*) FROM insights WHERE next_model IS NOT NULL OR next_embedding IS NOT NULL)"
+        )
+        return bool(busy == 0)
+
+    async def is_settled_in(self, prefix: str) -> bool:
+        """Settled in a basis whose id begins so, in which every insight has its vector."""
+        return (await self.active()).startswith(prefix) and await self.is_settled() and await self.lacking() == 0
+
+    async def changes(self) -> list[dict[str, Any]]:
+        """What the outbox tells of bases."""
+        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", CHANGED)
+        return [self.around.codec.decode(CHANGED, row["value"]) for row in rows]
+
+    async def check_vectors(self) -> None:
+        """Every vector is the one that the active basis, as stored, gives for the text."""
+        content = await self.around.pool.fetchval("SELECT content FROM bases JOIN active_basis USING (basis_id)")
+        rows = await self.around.pool.fetch("SELECT * FROM insights WHERE embedding_model <> 'theirs'")
+        made = TextEmbedder(Basis.from_bytes(content, await self.active())).embed([row["text"] for row in rows])
+        stored = np.frombuffer(b"".join(row["embedding"] for row in rows), "<f4").reshape(len(rows), DIMENSIONS)
+        np.testing.assert_array_equal(stored, made)
+
+
+async def step(store: Store, worker: EmbedWorker) -> int:
+    """One step of a worker on a connection of its own, as one that is killed right after it."""
+    async with store.around.pool.acquire() as tx:
+        active = await read_active(tx)
+        return await worker._fill(tx, active) + await worker._step(tx, active)
+
+
+@asynccontextmanager
+async def running_until_stopped(worker: EmbedWorker) -> AsyncIterator[asyncio.Event]:
+    """A worker, ready or not, that is stopped at the end or by the event."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(worker.run(stop))
+    try:
+        yield stop
+    finally:
+        stop.set()
+        await task
+
+
+@pytest.fixture
+async def store(stack: Stack) -> AsyncIterator[Store]:
+    """An empty store."""
+    async with own_database(stack) as around:
+        yield Store(around)
+
+
+async def test_a_basis_is_fitted_to_a_thousand_texts(store: Store):
+    """At 1,000 insights, not before: every vector is made anew and moved, one event tells it; none of producers' changes."""
+    await store.ingest_foreign()
+    await store.ingest(998)
+    assert await step(store, store.worker()) == 0
+    await store.ingest(252)  # some of the first thousand say the same
+    async with running(store.worker()):
+        await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
+    await store.check_vectors()
+    (change,) = await store.changes()
+    basis_id = await store.active()
+    assert {**change, "changed_at": 0} == {
+        "basis_id": basis_id, "previous_basis_id": UNFITTED_ID, "kind": "fitted", "corpus_size": 1_251,
+        "reembedded": 1_250, "changed_at": 0,
+    }  # fmt: skip
+    row = await store.around.pool.fetchrow("SELECT * FROM insights WHERE embedding_model = 'theirs'")
+    assert (row["embedding"], row["next_embedding"], row["next_model"]) == (OWN, None, None)
+    await store.ingest(10)
+    await store.check_vectors()
+    assert await step(store, store.worker()) == 0
+
+
+async def test_killed_after_any_step_it_goes_on(store: Store):
+    """A new worker for each step, insights between them: none ever lacks a vector in the active basis, all end in the new."""
+    await store.ingest(1_300)
+    seen = []
+    while not await store.is_settled() or await store.active() == UNFITTED_ID:
+        assert await step(store, store.worker()) > 0
+        await store.ingest(7)
+        assert await store.lacking() == 0
+        seen.append(await store.active())
+    assert len(seen) > 8
+    assert seen == sorted(seen)  # one switch, and the name of the fitted one sorts behind
+    await store.check_vectors()
+    assert len(await store.changes()) == 1
+
+
+async def test_cancelled_at_any_moment_it_goes_on(store: Store):
+    """Workers that are cancelled after a few milliseconds, again and again, still end in the new basis, told once."""
+    await store.ingest(1_300)
+    assert await step(store, store.worker()) == 1  # the fit, which takes longer than these live
+    for turn in range(12):
+        task = asyncio.create_task(store.worker().run(asyncio.Event()))
+        await asyncio.sleep(0.02 + 0.005 * turn)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await store.lacking() == 0
+    async with running(store.worker()):
+        await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
+    await store.check_vectors()
+    assert len(await store.changes()) == 1
+
+
+async def test_two_workers_share_nothing(store: Store):
+    """Of two workers one works: one fit, one event; when it stops the other takes its place."""
+    await store.ingest(1_300)
+    locked = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 7411 AND objid = 1 AND granted"
+
+    async def has_lock() -> bool:
+        return bool(await store.around.pool.fetchval(locked))
+
+    async with running_until_stopped(store.worker()) as stop, running(store.worker()):
+        await until(has_lock, "one has the lock")
+        await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
+        assert await store.around.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
+        assert len(await store.changes()) == 1
+        before = await store.active()
+        stop.set()
+        await store.ingest(4_000)
+
+        async def is_another() -> bool:
+            return await store.active() != before
+
+        await until(is_another, "the second fits the next basis")
+    assert [change["previous_basis_id"] for change in await store.changes()] == [UNFITTED_ID, before]
+
+
+async def test_a_batch_prepared_before_a_switch_is_stored_in_the_new_basis(store: Store):
+    """The sink embeds again what it prepared in a basis that is no longer active, or whose successor it did not know."""
+    await store.ingest(1_300)
+    batches = []
+    while await store.active() == UNFITTED_ID:
+        batches.append(await store.sink.prepare(store.batch(5)))
+        assert await step(store, store.worker()) > 0
+    batches.append(await store.sink.prepare(store.batch(5)))
+    async with store.around.pool.acquire() as tx:
+        for prepared in batches:
+            async with tx.transaction():
+                await store.sink.apply(tx, [], prepared)
+    assert await store.lacking() == 0
+    while not await store.is_settled():
+        await step(store, store.worker())
+    await store.check_vectors()
+
+
+async def test_a_switch_waits_for_a_batch_under_way(store: Store):
+    """While a sink stores, no basis is switched; what it stores has a vector in the basis that is next."""
+    await store.ingest(1_300)
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 7411 AND NOT granted"
+
+    async def waits() -> bool:
+        return await store.active() != UNFITTED_ID or bool(await store.around.pool.fetchval(waiting))
+
+    await step(store, store.worker())
+    prepared = await store.sink.prepare(store.batch(5))
+    async with running_until_stopped(store.worker()):
+        async with store.around.pool.acquire() as tx, tx.transaction():
+            await store.sink.apply(tx, [], prepared)
+            await until(waits, "the switch waits, or is done")
+            assert await store.active() == UNFITTED_ID
+        await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
+    await store.check_vectors()
+
+
+async def test_a_corpus_of_one_text_is_no_corpus(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """A thousand times the same text: no basis, one look at it, and the next when there is a tenth more."""
+    looks = []
+    fit = embed.fit_in_child
+
+    async def counted(texts: list[str]) -> bytes:
+        looks.append(len(texts))
+        return await fit(texts)
+
+    monkeypatch.setattr(embed, "fit_in_child", counted)
+    await store.ingest(1_000, "Lock file maintenance")
+    worker = store.worker()
+    assert [await step(store, worker) for _ in range(3)] == [0, 0, 0]
+    assert looks == [1]
+    await store.ingest(99)
+    await step(store, worker)
+    await store.ingest(1)
+    await step(store, worker)
+    assert len(looks) == 2
+    assert await store.active() == UNFITTED_ID
+
+
+async def test_a_fit_that_fails_changes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """A process that dies or takes too long is an error in the log; the store goes on in its basis."""
+    with monkeypatch.context() as patched:
+        patched.setattr(embed, "_FIT_SECONDS_MAX", 0.05)
+        with pytest.raises(BasisFitError, match="took over"):
+            await embed.fit_in_child(list(sample.texts()))
+    monkeypatch.setattr(embed, "_FIT_PROGRAM", "raise SystemExit(3)")
+    with pytest.raises(BasisFitError, match="exit 3"):
+        await embed.fit_in_child(["a"])
+    await store.ingest(1_300)
+    assert await step(store, store.worker()) == 0
+    assert (await store.active(), await store.lacking()) == (UNFITTED_ID, 0)
+
+
+async def test_a_service_comes_changes_its_model_and_goes(store: Store, service: Service):  # noqa: F811 - the fixture
+    """Built in, a service's model, another of its models, built in: each is rolled out while insights come."""
+    await store.ingest(150)
+    await store.ingest_foreign()
+    told = []
+    workers = [store.remote(service.url, "one"), store.remote(service.url, "another"), store.worker()]
+    for worker, basis_id in zip(workers, ("one@384", "another@384", UNFITTED_ID), strict=True):
+        while await store.active() != basis_id:
+            assert await step(store, worker) > 0
+            await store.ingest(3)
+        assert await store.around.pool.fetchval(
+            "SELECT count(*) FROM insights i, active_basis a WHERE i.embedding_model <> 'theirs'"
+            " AND i.embedding_model <> a.basis_id AND i.next_model IS DISTINCT FROM a.basis_id"
+        ) == 0  # fmt: skip
+        async with running(worker):
+            await until(lambda b=basis_id: store.is_settled_in(b), f"{basis_id} is rolled out")
+        if basis_id != UNFITTED_ID:
+            ones = {np.frombuffer(v, "<f4").argmax() for v in await vectors_in(store, basis_id)}
+            assert ones == {len(basis_id.split("@")[0]) - 1}
+        told.append(basis_id)
+    await store.check_vectors()
+    assert [change["basis_id"] for change in await store.changes()] == told
+    assert [change["kind"] for change in await store.changes()] == ["remote", "remote", "hashed"]
+    assert await store.around.pool.fetchval("SELECT embedding FROM insights WHERE embedding_model = 'theirs'") == OWN
+
+
+async def vectors_in(store: Store, basis_id: str) -> list[bytes]:
+    """The stored vectors of a basis."""
+    rows = await store.around.pool.fetch("SELECT embedding FROM insights WHERE embedding_model = $1", basis_id)
+    return [row["embedding"] for row in rows]
+
+
+async def test_a_roll_out_that_is_no_longer_wanted_is_called_off(store: Store, service: Service):  # noqa: F811
+    """The service is taken out of the settings half-way: what was made in its basis is dropped, nothing was switched."""
+    await store.ingest(150)
+    remote = store.remote(service.url, "one")
+    for _ in range(2):
+        await step(store, remote)
+    await store.ingest(3)
+    assert await store.around.pool.fetchval("SELECT count(*) FROM insights WHERE next_model = 'one@384'") > 0
+    async with running(store.worker()):
+        await until(lambda: store.is_settled_in(UNFITTED_ID), "all is as before")
+    await store.check_vectors()
+    assert await store.changes() == []
+
+
+async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, service: Service):  # noqa: F811
+    """An insight that comes between the last fill and the switch has no vector, not one of the old basis; it is made next."""
+    await store.ingest(64)
+    remote = store.remote(service.url, "one")
+    await step(store, remote)
+    await step(store, remote)
+    store.channel = fresh("a")  # where the sweep has passed
+    await store.ingest(3)
+    async with store.around.pool.acquire() as tx:
+        await remote._step(tx, await read_active(tx))
+    assert await store.active() == "one@384"
+    assert await store.lacking() == 3
+    assert await store.around.pool.fetchval("SELECT count(*) FROM insights WHERE embedding IS NULL") == 3
+    async with running(remote):
+        await until(lambda: store.is_settled_in("one@384"), "they have theirs")
+
+
+async def test_a_silent_service_changes_nothing(store: Store, service: Service, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    """A service that fails keeps the store in its basis, with new insights in it, and the worker unready with the reason."""
+    monkeypatch.setattr("connectors.llm.embeddings.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
+    service.mode = "failing"
+    await store.ingest(10)
+    worker = store.remote(service.url, "one")
+    async with running_until_stopped(worker):
+        await until(lambda: worker.problem, "it says so")
+        await store.ingest(3)
+        assert (await store.active(), await store.lacking()) == (UNFITTED_ID, 0)
+        assert "the embedding service fails" in (worker.problem or "")
+        service.mode = "good"
+        await until(lambda: store.is_settled_in("one@384"), "it recovers")
+
+
+async def test_rows_of_an_older_store_are_in_the_unfitted_basis(store: Store):
+    """What was stored before there were bases names the unfitted one, which is active until another is."""
+    assert await store.active() == UNFITTED_ID
+    kind, content = await store.around.pool.fetchrow(QUERIES["read_basis"], UNFITTED_ID)
+    assert (kind, Basis.from_bytes(content).basis_id) == ("hashed", UNFITTED_ID)
