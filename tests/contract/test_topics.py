@@ -43,6 +43,7 @@ SYSTEM = {
     "feeds.rebuild-finished",
     "feeds.clusters-rebuilt",
     "feeds.cluster-evolved",
+    "feeds.basis-changed",
     "cache.version-bumped",
 }
 READERS = (InsightsSink, UsersSink, Fanout, RebuildWorker, Mirror, CacheVersions)

@@ -400,6 +400,20 @@ async def test_a_missing_vector_holds_back_the_snapshot(case: Case):
     assert (await case.rebuild())["hwm"] == {case.channel: 41}
 
 
+async def test_a_vector_in_the_active_basis_alone_holds_nothing_back(case: Case):
+    """A row whose only vector is one that a roll-out made in the basis that is active now takes part at once."""
+    await case.user_is()
+    await case.insights(30)
+    await case.insights(1, embedded=False)
+    await case.sql(
+        "UPDATE insights SET next_embedding = (SELECT embedding FROM insights WHERE insight_id = $2), next_model = $3"
+        " WHERE insight_id = $1",
+        f"{case.channel}-31", f"{case.channel}-1", UNFITTED_ID,
+    )  # fmt: skip
+    assert (await case.rebuild())["hwm"] == {case.channel: 31}
+    assert 31 in await case.members()
+
+
 async def test_old_versions_are_dropped(case: Case):
     """The last few versions are kept and no more."""
     await case.user_is()

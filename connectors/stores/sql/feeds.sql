@@ -104,7 +104,8 @@ FROM user_stats WHERE user_id = $1
 -- name: rebuild_channels
 SELECT s.channel_id, COALESCE(c.current_seq, 0) AS head, COALESCE(h.last_seq, 0) AS hwm,
        (SELECT min(i.seq) FROM insights i
-        WHERE i.channel_id = s.channel_id AND i.embedding IS NULL AND i.excluded_at IS NULL) AS first_unembedded
+        WHERE i.channel_id = s.channel_id AND i.embedding IS NULL AND i.excluded_at IS NULL
+          AND (i.next_embedding IS NULL OR i.next_model IS DISTINCT FROM (SELECT basis_id FROM active_basis))) AS first_unembedded
 FROM subscriptions s
 LEFT JOIN channels c USING (channel_id)
 LEFT JOIN user_cluster_hwm h ON h.user_id = s.user_id AND h.channel_id = s.channel_id
@@ -117,7 +118,7 @@ SELECT * FROM (
     FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS s (channel_id, hwm, upto)
     JOIN insights i ON i.channel_id = s.channel_id AND i.seq <= s.upto
          AND (i.seq > s.hwm OR (i.ts >= $4 AND i.ts <= $5))
-    WHERE i.embedding IS NOT NULL AND i.retracted_at IS NULL AND i.excluded_at IS NULL
+    WHERE (i.embedding IS NOT NULL OR i.next_embedding IS NOT NULL) AND i.retracted_at IS NULL AND i.excluded_at IS NULL
     ORDER BY i.ts DESC, i.insight_id LIMIT $7
 ) AS newest ORDER BY channel_id, seq
 
