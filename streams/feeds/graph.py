@@ -71,8 +71,8 @@ def averaged(vectors: Float32Array, graph: csr_array, steps: int = AVERAGING_STE
 
 
 def _unit(vectors: Float32Array) -> Float32Array:
-    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    return cast("Float32Array", (vectors / np.maximum(lengths, 1e-12)[:, None]).astype(np.float32))
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    return cast("Float32Array", vectors / np.maximum(lengths, np.float32(1e-12))[:, None])
 
 
 def joined(labels: IntArray, graph: csr_array) -> IntArray:

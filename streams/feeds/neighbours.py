@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.intp]
 Float32Array = NDArray[np.float32]
 
-NEIGHBOURS = 15  # as UMAP's default: enough to connect a topic, few enough to keep it apart from the next
+NEIGHBOURS = 15  # as UMAP's default, of a window of hundreds: enough to connect a topic, few enough to keep it apart
 NOBODY = -1
 # Length of a rounded vector. With half a unit of rounding per coordinate, lengths stay below 4,096 and products below
 # 2^24 up to DIMENSIONS_MAX coordinates. A coordinate of a 384-wide vector is about 200, rounded by at most a half.

@@ -22,6 +22,7 @@ from streams.feeds.clustering import (
     _branches,
     cluster_embeddings,
     cluster_size_for,
+    neighbours_for,
 )
 from streams.feeds.embedding import TextEmbedder
 from streams.feeds.graph import averaged, ties
@@ -267,3 +268,15 @@ def test_a_value_that_is_not_finite_is_refused(value):
 def test_cluster_size_grows_with_the_points():
     """A third of the root, from 4 to 15."""
     assert [cluster_size_for(n) for n in (0, 100, 400, 1_000, 1_800, 10_000)] == [4, 4, 7, 11, 14, 15]
+
+
+def test_neighbours_grow_with_the_points():
+    """0.55 of the root, from 5 to 15."""
+    assert [neighbours_for(n) for n in (0, 60, 109, 250, 500, 750, 20_000)] == [5, 5, 6, 9, 12, 15, 15]
+
+
+def test_a_small_window_is_not_one_cluster():
+    """In every hundred real commits at least five clusters are told apart; with 15 neighbours there are often two."""
+    for first in range(0, 2_900, 290):
+        found = cluster_embeddings(sample.vectors()[first : first + 110])
+        assert found.cluster_count >= 5
