@@ -354,16 +354,15 @@ async def _read_snapshot(tx: Connection, user_id: str) -> Snapshot | None:
 
 
 async def _has_changed(tx: Connection, user_id: str, snapshot: Snapshot) -> bool:
-    """Whether a rebuild could show anything else than the last: novelty, a retraction, other channels, another basis.
+    """Whether something happened since the last rebuild: novelty, a retraction, another set of channels.
 
-    A version that says the same would cost every reader a 200 for nothing; `force` asks for it all the same.
+    A version that says the same would cost every reader a 200 for nothing; `force` asks for it all the same. Another basis
+    would show other clusters of the same insights: it waits for the next rebuild that has a reason of the user's own.
     """
     if snapshot.cluster_version == 0 or snapshot.facts.pending > 0:
         return True
     last = await tx.fetchrow(QUERIES["last_clusters"], user_id, snapshot.cluster_version)
     if last is None or set(orjson.loads(last["hwm"])) != set(snapshot.heads):
-        return True
-    if await tx.fetchval(QUERIES["has_basis_changed_since"], last["updated_at"]):
         return True
     return bool(await tx.fetchval(QUERIES["has_retractions_since"], sorted(snapshot.heads), last["updated_at"]))
 

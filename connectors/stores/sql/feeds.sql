@@ -131,9 +131,6 @@ SELECT clusters, outside, neighbours, basis_id FROM user_clusters WHERE user_id 
 -- name: has_retractions_since
 SELECT EXISTS (SELECT 1 FROM insights WHERE channel_id = ANY ($1::text[]) AND retracted_at >= $2)
 
--- name: has_basis_changed_since
-SELECT EXISTS (SELECT 1 FROM active_basis WHERE changed_at >= $1)
-
 -- name: take_rebuild
 UPDATE user_stats SET in_flight = $2, in_flight_until = $3, last_enqueued_at = GREATEST(last_enqueued_at, $4)
 WHERE user_id = $1
