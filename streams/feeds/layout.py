@@ -24,8 +24,8 @@ from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
-from scipy.sparse import csr_array
+
+from streams.feeds.forces import CELL, Complex, Field, Floats, Graph, Ints, sums_of
 
 DECIMALS = 4  # a ten-thousandth of the half width: below a pixel, and short as JSON
 # Discs cover this part of the map together: below the half that always fits, with room for points in no cluster.
@@ -36,8 +36,6 @@ RIM = 1.04  # a point of no cluster is kept this many radii away from a disc's c
 # A map's half width in units of t-SNE's kernel, per root of the number of points: t-SNE's own maps are about as wide.
 WIDTH = 0.8
 REACH = 1.25  # half widths a point may stray while the first map unfolds
-CELL = 1.25  # kernel units per cell of the grid: the kernel is 1 wide
-CELLS_MIN, CELLS_MAX = 48, 160  # 160: the transform costs no more than the edges of 10,000 points
 SMOOTHINGS = 60
 PULL_FIRST = 3.0  # early exaggeration: the first steps gather what belongs together
 COHESION = 0.3
@@ -52,10 +50,6 @@ YIELDING = 0.3  # how far a point that stayed follows, whose neighbours are all 
 DRIFT_MAX = 0.08  # and how far at most in one version: a twenty-fifth of the map's diameter
 ROOMS = 48  # places a side that are looked at for a new disc
 SLACK = 2e-4  # twice the rounding: what is outside a disc by less is inside
-
-Complex = NDArray[np.complex128]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +102,7 @@ def lay_out(
     names = [cluster_ids[label] for label in ranked]
     rank_of = np.empty(c + 1, dtype=np.intp)
     rank_of[[*ranked, c]] = [*range(c), -1]  # label -1 reads the last entry
-    graph = _Graph.of(neighbours, similarities, order)
+    graph = Graph.of(neighbours, similarities, order)
     members = _Members.of(rank_of[np.asarray(labels, dtype=np.intp)[order]], c)
     start = _hashed(ids)
     if previous is None or np.isnan(previous.positions).all():
@@ -147,49 +141,6 @@ def _check(
 
 
 @dataclass(frozen=True, slots=True)
-class _Graph:
-    """Edges (u, k) to nearest neighbours whose weights sum to 1 per row (to 0 where there is no neighbour).
-
-    `both_ways` (u, u) holds them in both directions, `degrees` (u,) the sums of its rows.
-    """
-
-    targets: Ints
-    weights: Floats
-    both_ways: csr_array
-    degrees: Floats
-
-    @staticmethod
-    def of(neighbours: NDArray[np.integer], similarities: NDArray[np.float32], order: Ints) -> "_Graph":
-        """The graph of the rows taken in `order`."""
-        u = len(order)
-        rank_of = np.empty(u, dtype=np.intp)
-        rank_of[order] = np.arange(u)
-        own = np.arange(u)[:, None]
-        targets = np.asarray(neighbours, dtype=np.intp)[order]
-        weights = np.where(targets >= 0, similarities[order].astype(np.float64), 0.0)
-        targets = np.where(targets >= 0, rank_of[targets], own) if u else targets
-        weights[targets == own] = 0.0
-        sums = weights.sum(axis=1, keepdims=True)
-        weights = np.divide(weights, sums, out=np.zeros_like(weights), where=sums > 0)
-        starts = np.arange(u + 1) * targets.shape[1]
-        edges = csr_array((weights.ravel(), targets.ravel(), starts), shape=(u, u))
-        both_ways = csr_array(edges + edges.T)
-        return _Graph(targets, weights, both_ways, np.asarray(both_ways.sum(axis=1), dtype=np.float64).ravel())
-
-    def mean_of_neighbours(self, values: Floats) -> Floats:
-        """Of `values` (u,) or (u, m) over each point's neighbours in either direction, 0 where there is none."""
-        sums = self.both_ways @ values
-        return np.asarray((sums.T / np.maximum(self.degrees, 1e-12)).T, dtype=np.float64)
-
-    def pull(self, at: Complex) -> Complex:
-        """t-SNE's attraction: along every edge, less over long ones, half for either end."""
-        apart = at[self.targets] - at[:, None]
-        force = apart * (self.weights / (1 + apart.real**2 + apart.imag**2))
-        pulled: Complex = force.sum(axis=1) - _sums(self.targets.ravel(), force.ravel(), len(at))
-        return 0.5 * pulled
-
-
-@dataclass(frozen=True, slots=True)
 class _Members:
     """Which points are in a cluster (`rows`, of the cluster `of_row`), which are in none (`others`), and sizes (c,)."""
 
@@ -208,7 +159,7 @@ class _Members:
 
     def means(self, at: Complex) -> Complex:
         """The mean place of every cluster's points."""
-        return _sums(self.of_row, at[self.rows], len(self.sizes)) / self.sizes
+        return sums_of(self.of_row, at[self.rows], len(self.sizes)) / self.sizes
 
     def per_point(self, values: Floats) -> Floats:
         """Each point's cluster's value, infinite for a point in none."""
@@ -275,41 +226,7 @@ class _Discs:
         return placed
 
 
-class _Field:
-    """t-SNE's repulsion, read from a grid: the potential of the kernel 1 / (1 + d^2) and its slope."""
-
-    def __init__(self, half: float) -> None:
-        self.half = half
-        self.cells = min(CELLS_MAX, max(CELLS_MIN, math.ceil(2 * half / CELL)))
-        self.cell = 2 * half / self.cells
-        self.padded = fft.next_fast_len(2 * self.cells, real=True)
-        steps = np.arange(self.padded)
-        squares = (np.minimum(steps, self.padded - steps) * self.cell) ** 2
-        self.kernel = fft.rfft2(1 / (1 + squares[:, None] + squares))
-
-    def push(self, at: Complex) -> Complex:
-        """The repulsion on every point from all others, scaled so that all pairs' closeness sums to their number."""
-        cells = self.cells
-        x = np.clip((at.real + self.half) / self.cell - 0.5, 0, cells - 1.001)
-        y = np.clip((at.imag + self.half) / self.cell - 0.5, 0, cells - 1.001)
-        column, row = x.astype(np.intp), y.astype(np.intp)
-        right, up = x - column, y - row
-        corner = column * cells + row
-        corners = (corner, corner + 1, corner + cells, corner + cells + 1)
-        shares = ((1 - right) * (1 - up), (1 - right) * up, right * (1 - up), right * up)
-        mass = np.bincount(np.concatenate(corners), np.concatenate(shares), minlength=cells * cells)
-        spectrum = fft.rfft2(mass.reshape(cells, cells), (self.padded, self.padded)) * self.kernel
-        potential = fft.irfft2(spectrum, (self.padded, self.padded))[:cells, :cells]
-        slope = np.gradient(potential, self.cell, axis=0) + 1j * np.gradient(potential, self.cell, axis=1)
-        closeness = float((mass * potential.ravel()).sum()) - len(at)
-        flat = slope.ravel()
-        read = np.zeros(len(at), dtype=np.complex128)
-        for share, place in zip(shares, corners, strict=True):
-            read += share * flat[place]
-        return -0.5 * len(at) / max(1.0, closeness) * read
-
-
-def _first(graph: _Graph, members: _Members, start: Complex) -> tuple[Complex, _Discs]:
+def _first(graph: Graph, members: _Members, start: Complex) -> tuple[Complex, _Discs]:
     """A map from nothing: smooth, unfold, pack the clusters, then settle inside and around them."""
     everyone = np.ones(len(start))
     at = _relaxed(_smoothed(graph, members, start), graph, everyone, members=members)
@@ -323,7 +240,7 @@ def _first(graph: _Graph, members: _Members, start: Complex) -> tuple[Complex, _
 
 
 def _next(
-    graph: _Graph, members: _Members, start: Complex, were: Complex, known: list[tuple[float, float] | None]
+    graph: Graph, members: _Members, start: Complex, were: Complex, known: list[tuple[float, float] | None]
 ) -> tuple[Complex, _Discs]:
     """The map that follows one: see the module's docstring."""
     radii = members.radii()
@@ -348,7 +265,7 @@ def _hashed(ids: Sequence[str]) -> Complex:
     return np.asarray(np.sqrt(halves[:, 0]) * np.exp(2j * np.pi * halves[:, 1]), dtype=np.complex128)
 
 
-def _smoothed(graph: _Graph, members: _Members, start: Complex) -> Complex:
+def _smoothed(graph: Graph, members: _Members, start: Complex) -> Complex:
     """Coordinates averaged over neighbours and clusters many times, then spread evenly over the unit circle."""
     degrees = graph.degrees
     total = max(float(degrees.sum()), 1e-12)
@@ -371,7 +288,7 @@ def _smoothed(graph: _Graph, members: _Members, start: Complex) -> Complex:
 
 def _relaxed(
     at: Complex,
-    graph: _Graph,
+    graph: Graph,
     mobility: Floats,
     *,
     members: _Members | None = None,
@@ -383,7 +300,7 @@ def _relaxed(
     kept in theirs.
     """
     width = WIDTH * math.sqrt(max(1, len(at)))
-    field = _Field(width * (REACH if discs is None else 1.0) + CELL)
+    field = Field(width * (REACH if discs is None else 1.0) + CELL)
     began, speed = at, np.zeros(len(at), dtype=np.complex128)
     steps = min(STEPS_MAX, max(STEPS_MIN, STEPS_POINTS // max(1, len(at))))
     for step in range(steps):
@@ -407,7 +324,7 @@ def _relaxed(
 
 
 def _joined(
-    graph: _Graph, members: _Members, start: Complex, were: Complex, centres: Complex
+    graph: Graph, members: _Members, start: Complex, were: Complex, centres: Complex
 ) -> tuple[Complex, NDArray[np.bool_]]:
     """Where everyone starts, and who is new: at the mean of neighbours that have a place, wave by wave.
 
@@ -481,11 +398,6 @@ def _packed(centres: Complex, radii: Floats, mobility: Floats, gap: float) -> Co
 def _held(values: Complex, length_max: float) -> Complex:
     """Each value shortened to at most `length_max`."""
     return values * np.minimum(1.0, length_max / np.maximum(np.abs(values), 1e-12))
-
-
-def _sums(groups: Ints, values: Complex, count: int) -> Complex:
-    """The sum of the values of each group."""
-    return np.bincount(groups, values.real, count) + 1j * np.bincount(groups, values.imag, count)
 
 
 def _rounded(places: Complex) -> Floats:

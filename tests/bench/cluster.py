@@ -10,7 +10,6 @@ would be without what this project does before. Past 10,000 only ours is run. `c
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -21,23 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.bench.data import vectors
+from tests.bench.figures import Figure, figure
 
 SIZES = (2_000, 5_000, 10_000, 20_000)
 PEER_SIZE_MAX = 10_000
 SYSTEMS = ("highwater", "highwater, 1 % new", "hdbscan")
 OURS = SYSTEMS[:2]
-
-
-class Figure(TypedDict):
-    """One figure: the median, least and greatest of its runs."""
-
-    name: str
-    system: str
-    value: float
-    unit: str
-    runs: int
-    min: float
-    max: float
 
 
 class Measurement(TypedDict):
@@ -58,9 +46,9 @@ def run(runs: int = 3) -> list[Figure]:
             for system in systems:
                 measured[system].append(_measure(system, n))
         for system, found in measured.items():
-            figures.append(_figure(f"cluster {n:,} x 384", system, "s", [one["seconds"] for one in found]))
-            figures.append(_figure(f"cluster {n:,} x 384, peak", system, "MB", [one["peak_mb"] for one in found]))
-            figures.append(_figure(f"cluster {n:,} x 384, noise", system, "%", [100 * one["noise"] for one in found]))
+            figures.append(figure(f"cluster {n:,} x 384", system, "s", [one["seconds"] for one in found]))
+            figures.append(figure(f"cluster {n:,} x 384, peak", system, "MB", [one["peak_mb"] for one in found]))
+            figures.append(figure(f"cluster {n:,} x 384, noise", system, "%", [100 * one["noise"] for one in found]))
     return figures
 
 
@@ -103,18 +91,6 @@ def _vectors(n: int) -> NDArray[np.float32]:
     noise = np.random.default_rng(0).normal(scale=0.02, size=(n - len(latest), latest.shape[1]))
     repeated[len(latest) :] += noise.astype(np.float32)
     return repeated
-
-
-def _figure(name: str, system: str, unit: str, values: list[float]) -> Figure:
-    return {
-        "name": name,
-        "system": system,
-        "value": round(statistics.median(values), 4),
-        "unit": unit,
-        "runs": len(values),
-        "min": round(min(values), 4),
-        "max": round(max(values), 4),
-    }
 
 
 def main() -> None:

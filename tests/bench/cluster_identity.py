@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from streams.feeds.evolution import TrackedCluster, match_clusters
 from streams.feeds.recluster import LastVersion, NewVersion, Window, recluster
-from tests.bench.cluster_quality import Figure
 from tests.bench.data import insights, vectors
+from tests.bench.figures import Figure, figure
 from tests.bench.topic_peers import bertopic_pipeline, is_umap_installed
 
 WINDOW = timedelta(days=60)
@@ -62,8 +62,8 @@ def run(runs: int = 1) -> list[Figure]:
     versions = list(ours(lines, vectors(), weeks))
     steps = [step(before.clusters, after.clusters) for before, after in itertools.pairwise(versions)]
     figures = _figures("highwater", steps)
-    figures.append(_figure("weeks, ids that live on with the same label", "highwater", "%", _same_label(versions)))
-    figures.append(_figure("weeks, median move of what stays", "highwater", "% of the map", _moves(versions)))
+    figures.append(figure("weeks, ids that live on with the same label", "highwater", "%", _same_label(versions)))
+    figures.append(figure("weeks, median move of what stays", "highwater", "% of the map", _moves(versions)))
     if is_umap_installed():
         figures += _figures("bertopic-pipeline", list(_peer_steps(lines, vectors(), weeks)))
     return figures
@@ -119,12 +119,12 @@ def _peer_steps(
 def _figures(system: str, steps: Sequence[Step]) -> list[Figure]:
     lives = Counter(one for step_ in steps for one in step_.alive)
     return [
-        _figure("weeks, clusters", system, "", [float(one.count) for one in steps]),
-        _figure(
+        figure("weeks, clusters", system, "", [float(one.count) for one in steps]),
+        figure(
             "weeks, ids that live on", system, "%", [100 * len(one.alive) / one.count for one in steps if one.count]
         ),
-        _figure("weeks, likeness of those", system, "Jaccard", [x for one in steps for x in one.likeness]),
-        _figure("weeks lived on by an id", system, "weeks", [float(count) for count in lives.values()]),
+        figure("weeks, likeness of those", system, "Jaccard", [x for one in steps for x in one.likeness]),
+        figure("weeks lived on by an id", system, "weeks", [float(count) for count in lives.values()]),
     ]
 
 
@@ -153,18 +153,6 @@ def _moves(versions: Sequence[NewVersion]) -> list[float]:
         moves = [float(np.hypot(*np.subtract(were[key], are[key]))) / DIAMETER for key in both]
         medians.append(100 * statistics.median(moves))
     return medians
-
-
-def _figure(name: str, system: str, unit: str, values: Sequence[float]) -> Figure:
-    return {
-        "name": name,
-        "system": system,
-        "value": round(statistics.median(values), 4),
-        "unit": unit,
-        "runs": len(values),
-        "min": round(min(values), 4),
-        "max": round(max(values), 4),
-    }
 
 
 def log() -> Iterator[str]:

@@ -27,12 +27,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.bench.data import insights, vectors
+from tests.bench.figures import Figure, figure
 from tests.bench.quality import NOISE, agreement, class_words, evaluate, members_of, softly_assigned, tokens_of
 from tests.bench.topic_peers import INSTALL, Topics, bertopic_pipeline, is_umap_installed, plain_hdbscan
 
@@ -48,18 +49,6 @@ MEASUREMENT_SECONDS_MAX = 600
 
 OURS = "highwater"
 PEER, PEER_UNSEEDED = "bertopic-pipeline", "bertopic unseeded"
-
-
-class Figure(TypedDict):
-    """One figure: the median, least and greatest of its runs."""
-
-    name: str
-    system: str
-    value: float
-    unit: str
-    runs: int
-    min: float
-    max: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,15 +295,7 @@ def _ratios(data: DataSet, measured: dict[str, list[Measurement]]) -> list[Figur
 
 
 def _figure(data: DataSet, measure: str, system: str, unit: str, values: Sequence[float]) -> Figure:
-    return {
-        "name": f"{data.name}: {measure}",
-        "system": system,
-        "value": round(statistics.median(values), 4),
-        "unit": unit,
-        "runs": len(values),
-        "min": round(min(values), 4),
-        "max": round(max(values), 4),
-    }
+    return figure(f"{data.name}: {measure}", system, unit, values)
 
 
 def _cell(one: Figure) -> str:
