@@ -42,10 +42,7 @@ class ClusterTitles:
     async def titled(
         self, version: NewVersion, number: int, last: LastVersion | None, texts: Mapping[str, str | None]
     ) -> NewVersion:
-        """The version `number` with the titles that were kept and those that are written now; `texts` by insight id.
-
-        Source: issue 4.
-        """
+        """The version `number` with the titles that were kept and those that are written now; `texts` by insight id."""
         if self._model is None:
             return version
         titled = keep_titles(version, last)

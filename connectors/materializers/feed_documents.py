@@ -75,7 +75,7 @@ class FeedNews:
 def feed_news(payload: bytes, since: int) -> FeedNews | None:
     """The items of a stored document whose clusters changed after version `since`; None when it does not tell.
 
-    Each says whether the cluster `is_new` and how many insights entered it, `new_count`; as `evolution.new_since` does.
+    Each says whether the cluster `is_new` and how many insights entered it, `new_count`; as `tracking.new_since` does.
     """
     document = orjson.loads(payload)
     if not all("entered" in item for item in document["items"]):

@@ -20,7 +20,7 @@ from connectors.stores.redis import Head
 from schemas.errors import UnavailableError
 from schemas.positions import Position
 from streams.clock import to_ms
-from streams.feeds.evolution import ChangeKind, TrackedCluster, new_since
+from streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # How long a request waits for a free connection before it is told to come again.

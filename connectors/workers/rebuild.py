@@ -176,12 +176,9 @@ class RebuildWorker:
     async def _cluster(self, user_id: str, request: Position, snapshot: Snapshot, now_ms: int) -> Work:
         attempt = 1
         while True:
-            dataset, last = await self._read(
-                user_id, snapshot, now_ms
-            )  # again at each attempt: cheap beside clustering
-            window = Window(
-                snapshot.cluster_version + 1, dataset.vectors, dataset.texts, dataset.insight_ids, last
-            )  # fmt: skip
+            # Read again at each attempt: cheap beside clustering.
+            dataset, last = await self._read(user_id, snapshot, now_ms)
+            window = Window(snapshot.cluster_version + 1, dataset.vectors, dataset.texts, dataset.insight_ids, last)
             try:
                 version = await self._pool.run(window)
             except HighwaterError as error:

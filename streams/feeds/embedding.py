@@ -227,12 +227,6 @@ def vector_from_bytes(embedding: bytes, dimensions: int) -> Float32Array:
     return vector
 
 
-def unit_rows(vectors: Float32Array) -> Float32Array:
-    """Rows scaled to length 1, zero rows left as they are: float32 (n, d)."""
-    lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1, keepdims=True))
-    return cast("Float32Array", (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32))
-
-
 def _batches(texts: Sequence[str | None]) -> Iterator[tuple[int, int]]:
     """Consecutive (first, last) of at most `BATCH_TEXTS_MAX` texts and `BATCH_CHARACTERS_MAX` characters."""
     first, characters = 0, 0

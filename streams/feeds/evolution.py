@@ -10,10 +10,10 @@ cluster on the same subject that comes after it is another one. What became of t
 2006): shares of a cluster's surviving insights tell a merge and a split.
 """
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import count
 
 import numpy as np
@@ -21,7 +21,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from streams.feeds.labels import cluster_id_of
+from streams.feeds.tracking import ChangeKind, TrackedCluster
 
 # From this Jaccard index on, two clusters are the same. A cluster that swapped half of its insights for others has 1/3,
 # as has each third of an equal split: one of the three goes on. A quarter (1/4) is a part of a cluster and not the cluster.
@@ -34,44 +34,13 @@ MERGE_SHARE_OF_ALL_MIN = 0.25
 # Each part of a split holds this share, so that at most four are told; and two insights, since one alone is a stray.
 SPLIT_SHARE_MIN = 0.25
 SPLIT_INSIGHTS_MIN = 2
+CLUSTER_ID_CHARACTERS = 12
 # The assignment adds up whole numbers, which doubles do exactly below 2**53: 500 indices of at most 2**43 and the ranks
 # that break their ties. So the choice is that of exact arithmetic on every machine.
 _JACCARD_UNIT = 2**43
 
 
-class ChangeKind(StrEnum):
-    """What happened to a cluster between two versions.
-
-    A cluster that changed has exactly one of `BORN`, `GREW`, `SHRANK`, `DIED`, and the numbers of these add up.
-    `MERGED` and `SPLIT` are told beside it, with the same numbers. `GREW`: it is not smaller than before and other insights
-    came in, so an even exchange is told too, with the size it had. `SHRANK`: it is smaller.
-    """
-
-    BORN = "born"
-    GREW = "grew"
-    SHRANK = "shrank"
-    MERGED = "merged"
-    SPLIT = "split"
-    DIED = "died"
-
-
 _KIND_RANK = {kind: rank for rank, kind in enumerate(ChangeKind)}
-
-
-@dataclass(frozen=True, slots=True)
-class TrackedCluster:
-    """A cluster of one version with its past.
-
-    `insight_ids` are its members in the order given; `since`, parallel, the version in which each entered this cluster
-    (one that left and came back entered when it came back). `changed_version` is the last version in which its members
-    changed by anything else than insights leaving the data set: it is at least every `since`.
-    """
-
-    cluster_id: str
-    insight_ids: tuple[str, ...]
-    since: tuple[int, ...]
-    born_version: int
-    changed_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +72,6 @@ class Evolution:
 
     clusters: tuple[TrackedCluster, ...]
     changes: tuple[ClusterChange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadCluster:
-    """A cluster that changed since a reader's version: whether it is new to them, and the insights that entered it."""
-
-    cluster_id: str
-    is_new: bool
-    insight_ids: tuple[str, ...]
 
 
 def match_clusters(
@@ -150,22 +110,6 @@ def match_clusters(
     }
     changes = _changes(shared, heirs, old_ids, new_ids)
     return Evolution(tuple(tracked[place] for place in range(len(present))), tuple(changes))
-
-
-def new_since(clusters: Iterable[TrackedCluster], version: int) -> tuple[UnreadCluster, ...]:
-    """The clusters of a version that changed after `version`, which the reader read last; in the order given.
-
-    One that only lost insights to others or to noise is there with no insight. Version 0 is that of who never read.
-    """
-    return tuple(
-        UnreadCluster(
-            one.cluster_id,
-            one.born_version > version,
-            tuple(insight_id for insight_id, since in zip(one.insight_ids, one.since, strict=True) if since > version),
-        )
-        for one in clusters
-        if one.changed_version > version
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +239,14 @@ def _ids_of(new: Sequence[Sequence[str]], continued: dict[int, str], taken: set[
             taken.add(cluster_id)
         ids.append(cluster_id)
     return ids
+
+
+def cluster_id_of(insight_ids: Sequence[str]) -> str:
+    """An id from the content alone: 12 hex characters of SHA-256 over the sorted ids, each ended by a zero byte."""
+    digest = hashlib.sha256()
+    for insight_id in sorted(insight_ids):
+        digest.update(insight_id.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()[:CLUSTER_ID_CHARACTERS]
 
 
 def _tracked(

@@ -6,9 +6,9 @@ Its law: everything is a function of the neighbour lists, so it is linear in the
   to the same whether it lies in a crowd or far out. Without that, a dense topic swallows a sparse one.
 - Averaging over the graph (mean shift along it; simple graph convolution, Wu et al. 2019) draws the vectors of a topic
   together and leaves what belongs nowhere where it was. Raw text vectors are nearly all equally far apart: 80 % of real
-  commits were noise to HDBSCAN before it, 25 % after.
+  commits were noise to HDBSCAN before it, 30 % after.
 - Fragments of a topic are joined while that raises the modularity (Newman 2004): more ties between them than chance. Asking
-  for twice as many tells more, smaller clusters; on real windows those were neither more coherent nor longer-lived.
+  for twice as many gives more and smaller clusters, which are easier to name and further from the digits' true classes.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def _scales(beyond: FloatArray, is_tie: NDArray[np.bool_]) -> FloatArray:
     return cast("FloatArray", np.maximum((low + high) / 2, 1e-12))
 
 
-def averaged(vectors: Float32Array, graph: csr_array, steps: int = AVERAGING_STEPS) -> Float32Array:
-    """Vectors (u, d) after `steps` averagings with their neighbours, each of unit length: float32 (u, d)."""
+def averaged(vectors: Float32Array, graph: csr_array) -> Float32Array:
+    """Vectors (u, d) after `AVERAGING_STEPS` averagings with their neighbours, each of unit length: float32 (u, d)."""
     with_self = csr_array(graph + eye_array(len(vectors), dtype=np.float32, format="csr"))
     sums = np.asarray(with_self.sum(axis=1)).ravel()
     step = csr_array(diags_array((1.0 / sums).astype(np.float32)) @ with_self)
     current = _unit(vectors)
-    for _ in range(steps):
+    for _ in range(AVERAGING_STEPS):
         current = _unit(step @ current)
     return current
 
@@ -83,8 +83,7 @@ def joined(labels: IntArray, graph: csr_array) -> IntArray:
     count = int(labels.max(initial=-1)) + 1
     if count < 2:
         return labels
-    inside = np.flatnonzero(labels >= 0)
-    member = csr_array((np.ones(len(inside)), (inside, labels[inside])), shape=(len(labels), count))
+    member = _membership(labels, count)
     degrees = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
     total = degrees.sum()
     between = (member.T @ graph @ member).toarray() / total
@@ -110,6 +109,12 @@ def joined(labels: IntArray, graph: csr_array) -> IntArray:
     return cast("IntArray", np.where(labels >= 0, renumbered[np.maximum(labels, 0)], NOBODY))
 
 
+def _membership(labels: IntArray, count: int) -> csr_array:
+    """1 where a point is in a group: (u, count)."""
+    inside = np.flatnonzero(labels >= 0)
+    return csr_array((np.ones(len(inside)), (inside, labels[inside])), shape=(len(labels), count))
+
+
 def leanings(labels: IntArray, graph: csr_array) -> tuple[IntArray, FloatArray]:
     """For every point the group that most of its ties go to, and the share of its ties that do.
 
@@ -118,8 +123,7 @@ def leanings(labels: IntArray, graph: csr_array) -> tuple[IntArray, FloatArray]:
     count = int(labels.max(initial=-1)) + 1
     if count == 0:
         return np.full(len(labels), NOBODY, dtype=np.intp), np.zeros(len(labels))
-    inside = np.flatnonzero(labels >= 0)
-    member = csr_array((np.ones(len(inside)), (inside, labels[inside])), shape=(len(labels), count))
+    member = _membership(labels, count)
     towards = csr_array(graph @ member)
     sums = np.asarray(graph.sum(axis=1), dtype=np.float64).ravel()
     rows = np.repeat(np.arange(len(labels)), np.diff(towards.indptr))

@@ -9,7 +9,6 @@ the phrase that speaks for the cluster, as its texts write it; where none does, 
 the last version stays while it is about as true as the best label would be.
 """
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +26,6 @@ from streams.feeds.tokens import TEXT_CHARACTERS_MAX
 KEYWORDS_MAX = 6
 LABEL_CHARACTERS_MAX = 72
 LABEL_TERMS_MAX = 3
-CLUSTER_ID_CHARACTERS = 12
 # A phrase of w telling words in a share s of the texts scores s * w ** LENGTH_POWER: a pair in 60 % of the texts beats
 # a word in all of them. Below SHARE_MIN of the texts it does not speak for the cluster, and with fewer telling words than
 # two ("update dependency") it needs terms beside it.
@@ -118,14 +116,6 @@ def describe_clusters(
         )
     described.sort(key=lambda one: (-one.size, one.representative_id))
     return _told_apart(described)
-
-
-def cluster_id_of(insight_ids: Sequence[str]) -> str:
-    """An id from the content alone: 12 hex characters of SHA-256 over the sorted ids, each ended by a zero byte."""
-    digest = hashlib.sha256()
-    for insight_id in sorted(insight_ids):
-        digest.update(insight_id.encode("utf-8", "surrogatepass") + b"\0")
-    return digest.hexdigest()[:CLUSTER_ID_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)

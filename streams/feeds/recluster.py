@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.feeds.clustering import NOISE, Clustering, cluster_embeddings
-from streams.feeds.evolution import ClusterChange, TrackedCluster, match_clusters
+from streams.feeds.evolution import ClusterChange, match_clusters
 from streams.feeds.labels import ClusterDescription, describe_clusters
 from streams.feeds.layout import Layout, Previous, lay_out
 from streams.feeds.neighbours import Neighbours
 from streams.feeds.summary import summarise
+from streams.feeds.tracking import TrackedCluster
 
 Place = tuple[float, float]
 

@@ -24,8 +24,9 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.evolution import TrackedCluster, match_clusters
+from streams.feeds.evolution import match_clusters
 from streams.feeds.recluster import LastVersion, NewVersion, Window, recluster
+from streams.feeds.tracking import TrackedCluster
 from tests.bench.data import insights, vectors
 from tests.bench.figures import Figure, figure
 from tests.bench.topic_peers import bertopic_pipeline, is_umap_installed

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from connectors.stores.redis import TRUSTED_MS
-from streams.feeds.evolution import ChangeKind
+from streams.feeds.tracking import ChangeKind
 from tests.integration.api_server import (
     Api,
     Seeds,

@@ -86,6 +86,7 @@ SET embedding = CASE WHEN next_model = $2 THEN COALESCE(next_embedding, embeddin
     next_embedding = NULL, next_model = NULL
 WHERE insight_id = ANY ($1::text[])
 
+-- The first three conditions are those of the index insights_awaited.
 -- name: forget_awaited
 UPDATE insights SET embedding = NULL, embedding_model = NULL, next_model = NULL
 WHERE next_embedding IS NULL AND excluded_at IS NULL AND (embedding IS NULL OR next_model IS NOT NULL)

@@ -20,7 +20,7 @@ from connectors.stores.feeds_reads import (
     unread_clusters,
 )
 from connectors.stores.redis import Head
-from streams.feeds.evolution import new_since
+from streams.feeds.tracking import new_since
 from tests.integration.api_server import cluster, old_cluster
 
 VERSION = 9

@@ -16,7 +16,6 @@ from streams.feeds.basis import UNFITTED_ID
 from streams.feeds.embedding import (
     DIMENSIONS,
     TextEmbedder,
-    unit_rows,
     validate_embedding,
     vector_from_bytes,
 )
@@ -163,9 +162,3 @@ def test_a_bad_embedding_is_refused_with_its_reason(data, reason):
     """Wrong length, NaN, infinity and no direction each raise one clear line."""
     with pytest.raises(ValueError, match=reason):
         validate_embedding(data, 4)
-
-
-def test_unit_rows_scales_all_but_zero_rows():
-    """Rows of any length become length 1; a zero row stays."""
-    rows = unit_rows(np.array([[3, 4], [0, 0], [1e18, 0]], np.float32))
-    np.testing.assert_allclose(rows, [[0.6, 0.8], [0, 0], [1, 0]])

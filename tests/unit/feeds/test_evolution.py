@@ -19,15 +19,12 @@ from streams.feeds.evolution import (
     SAME_JACCARD_MIN,
     SPLIT_INSIGHTS_MIN,
     SPLIT_SHARE_MIN,
-    ChangeKind,
     ClusterChange,
     Evolution,
-    TrackedCluster,
-    UnreadCluster,
+    cluster_id_of,
     match_clusters,
-    new_since,
 )
-from streams.feeds.labels import cluster_id_of
+from streams.feeds.tracking import ChangeKind, TrackedCluster, UnreadCluster, new_since
 
 BALANCE = {ChangeKind.BORN, ChangeKind.GREW, ChangeKind.SHRANK, ChangeKind.DIED}
 VERSION = 9
@@ -652,3 +649,10 @@ def test_the_event_carries_every_number_of_a_change():
     schema = {field["name"]: field for field in json.loads(schema_text("feeds/ClusterEvolved.v1"))["fields"]}
     assert {field.name for field in fields(ClusterChange)} <= set(schema)
     assert all(kind.value in schema["kind"]["doc"] for kind in ChangeKind)
+
+
+def test_the_cluster_id_comes_from_the_content_alone():
+    """The order of ids does not matter, their boundaries do."""
+    assert cluster_id_of(["a", "b"]) == cluster_id_of(["b", "a"])
+    assert cluster_id_of(["ab", "c"]) != cluster_id_of(["a", "bc"])
+    assert len(cluster_id_of(["a"])) == 12

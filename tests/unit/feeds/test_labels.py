@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streams.feeds.clustering import cluster_embeddings
 from streams.feeds.embedding import TextEmbedder
-from streams.feeds.labels import KEYWORDS_MAX, LABEL_CHARACTERS_MAX, cluster_id_of, describe_clusters
+from streams.feeds.labels import KEYWORDS_MAX, LABEL_CHARACTERS_MAX, describe_clusters
 from streams.feeds.phrases import stems_in
 from tests.unit.feeds import sample
 
@@ -272,13 +272,6 @@ def test_namesakes_are_told_apart_by_a_keyword_or_a_number():
         "Lock file maintenance (2)",
         "Lock file maintenance (3)",
     )
-
-
-def test_the_cluster_id_comes_from_the_content_alone():
-    """The order of ids does not matter, their boundaries do."""
-    assert cluster_id_of(["a", "b"]) == cluster_id_of(["b", "a"])
-    assert cluster_id_of(["ab", "c"]) != cluster_id_of(["a", "bc"])
-    assert len(cluster_id_of(["a"])) == 12
 
 
 def test_noise_belongs_to_nothing_and_lengths_must_agree():
