@@ -61,3 +61,8 @@ def fresh_id() -> str:
 def monotonic_seconds() -> float:
     """For measuring durations and waits; not a time of day."""
     return time.monotonic()
+
+
+def lease_seconds() -> float:
+    """For what ends by itself: like `monotonic_seconds`, and it also goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

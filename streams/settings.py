@@ -5,6 +5,7 @@ An unknown `HIGHWATER_*` name or an unreadable value stops the program with one 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,8 @@ from typing import Any
 
 from schemas.errors import ConfigurationError
 
+# The standard library's, which `telemetry.configure_logging` takes over: `--help` reads settings and is to stay quick.
+_log = logging.getLogger("highwater.settings")
 PREFIX = "HIGHWATER_"
 
 
@@ -45,9 +48,24 @@ def _port(raw: str) -> int:
     return value
 
 
+def _names(raw: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in raw.split(",") if name.strip())
+
+
+def _vote_window(raw: str) -> float:
+    value = float(raw)
+    if not 5 <= value <= 10:
+        raise ValueError("must be 5 to 10 (R4.33)")
+    return value
+
+
 # A field of the catalogue; ruff's RUF009 is about defaults shared between instances, which these immutable ones may be.
-def _setting(name: str, parse: Callable[[str], Any], default: Any, about: str, secret: bool = False) -> Any:
-    return field(default=default, metadata={"name": name, "parse": parse, "about": about, "secret": secret})
+def _setting(
+    name: str, parse: Callable[[str], Any], default: Any, about: str, secret: bool = False, lenient: bool = False
+) -> Any:
+    """One setting; a `lenient` one that cannot be read keeps its default, with a warning (R4.10)."""
+    told = {"name": name, "parse": parse, "about": about, "secret": secret, "lenient": lenient}
+    return field(default=default, metadata=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,13 @@ class Settings:
     schema_registry: str | None = _setting("SCHEMA_REGISTRY_URL", _text, None, "registry; unset = the embedded one")
     database: str | None = _setting("DATABASE_URL", _text, None, "PostgreSQL; unset = the embedded one", True)
     redis: str | None = _setting("REDIS_URL", _text, None, "Redis; unset = the embedded one", True)
+    redis_cache: str | None = _setting(
+        "REDIS_CACHE_URL",
+        _text,
+        None,
+        "a second Redis for evictable keys (allkeys-lru); unset = REDIS_URL for both",
+        True,
+    )
     llm_url: str | None = _setting("LLM_BASE_URL", _text, None, "OpenAI-compatible service; unset = extractive")
     llm_key: str | None = _setting("LLM_API_KEY", _text, None, "its key", True)
     llm_model: str = _setting("LLM_MODEL", _text, "gpt-4o-mini", "its model")
@@ -105,6 +130,42 @@ class Settings:
     cluster_history_versions: int = _setting(
         "HIGHWATER_CLUSTER_HISTORY_VERSIONS", _positive_int, 200, "versions whose changes of clusters are kept"
     )
+    prewarm_token: str | None = _setting(
+        "CACHE_PREWARM_TOKEN", _text, None, "x-prewarm-token of POST /api/cache/prewarm; unset = refused (R4.32)", True
+    )
+    match_lookahead_days: float = _setting(
+        "MATCH_WINDOW_LOOKAHEAD_DAYS",
+        _positive_float,
+        7.0,
+        "how far ahead match windows are looked for (R4.10)",
+        lenient=True,
+    )
+    match_prewarm_minutes: float = _setting(
+        "MATCH_WINDOW_PREWARM_MINUTES",
+        _positive_float,
+        45.0,
+        "a match window begins so long before kickoff (R4.10)",
+        lenient=True,
+    )
+    match_grace_minutes: float = _setting(
+        "MATCH_WINDOW_POST_GRACE_MINUTES",
+        _positive_float,
+        30.0,
+        "and ends so long after the match (R4.10)",
+        lenient=True,
+    )
+    match_duration_minutes: float = _setting(
+        "MATCH_WINDOW_DURATION_MINUTES", _positive_float, 120.0, "length of a match not finalized (R4.10)", lenient=True
+    )
+    vote_window_seconds: float = _setting(
+        "HIGHWATER_VOTE_WINDOW_SECONDS", _vote_window, 5.0, "votes are stored and told once in so long (R4.33)"
+    )
+    live_requests_max: int = _setting(
+        "HIGHWATER_LIVE_REQUESTS_MAX", _positive_int, 15, "requests of one address to live pages in 10 s (R4.36)"
+    )
+    trusted_proxies: tuple[str, ...] = _setting(
+        "HIGHWATER_TRUSTED_PROXIES", _names, (), "addresses or networks whose X-Forwarded-For is believed (R4.36)"
+    )
     log_level: str = _setting("HIGHWATER_LOG_LEVEL", _text, "info", "debug, info, warning or error")
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
     replication_factor: int = _setting("HIGHWATER_REPLICATION_FACTOR", _positive_int, 1, "replicas of each topic")
@@ -138,7 +199,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     """The settings in an environment.
 
     Raises:
-        ConfigurationError: an unknown `HIGHWATER_*` name, or a value that cannot be read.
+        ConfigurationError: an unknown `HIGHWATER_*` name, or a value that cannot be read; a lenient one is left at its default.
     """
     for name in environment:
         if name.startswith(PREFIX) and name not in SETTINGS:
@@ -151,6 +212,9 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         try:
             values[f.name] = f.metadata["parse"](raw)
         except ValueError as error:
+            if f.metadata["lenient"]:
+                _log.warning("%s=%r cannot be read (%s); %s is taken", f.metadata["name"], raw, error, f.default)
+                continue
             shown = "(secret)" if f.metadata["secret"] else repr(raw)
             raise ConfigurationError(f"{f.metadata['name']}={shown} cannot be read: {error}") from error
     return Settings(**values)

@@ -57,6 +57,41 @@ INSIGHTS_REEMBEDDED = Counter(
 CLUSTER_TITLES = Counter(
     "highwater_cluster_titles", "Clusters of rebuilt versions whose title was kept, written or failed.", ["outcome"]
 )
+DOCUMENT_READS = Counter(
+    "highwater_document_reads", "Reads of league documents, by kind and what they were served from.", ["kind", "source"]
+)
+DOCUMENT_LOADS = Counter(
+    "highwater_document_loads", "League documents computed, by kind and what became of it.", ["kind", "outcome"]
+)
+BUMP_ACKNOWLEDGED_SECONDS = Histogram(
+    "highwater_bump_acknowledged_seconds",
+    "From the announcement of a version until no process serves an older copy.",
+    buckets=_SECONDS,
+)
+LEASE_HELD = Gauge("highwater_lease_held", "1 while this process may serve copies from its memory without asking.")
+REDIS_HIT_RATIO = Gauge("highwater_redis_hit_ratio", "Share of reads of Redis that hit, over five minutes (R4.40).")
+REDIS_EVICTED_KEYS = Gauge("highwater_redis_evicted_keys", "Keys that Redis evicted for want of memory since it began.")
+REDIS_MEMORY_BYTES = Gauge("highwater_redis_memory_bytes", "Memory that Redis uses.")
+REDIS_CLIENTS = Gauge("highwater_redis_clients", "Connections to Redis.")
+DATABASE_CONNECTIONS = Gauge(
+    "highwater_database_connections", "Connections of this process to PostgreSQL: in use or idle.", ["state"]
+)
+DATABASE_WAITS = Gauge(
+    "highwater_database_waits",
+    "Who waits: connections for a lock, or looks at a pool with none left, in five minutes.",
+    ["kind"],
+)
+DATABASE_TRANSACTIONS = Gauge("highwater_database_transactions", "Transactions of this database as it counts them.")
+DATABASE_SLOW_STATEMENTS = Gauge(
+    "highwater_database_slow_statements",
+    "Statements of over a second on average; NaN where PostgreSQL does not measure.",
+)
+HTTP_QUANTILE_SECONDS = Gauge(
+    "highwater_http_quantile_seconds", "Time to answer of this process over five minutes, by quantile.", ["quantile"]
+)
+HTTP_ERROR_RATIO = Gauge("highwater_http_error_ratio", "Share of answers of this process above 499, over five minutes.")
+UPGRADE_ADVISED = Gauge("highwater_upgrade_advised", "1 while the last five minutes ask for a larger Redis (R4.41).")
+LIVE_REFUSED = Counter("highwater_live_refused", "Requests to live pages refused with 429 (R4.36).")
 
 METRIC_NAMES = frozenset(name for name in (m.name for m in REGISTRY.collect()) if name.startswith("highwater_"))
 

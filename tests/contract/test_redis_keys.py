@@ -50,7 +50,8 @@ def test_an_enqueued_mark_lasts_300_seconds():
 
 def test_no_code_spells_a_key_itself():
     """A prefix of the catalogue appears as a literal in no other module."""
-    literals = [re.escape(value.split("{")[0]) for value in TEMPLATES.values()]
+    # A document's key is that of streams/league/resources.py as it is: it has no prefix to be spelled.
+    literals = [re.escape(prefix) for value in TEMPLATES.values() if (prefix := value.split("{")[0])]
     spelled = re.compile(rf"f?[\"'](?:{'|'.join(literals)})(?:\{{|[\"'])")
     found = [
         f"{path.relative_to(ROOT)}: {match.group()}"

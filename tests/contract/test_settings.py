@@ -37,6 +37,12 @@ PROMISED: dict[str, object] = {
     "HIGHWATER_REBUILD_INSIGHTS_MAX": 20_000,
     "HIGHWATER_EMBED_WAIT_SECONDS": 300.0,
     "HIGHWATER_CLOCK_FILE": None,
+    "CACHE_PREWARM_TOKEN": None,
+    "MATCH_WINDOW_LOOKAHEAD_DAYS": 7.0,
+    "MATCH_WINDOW_PREWARM_MINUTES": 45.0,
+    "MATCH_WINDOW_POST_GRACE_MINUTES": 30.0,
+    "MATCH_WINDOW_DURATION_MINUTES": 120.0,
+    "REDIS_CACHE_URL": None,
 }
 FIELDS = {field.metadata["name"]: field for field in Settings.__dataclass_fields__.values()}
 
@@ -87,6 +93,14 @@ def test_an_unreadable_value_is_named(name: str, value: str):
     """A value that cannot be read stops the program with one line that names the setting."""
     with pytest.raises(ConfigurationError, match=rf"^{name}='{value}' cannot be read: [^\n]*$"):
         read_settings({name: value})
+
+
+@pytest.mark.parametrize("value", ["soon", "-45", "nan"])
+def test_a_malformed_match_window_is_taken_as_its_default(value: str, caplog: pytest.LogCaptureFixture):
+    """R4.10: a warning that names it, and the default."""
+    settings = read_settings({"MATCH_WINDOW_PREWARM_MINUTES": value})
+    assert (settings.match_prewarm_minutes, len(caplog.records)) == (45.0, 1)
+    assert caplog.records[0].getMessage().startswith(f"MATCH_WINDOW_PREWARM_MINUTES={value!r} cannot be read")
 
 
 def test_names_of_others_and_empty_values_are_left_alone():

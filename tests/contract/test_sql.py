@@ -29,9 +29,9 @@ def test_every_used_statement_is_there():
 
 
 def test_statements_do_not_read_the_clock():
-    """SQL is told the time, so that a test or a rehearsal can move it."""
+    """SQL is told the time, so that a test can move it; leases end by the server's own clock, which nobody moves."""
     clock = re.compile(r"\b(now\s*\(|current_(time|date)|clock_timestamp|localtime|statement_timestamp)", re.IGNORECASE)
-    assert [name for name, text in QUERIES.items() if clock.search(text)] == []
+    assert [name for name, text in QUERIES.items() if clock.search(text)] == ["renew_copy_lease", "copies_not_told"]
     migrations = ROOT / "connectors" / "stores" / "migrations"
     assert [path.name for path in migrations.glob("*.sql") if clock.search(path.read_text(encoding="utf-8"))] == []
 

@@ -11,9 +11,14 @@ import pytest
 from connectors.materializers.cache import CacheVersions
 from connectors.materializers.mirror import Mirror
 from connectors.run import CONNECTORS
+from connectors.sinks.fixtures import FixturesSink
 from connectors.sinks.insights import InsightsSink
+from connectors.sinks.posts import PostsSink
+from connectors.sinks.results import ResultsSink
 from connectors.sinks.users import UsersSink
+from connectors.sinks.votes import VotesSink
 from connectors.workers.fanout import Fanout
+from connectors.workers.ratings import RatingsWorker
 from connectors.workers.rebuild import RebuildWorker
 from schemas.avro_files import schema_names, schema_text
 from schemas.topics import DEAD_LETTER_BYTES_MAX, MESSAGE_BYTES_MAX, TOPICS, all_topics
@@ -44,9 +49,15 @@ SYSTEM = {
     "feeds.clusters-rebuilt",
     "feeds.cluster-evolved",
     "feeds.basis-changed",
+    "league.match-changed",
+    "cache.prewarm-requested",
     "cache.version-bumped",
 }
-READERS = (InsightsSink, UsersSink, Fanout, RebuildWorker, Mirror, CacheVersions)
+READERS = (
+    InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink,
+    Fanout, RebuildWorker, RatingsWorker,
+    Mirror, CacheVersions,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(OUTSIDER))
@@ -98,7 +109,7 @@ def test_readers_and_catalogue_agree():
 def test_only_sinks_read_what_outsiders_write():
     """Outside clients partition as they like, so nothing that trusts the place of a key reads their topics."""
     readers = {consumer for topic in TOPICS.values() if topic.outsider for consumer in topic.consumers}
-    assert {"insights", "users"} == readers
+    assert {"insights", "users", "fixtures", "results", "votes", "posts"} == readers
 
 
 def test_every_consumed_topic_has_a_dead_letter_topic():

@@ -11,16 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import InvalidEventError
+from streams.checks import ID_BYTES_MAX, TS_MS_MAX, TS_MS_MIN
 from streams.clock import to_datetime, to_ms
-from streams.feeds.validation import (
-    CHANNELS_MAX,
-    ID_BYTES_MAX,
-    TEXT_BYTES_MAX,
-    TS_MS_MAX,
-    TS_MS_MIN,
-    URL_BYTES_MAX,
-    check_event,
-)
+from streams.feeds.validation import CHANNELS_MAX, TEXT_BYTES_MAX, URL_BYTES_MAX
+from streams.validation import check_event
 
 DIMENSIONS = 4
 INGESTED = "feeds.insight-ingested"

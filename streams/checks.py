@@ -1,0 +1,64 @@
+"""What any event must satisfy: ids, times and texts that every store, URL and terminal can take.
+
+Decided from the event alone, never from the clock, so that a replay of the log accepts and refuses the same events.
+"""
+
+from __future__ import annotations
+
+import re
+
+from schemas.errors import InvalidEventError
+
+# Ids are keys of Kafka records, rows and URLs; 512 bytes is far above any in use and keeps index entries small.
+ID_BYTES_MAX = 512
+# Years 1 to 9999: what a datetime, and so every reader of ours, can hold.
+TS_MS_MIN, TS_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
+
+# Unicode categories Cc and Cs: what no store, URL or terminal takes as it is.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def check_id(name: str, value: str) -> None:
+    """An id is 1 to 512 bytes of UTF-8 without control characters.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    check_name(name, value, ID_BYTES_MAX)
+
+
+def check_name(name: str, value: str, bytes_max: int) -> None:
+    """A name is 1 to `bytes_max` bytes of UTF-8 without control characters.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    if not value.strip():
+        raise InvalidEventError("empty_id", f"{name} is empty", field=name)
+    if len(value.encode("utf-8", "surrogatepass")) > bytes_max:
+        raise InvalidEventError("too_long", f"{name} is longer than {bytes_max} bytes", field=name)
+    if _CONTROL.search(value):
+        raise InvalidEventError("control_character", f"{name} holds a control character", field=name)
+
+
+def check_text(name: str, value: str, bytes_max: int) -> None:
+    """A text is at most `bytes_max` bytes of UTF-8 without NUL.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    # A character takes at most four bytes, so most texts need no encoding to be seen short enough.
+    if len(value) * 4 > bytes_max and len(value.encode("utf-8", "surrogatepass")) > bytes_max:
+        raise InvalidEventError("too_long", f"{name} is longer than {bytes_max} bytes", field=name)
+    if "\x00" in value:
+        raise InvalidEventError("control_character", f"{name} holds a NUL character", field=name)
+
+
+def check_time(name: str, value: int) -> None:
+    """A time lies in the years 1 to 9999.
+
+    Raises:
+        InvalidEventError: it does not.
+    """
+    if not TS_MS_MIN <= value <= TS_MS_MAX:
+        raise InvalidEventError("time_out_of_range", f"{name} lies outside the years 1 to 9999", field=name)

@@ -1,0 +1,68 @@
+"""Which documents a change of a match can alter (R4.30).
+
+The law: too many are named rather than too few, since a document that comes out the same gets no new version; but a goal in
+play names none of a season's pages that count results only, or every goal would cost their making.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from schemas.league import MatchChanged
+from streams.league.resources import resource
+
+SCHEDULE, SCORE, RESULT = "schedule", "score", "result"
+
+# Pages of a season that count results and dates, never a score in play.
+_RESULT_PAGES = ("league_table", "league_schedule", "league_results", "league_stats", "league_bracket")
+# The range that is shown if no other is asked for (R4.19); other ranges live at most their 300 s.
+_PREDICTION_DAYS = "6"
+# Only the first page of the rating is kept warm (R4.22); the others live 60 s.
+_FIRST_PAGE = "1"
+
+
+class Known(Protocol):
+    """What was known of a match before; a row of the agent is one."""
+
+    @property
+    def home(self) -> str:
+        """The home team."""
+
+    @property
+    def away(self) -> str:
+        """The away team."""
+
+    @property
+    def state(self) -> str:
+        """How far it was."""
+
+
+def affected_keys(before: Known | None, event: MatchChanged) -> list[str]:
+    """Keys of the documents that may differ after a change, each once, those that people wait for first.
+
+    Args:
+        before: the match as the agent knew it; None when it is new. Its teams and state are compared beside what the event
+            says, in case the event between them was never seen.
+        event: the change. One that names nothing known counts as a change of everything.
+    """
+    changed = set(event["changed"])
+    is_score_only = changed == {SCORE}
+    match_id, season = event["match_id"], event["season"]
+    found = [
+        resource("match_live", match_id),
+        resource("matches_live"),
+        resource("league_stats_live", season),
+        resource("match_meta", match_id),
+    ]
+    if not is_score_only:
+        found += [resource(kind, season) for kind in _RESULT_PAGES]
+        found.append(resource("match_window"))
+    teams = [event["home"], event["away"], *event["former_teams"], *((before.home, before.away) if before else ())]
+    found += [resource("club_matches", team) for team in teams]
+    found.append(resource("predictions_active", _PREDICTION_DAYS))
+    if not is_score_only:
+        # Also a new date: whether a vote came before kickoff, and so counts, depends on it.
+        found.append(resource("leaderboard", _FIRST_PAGE))
+    if not is_score_only or before is None or before.state != event["state"]:
+        found.append(resource("admin_stats"))
+    return list(dict.fromkeys(one.key for one in found))

@@ -1,0 +1,74 @@
+"""What a batch of events makes of a match.
+
+The law: events count in the order of the broker's time, and what changes nothing is told to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from streams.league.matches import Cause, Match, fold_finalized, fold_scheduled, fold_updated
+
+SCHEDULED, UPDATED, FINALIZED = "league.match-scheduled", "league.match-updated", "league.match-finalized"
+# The part of a match that each topic tells, in the order in which parts are named.
+PARTS: Mapping[str, str] = {SCHEDULED: "schedule", UPDATED: "score", FINALIZED: "result"}
+
+
+class Step(NamedTuple):
+    """One event of a match."""
+
+    topic: str
+    value: Mapping[str, Any]
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A match after some events: the parts that changed, the last event that changed one, and those that were refused."""
+
+    match: Match | None
+    changed: tuple[str, ...] = ()
+    cause: Cause | None = None
+    refused: tuple[Step, ...] = ()
+
+
+def fold_match(match: Match | None, steps: Iterable[Step]) -> Folded:
+    """Apply the events of one match, the oldest first. A match keeps its season: an event that names another is refused.
+
+    Args:
+        match: the match as it is stored; None before its first schedule.
+        steps: its events, in any order.
+
+    Raises:
+        ValueError: a match that is not known gets a score or a result; the caller has to know of it first.
+    """
+    changed: set[str] = set()
+    refused: list[Step] = []
+    cause: Cause | None = None
+    for step in sorted(steps, key=lambda step: step.cause.order):
+        if match is not None and step.value["season"] != match.season:
+            refused.append(step)
+            continue
+        after = _apply(match, step)
+        if after is not match:
+            match, cause = after, step.cause
+            changed.add(PARTS[step.topic])
+    return Folded(match, tuple(part for part in PARTS.values() if part in changed), cause, tuple(refused))
+
+
+def _apply(match: Match | None, step: Step) -> Match:
+    if step.topic == SCHEDULED:
+        return fold_scheduled(match, step.value, step.cause)
+    if match is None:
+        raise ValueError(f"{step.cause.position} is about a match that was never scheduled")
+    fold = fold_updated if step.topic == UPDATED else fold_finalized
+    return fold(match, step.value, step.cause)
+
+
+def former_teams(before: Match | None, after: Match) -> list[str]:
+    """Teams that the schedule named before and names no more: their pages lose the match."""
+    if before is None:
+        return []
+    return [team for team in (before.home, before.away) if team not in (after.home, after.away)]

@@ -1,0 +1,69 @@
+"""A match as documents show it. Times are ISO 8601 in UTC; keys stand in the order of the contract.
+
+The law: what is settled (dates and results) is shown by `settled`, which a goal in play never changes; what moves, by `moving`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from schemas.envelope import iso_from_ms
+from streams.league.matches import Match, State
+
+MatchObject = dict[str, Any]
+
+
+def moving(match: Match) -> MatchObject:
+    """The match as it stands now: with the score last told, and the minute while it is in play."""
+    shown = _about(match, match.state)
+    shown["home_goals"], shown["away_goals"] = match.home_goals, match.away_goals
+    if match.state is State.LIVE:
+        shown["minute"] = match.minute
+    return _with_end(match, shown)
+
+
+def settled(match: Match) -> MatchObject:
+    """The match without a score in play: it is scheduled until it has its result."""
+    shown = _about(match, State.FINAL if match.is_final else State.SCHEDULED)
+    shown["home_goals"] = match.home_goals if match.is_final else None
+    shown["away_goals"] = match.away_goals if match.is_final else None
+    return _with_end(match, shown)
+
+
+def meta(match: Match) -> MatchObject:
+    """What does not move while it is played, and its result once there is one."""
+    shown = _about(match, State.FINAL if match.is_final else State.SCHEDULED)
+    if match.is_final:
+        shown["result"] = {"home_goals": match.home_goals, "away_goals": match.away_goals}
+    return _with_end(match, shown)
+
+
+def by_kickoff(matches: Iterable[Match]) -> list[Match]:
+    """In order of kickoff, then home team; the id makes the order one of a kind."""
+    return sorted(matches, key=lambda match: (match.kickoff_ms, match.home, match.match_id))
+
+
+def newest_first(matches: Iterable[Match]) -> list[Match]:
+    """The latest kickoff first, those of one moment as in `by_kickoff`."""
+    return sorted(matches, key=lambda match: (-match.kickoff_ms, match.home, match.match_id))
+
+
+def _about(match: Match, state: State) -> MatchObject:
+    return {
+        "match_id": match.match_id,
+        "season": match.season,
+        "round": match.round,
+        "kickoff": iso_from_ms(match.kickoff_ms),
+        "time_unknown": match.time_unknown,
+        "status": match.status.value,
+        "state": state.value,
+        "home": match.home,
+        "away": match.away,
+    }
+
+
+def _with_end(match: Match, shown: MatchObject) -> MatchObject:
+    if match.finalized_ms is not None:
+        shown["finalized_at"] = iso_from_ms(match.finalized_ms)
+    return shown

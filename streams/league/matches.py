@@ -1,0 +1,127 @@
+"""A match, and how events merge into it.
+
+The law: what the log says later counts, and what it says again changes nothing. A fold gives back the very same match when an
+event changes nothing of it. A result is never undone by a score, only corrected by another result (R4.30).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Cause(NamedTuple):
+    """The event behind a part of a match: the broker's time (ms since 1970), which orders topics, and its position."""
+
+    arrived_ms: int
+    position: str
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What causes are compared by: events sent together have one broker's time, and of one partition 10 follows 9."""
+        return self.arrived_ms, len(self.position), self.position
+
+
+class Status(StrEnum):
+    """What the schedule says of a match."""
+
+    SCHEDULED = "scheduled"
+    POSTPONED = "postponed"
+    CANCELLED = "cancelled"
+
+
+class State(StrEnum):
+    """How far a match is, by what was told of it; never by the clock."""
+
+    SCHEDULED = "scheduled"
+    LIVE = "live"
+    FINAL = "final"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A match as the log tells it; times are milliseconds since 1970 UTC.
+
+    `home_goals` and `away_goals` are the result once `result_by` is set, before that the score last told, None before any.
+    """
+
+    match_id: str
+    season: str
+    round: str
+    kickoff_ms: int
+    home: str
+    away: str
+    schedule_by: Cause
+    time_unknown: bool = False
+    status: Status = Status.SCHEDULED
+    home_goals: int | None = None
+    away_goals: int | None = None
+    minute: int | None = None
+    finalized_ms: int | None = None
+    score_by: Cause | None = None
+    result_by: Cause | None = None
+
+    @property
+    def state(self) -> State:
+        """How far it is."""
+        if self.result_by is not None:
+            return State.FINAL
+        return State.LIVE if self.score_by is not None else State.SCHEDULED
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has a result."""
+        return self.result_by is not None
+
+    @property
+    def changed_by(self) -> Cause:
+        """The newest event that changed anything of it."""
+        causes = (self.schedule_by, self.score_by, self.result_by)
+        return max((cause for cause in causes if cause is not None), key=lambda cause: cause.order)
+
+
+def fold_scheduled(match: Match | None, event: Mapping[str, Any], cause: Cause) -> Match:
+    """The match after a `league.match-scheduled`; a match keeps its season and its score whatever its date becomes."""
+    if match is not None and cause.order < match.schedule_by.order:
+        return match
+    told = {
+        "round": event["round"],
+        "kickoff_ms": event["kickoff"],
+        "home": event["home"],
+        "away": event["away"],
+        "time_unknown": bool(event["time_unknown"]),
+        "status": Status(event["status"] or Status.SCHEDULED),
+    }
+    if match is None:
+        return Match(match_id=event["match_id"], season=event["season"], schedule_by=cause, **told)
+    if all(getattr(match, name) == value for name, value in told.items()):
+        return match
+    return replace(match, schedule_by=cause, **told)
+
+
+def fold_updated(match: Match, event: Mapping[str, Any], cause: Cause) -> Match:
+    """The match after a `league.match-updated`; one that has its result is no longer in play."""
+    if match.is_final or (match.score_by is not None and cause.order < match.score_by.order):
+        return match
+    told = {"home_goals": event["home_goals"], "away_goals": event["away_goals"], "minute": event["minute"]}
+    if match.score_by is not None and all(getattr(match, name) == value for name, value in told.items()):
+        return match
+    return replace(match, score_by=cause, **told)
+
+
+def fold_finalized(match: Match, event: Mapping[str, Any], cause: Cause) -> Match:
+    """The match after a `league.match-finalized`; the same result again is no change, whenever it was told."""
+    if match.result_by is not None and cause.order < match.result_by.order:
+        return match
+    if match.is_final and (match.home_goals, match.away_goals) == (event["home_goals"], event["away_goals"]):
+        return match
+    return replace(
+        match,
+        home_goals=event["home_goals"],
+        away_goals=event["away_goals"],
+        minute=None,
+        finalized_ms=event["finalized_at"],
+        result_by=cause,
+    )

@@ -1,0 +1,156 @@
+"""The rating of predictions (R4.22) and what users have achieved (R4.23).
+
+The law: what counts was said before kickoff. Three points for the exact result, else one for the right outcome; a prediction
+says more than a vote, so where both count the prediction is judged. Points are a function of what was said and what came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from streams.league.match_objects import settled
+from streams.league.matches import Cause, Match
+from streams.league.standings import result_of
+
+EXACT_POINTS, OUTCOME_POINTS = 3, 1
+
+
+class Vote(NamedTuple):
+    """The outcome a user votes for: home, draw or away."""
+
+    choice: str
+    said_ms: int
+    caused_by: Cause
+
+
+class Prediction(NamedTuple):
+    """The result a user predicts."""
+
+    home_goals: int
+    away_goals: int
+    said_ms: int
+    caused_by: Cause
+
+
+class Judgement(NamedTuple):
+    """What a user gets for a match; an exact result is also a right outcome."""
+
+    points: int
+    is_exact: bool
+    is_correct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """What one user said of one match."""
+
+    match: Match
+    vote: Vote | None = None
+    prediction: Prediction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """What a user's stakes came to; `correct` counts right outcomes, the exact ones among them."""
+
+    points: int = 0
+    exact: int = 0
+    correct: int = 0
+    judged: int = 0
+
+
+def outcome(home_goals: int, away_goals: int) -> str:
+    """Who won: home, draw or away."""
+    if home_goals == away_goals:
+        return "draw"
+    return "home" if home_goals > away_goals else "away"
+
+
+def judge(stake: Stake) -> Judgement | None:
+    """What came of a stake; None while the match has no result, or when nothing was said in time."""
+    result = result_of(stake.match)
+    vote, prediction = _in_time(stake)
+    if result is None or (vote is None and prediction is None):
+        return None
+    if prediction is not None and (prediction.home_goals, prediction.away_goals) == result:
+        return Judgement(EXACT_POINTS, is_exact=True, is_correct=True)
+    said = outcome(prediction.home_goals, prediction.away_goals) if prediction is not None else vote and vote.choice
+    is_correct = said == outcome(*result)
+    return Judgement(OUTCOME_POINTS if is_correct else 0, is_exact=False, is_correct=is_correct)
+
+
+def _in_time(stake: Stake) -> tuple[Vote | None, Prediction | None]:
+    kickoff_ms = stake.match.kickoff_ms
+    vote = stake.vote if stake.vote is not None and stake.vote.said_ms < kickoff_ms else None
+    prediction = stake.prediction if stake.prediction is not None and stake.prediction.said_ms < kickoff_ms else None
+    return vote, prediction
+
+
+def rate(stakes: Iterable[Stake]) -> Rating:
+    """A user's rating from everything the user said."""
+    judged = [found for found in map(judge, stakes) if found is not None]
+    return Rating(
+        points=sum(found.points for found in judged),
+        exact=sum(found.is_exact for found in judged),
+        correct=sum(found.is_correct for found in judged),
+        judged=len(judged),
+    )
+
+
+def user_predictions(user_id: str, stakes: Sequence[Stake]) -> dict[str, Any]:
+    """The document: what a user said, the latest kickoff first, and what came of it once a match is final."""
+    ordered = sorted(stakes, key=lambda stake: (-stake.match.kickoff_ms, stake.match.home, stake.match.match_id))
+    return {"user_id": user_id, "predictions": [_shown(stake) for stake in ordered]}
+
+
+def _shown(stake: Stake) -> dict[str, Any]:
+    judgement, prediction = judge(stake), stake.prediction
+    result = result_of(stake.match)
+    return {
+        **settled(stake.match),
+        "vote": stake.vote.choice if stake.vote is not None else None,
+        "prediction": {"home_goals": prediction.home_goals, "away_goals": prediction.away_goals}
+        if prediction
+        else None,
+        "outcome": outcome(*result) if result is not None else None,
+        "points": judgement.points if judgement is not None else None,
+        "is_exact": judgement.is_exact if judgement is not None else None,
+        "is_correct": judgement.is_correct if judgement is not None else None,
+    }
+
+
+def stake_causes(stakes: Iterable[Stake]) -> Iterable[Cause | None]:
+    """The events behind what a user said and what came of it; a score in play is none of them."""
+    for stake in stakes:
+        yield stake.match.schedule_by
+        yield stake.match.result_by
+        yield stake.vote.caused_by if stake.vote is not None else None
+        yield stake.prediction.caused_by if stake.prediction is not None else None
+
+
+def achievements(user_id: str, stakes: Sequence[Stake]) -> dict[str, Any]:
+    """The document: what a user has reached, and how far it is to the rest. Votes and predictions count whenever said."""
+    rating = rate(stakes)
+    votes = sum(stake.vote is not None for stake in stakes)
+    predictions = sum(stake.prediction is not None for stake in stakes)
+    counted = (
+        ("first vote", votes, 1),
+        ("10 votes", votes, 10),
+        ("100 votes", votes, 100),
+        ("first prediction", predictions, 1),
+        ("10 predictions", predictions, 10),
+        ("first correct outcome", rating.correct, 1),
+        ("10 correct outcomes", rating.correct, 10),
+        ("100 correct outcomes", rating.correct, 100),
+        ("first exact result", rating.exact, 1),
+        ("10 exact results", rating.exact, 10),
+    )
+    return {
+        "user_id": user_id,
+        "achievements": [
+            {"name": name, "reached": count >= needed, "count": count, "needed": needed}
+            for name, count, needed in counted
+        ],
+    }

@@ -1,0 +1,102 @@
+"""The table of a season.
+
+The law: it is a function of the season's matches alone, whatever their order: three points for a win, one each for a draw, of
+matches that have their result. Every goal is for one team and against another, so goal differences sum to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streams.league.matches import Match, Status
+
+WIN_POINTS, DRAW_POINTS = 3, 1
+
+
+@dataclass(slots=True)
+class Record:
+    """What came of a team's matches, counted."""
+
+    won: int = 0
+    drawn: int = 0
+    lost: int = 0
+    goals_for: int = 0
+    goals_against: int = 0
+
+    @property
+    def played(self) -> int:
+        """Matches with a result."""
+        return self.won + self.drawn + self.lost
+
+    @property
+    def goal_difference(self) -> int:
+        """Goals for less goals against."""
+        return self.goals_for - self.goals_against
+
+    @property
+    def points(self) -> int:
+        """Three a win, one a draw."""
+        return WIN_POINTS * self.won + DRAW_POINTS * self.drawn
+
+    def add(self, goals_for: int, goals_against: int) -> None:
+        """Count one more match."""
+        self.goals_for += goals_for
+        self.goals_against += goals_against
+        if goals_for > goals_against:
+            self.won += 1
+        elif goals_for == goals_against:
+            self.drawn += 1
+        else:
+            self.lost += 1
+
+    def as_json(self) -> dict[str, int]:
+        """The counts, in the order of the contract."""
+        return {
+            "played": self.played,
+            "won": self.won,
+            "drawn": self.drawn,
+            "lost": self.lost,
+            "goals_for": self.goals_for,
+            "goals_against": self.goals_against,
+            "goal_difference": self.goal_difference,
+            "points": self.points,
+        }
+
+
+def result_of(match: Match) -> tuple[int, int] | None:
+    """Home and away goals of a match that has its result. One that has keeps it, also when the schedule cancels it later."""
+    if not match.is_final or match.home_goals is None or match.away_goals is None:
+        return None
+    return match.home_goals, match.away_goals
+
+
+def is_counted(match: Match) -> bool:
+    """Whether a match is part of its season's table: it is to be played, or was."""
+    return match.is_final or match.status is not Status.CANCELLED
+
+
+def records(matches: Iterable[Match]) -> dict[str, Record]:
+    """The record of every team of the matches, also of one that has not played yet."""
+    found: dict[str, Record] = {}
+    for match in filter(is_counted, matches):
+        home, away = found.setdefault(match.home, Record()), found.setdefault(match.away, Record())
+        result = result_of(match)
+        if result is not None:
+            home.add(*result)
+            away.add(result[1], result[0])
+    return found
+
+
+def table(season: str, matches: Sequence[Match]) -> dict[str, Any]:
+    """The document: teams by points, goal difference, goals for, then name; each has a position of its own."""
+    ranked = sorted(
+        records(matches).items(),
+        key=lambda item: (-item[1].points, -item[1].goal_difference, -item[1].goals_for, item[0]),
+    )
+    rows = [
+        {"position": position, "team": team, **record.as_json()}
+        for position, (team, record) in enumerate(ranked, start=1)
+    ]
+    return {"season": season, "table": rows}

@@ -1,0 +1,186 @@
+"""What the season side knows of a match: a row of facts, how events merge into it, and when it wants attention next.
+
+The law: a row holds the highest revision that was seen, whatever comes again or late, and every due time follows from rows,
+options and the tick. What was done for a row is written into it after the broker has acknowledged it, so a crash repeats it and
+nothing forgets it.
+
+The table holds two kinds of rows: of a match under `season NUL match_id`, and of a season under its own name, with the start
+of the newest match window it was prewarmed for. No id or season holds a NUL (`streams/checks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import orjson
+
+from schemas.errors import InvalidEventError
+from schemas.league import MatchChanged
+from streams.league.matches import State, Status
+from streams.league.windows import (
+    Prewarm,
+    Window,
+    WindowOptions,
+    live_ends_ms,
+    match_window,
+    maybe_prewarm_public_league_caches,
+)
+
+_ROW_VERSION = 1
+_SEPARATOR = b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A match as the season side knows it; times are milliseconds since 1970.
+
+    `over_told_ms` is the end of its live page that was told already, None before any.
+    """
+
+    season: str
+    match_id: str
+    revision: int
+    kickoff_ms: int
+    status: Status
+    state: State
+    home: str
+    away: str
+    finalized_ms: int | None = None
+    over_told_ms: int | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has a result."""
+        return self.state is State.FINAL
+
+    @property
+    def key(self) -> bytes:
+        """Its key in the table."""
+        return match_key(self.season, self.match_id)
+
+
+class Due(NamedTuple):
+    """What is to be told at a tick: seasons to prewarm, and by season the rows whose live pages end now."""
+
+    prewarms: list[Prewarm]
+    over: dict[str, list[Row]]
+
+
+def match_key(season: str, match_id: str) -> bytes:
+    """The key of a match's row."""
+    return season.encode() + _SEPARATOR + match_id.encode()
+
+
+def season_key(season: str) -> bytes:
+    """The key of a season's row."""
+    return season.encode()
+
+
+def is_match_key(key: bytes) -> bool:
+    """Whether a key is that of a match, not of a season."""
+    return _SEPARATOR in key
+
+
+def apply_changed(row: Row | None, event: MatchChanged) -> Row:
+    """The row after a change; an older revision than the one known changes nothing.
+
+    Raises:
+        InvalidEventError: its status or state is none.
+    """
+    if row is not None and event["revision"] < row.revision:
+        return row
+    try:
+        status, state = Status(event["status"]), State(event["state"])
+    except ValueError as error:
+        raise InvalidEventError("bad_state", str(error)) from error
+    return Row(
+        season=event["season"],
+        match_id=event["match_id"],
+        revision=event["revision"],
+        kickoff_ms=event["kickoff"],
+        status=status,
+        state=state,
+        home=event["home"],
+        away=event["away"],
+        finalized_ms=event["finalized_at"],
+        over_told_ms=None if row is None else row.over_told_ms,
+    )
+
+
+def due_ms(row: Row, prewarmed_ms: int | None, options: WindowOptions, now_ms: int) -> int | None:
+    """When a row wants attention next; None when everything about it has been told.
+
+    Args:
+        row: the match.
+        prewarmed_ms: start of the newest window its season was prewarmed for.
+        options: of windows.
+        now_ms: the newest tick known; an older one only has the row looked at once more.
+    """
+    window = match_window(row, options)
+    if window is not None and now_ms < window[1] and (prewarmed_ms is None or window[0] > prewarmed_ms):
+        return window[0]
+    ends_ms = live_ends_ms(row, options)
+    return None if ends_ms == row.over_told_ms else ends_ms
+
+
+def judge(rows: Iterable[Row], prewarmed: Mapping[str, int], options: WindowOptions, now_ms: int) -> Due:
+    """What of these rows is due now. A season appears once in each part, however many of its matches are due."""
+    windows: dict[str, list[Window]] = {}
+    over: dict[str, list[Row]] = {}
+    for row in rows:
+        window = match_window(row, options)
+        if window is not None:
+            windows.setdefault(row.season, []).append(window)
+        ends_ms = live_ends_ms(row, options)
+        if ends_ms is not None and ends_ms <= now_ms and ends_ms != row.over_told_ms:
+            over.setdefault(row.season, []).append(row)
+    return Due(maybe_prewarm_public_league_caches(windows, prewarmed, now_ms), dict(sorted(over.items())))
+
+
+def told_over(row: Row, options: WindowOptions) -> Row:
+    """The row after the end of its live page was told."""
+    return replace(row, over_told_ms=live_ends_ms(row, options))
+
+
+def encode_row(row: Row) -> bytes:
+    """The row as JSON, with the version of its form in front."""
+    facts = [row.season, row.match_id, row.revision, row.kickoff_ms, row.status, row.state, row.home, row.away]
+    return orjson.dumps([_ROW_VERSION, *facts, row.finalized_ms, row.over_told_ms])
+
+
+def decode_row(data: bytes | None) -> Row | None:
+    """The row of a match; None when there is none.
+
+    Raises:
+        ValueError: the row has a form that this version does not know.
+    """
+    if data is None:
+        return None
+    version, *facts = orjson.loads(data)
+    if version != _ROW_VERSION:
+        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
+    season, match_id, revision, kickoff_ms, status, state, home, away, finalized_ms, over_told_ms = facts
+    return Row(
+        season, match_id, revision, kickoff_ms, Status(status), State(state), home, away, finalized_ms, over_told_ms
+    )
+
+
+def encode_season(prewarmed_ms: int) -> bytes:
+    """The row of a season: the start of the newest window it was prewarmed for."""
+    return orjson.dumps([_ROW_VERSION, prewarmed_ms])
+
+
+def decode_season(data: bytes | None) -> int | None:
+    """The start of the newest window that a season was prewarmed for; None before any.
+
+    Raises:
+        ValueError: the row has a form that this version does not know.
+    """
+    if data is None:
+        return None
+    version, *facts = orjson.loads(data)
+    if version != _ROW_VERSION:
+        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
+    return int(facts[0])

@@ -1,0 +1,106 @@
+"""What an event of the leagues must satisfy beyond its schema, the same at the API, in `publish` and in the sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from schemas.errors import InvalidEventError
+from streams.checks import check_id, check_name, check_text, check_time
+from streams.league.matches import Status
+
+# Teams, seasons and rounds are shown and are parts of keys.
+NAME_BYTES_MAX = 256
+# Far above any score ever played (149:0); an int of Avro and PostgreSQL holds it.
+GOALS_MAX = 999
+MINUTE_MAX = 999
+COMMENT_BYTES_MAX = 8 << 10
+AD_BYTES_MAX = 64 << 10
+CHOICES = ("home", "draw", "away")
+
+
+def _check_title(name: str, value: str) -> None:
+    check_name(name, value, NAME_BYTES_MAX)
+
+
+def _check_goals(name: str, value: int) -> None:
+    if not 0 <= value <= GOALS_MAX:
+        raise InvalidEventError("bad_score", f"{name} is {value}, not 0 to {GOALS_MAX}", field=name)
+
+
+def _check_minute(name: str, value: int | None) -> None:
+    if value is not None and not 0 <= value <= MINUTE_MAX:
+        raise InvalidEventError("bad_minute", f"{name} is {value}, not 0 to {MINUTE_MAX}", field=name)
+
+
+def _check_status(name: str, value: str | None) -> None:
+    if value is not None and value not in tuple(Status):
+        raise InvalidEventError("bad_status", f"{name} is none of {', '.join(Status)}", field=name)
+
+
+def _check_choice(name: str, value: str) -> None:
+    if value not in CHOICES:
+        raise InvalidEventError("bad_choice", f"{name} is none of {', '.join(CHOICES)}", field=name)
+
+
+def _check_comment(name: str, value: str) -> None:
+    check_text(name, value, COMMENT_BYTES_MAX)
+    if not value.strip():
+        raise InvalidEventError("empty_text", f"{name} is empty", field=name)
+
+
+def _check_teams(event: Mapping[str, Any]) -> None:
+    if event["home"] == event["away"]:
+        raise InvalidEventError("same_team", "a team does not play itself", field="away")
+
+
+def _check_ad(event: Mapping[str, Any]) -> None:
+    if event["deleted"]:
+        return  # nothing of what it shows is kept
+    check_text("payload", event["payload"], AD_BYTES_MAX)
+    try:
+        orjson.loads(event["payload"])
+    except orjson.JSONDecodeError as error:
+        raise InvalidEventError("not_json", f"payload is not JSON: {error}", field="payload") from error
+
+
+# Checked in this order, so that of several faults the first field's is named. A field means the same in every topic.
+_FIELDS: Mapping[str, Callable[[str, Any], None]] = {
+    "match_id": check_id,
+    "user_id": check_id,
+    "ad_id": check_id,
+    "season": _check_title,
+    "round": _check_title,
+    "home": _check_title,
+    "away": _check_title,
+    "ts": check_time,
+    "kickoff": check_time,
+    "finalized_at": check_time,
+    "home_goals": _check_goals,
+    "away_goals": _check_goals,
+    "minute": _check_minute,
+    "status": _check_status,
+    "choice": _check_choice,
+    "text": _check_comment,
+}
+# What concerns several fields at once.
+_TOPICS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    "league.match-scheduled": _check_teams,
+    "league.ad-changed": _check_ad,
+}
+
+
+def check_league_event(topic: str, event: Mapping[str, Any]) -> None:
+    """Check a decoded event of a topic of the leagues; times in ms since 1970.
+
+    Raises:
+        InvalidEventError: with the field at fault and a reason a program can rely on.
+    """
+    for name, check in _FIELDS.items():
+        if name in event:
+            check(name, event[name])
+    check_whole = _TOPICS.get(topic)
+    if check_whole is not None:
+        check_whole(event)

@@ -1,0 +1,242 @@
+"""Match windows: when the pages of a season are hot, and until when a page is fresh because of it (R4.9 to R4.14).
+
+The law: windows follow from matches, options and `now_ms` alone. A page is fresh for as long as at no moment since it was
+made its age had reached the life that held at that moment: so a life of a week ends when a window begins, and nothing that
+was once old becomes fresh again. Windows are half-open, [start, end), in milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from streams.league.matches import Status
+from streams.league.resources import STALE_SECONDS_OUTSIDE_MAX, WEEK_SECONDS, CacheOptions
+from streams.settings import Settings
+
+# A match not finalized counts as over after its duration; one that lasts longer (extra time, penalties, a storm) is known by
+# its result, but one entered only the next day must not have made a window of a day: at most so many durations.
+DURATIONS_MAX = 2
+# Past windows matter for as long as a page made before them may still be read: the longest life and stale life.
+LOOK_BACK_MS = (WEEK_SECONDS + STALE_SECONDS_OUTSIDE_MAX) * 1000
+# The page of a match in play ends so long after the match (R4.17).
+LIVE_KEPT_MS = 3 * 3_600_000
+# A result may be told long after the match; counted from then for at most a day, so that a wrong time does not keep a page.
+_RESULT_DELAY_MS_MAX = 86_400_000
+
+_MINUTE_MS, _DAY_MS = 60_000, 86_400_000
+
+# [start, end): a pair, or a list of two where it comes from JSON.
+Window = Sequence[int]
+
+
+class Timed(Protocol):
+    """What a window needs to know of a match; `streams.league.matches.Match` is one. Times in ms since 1970."""
+
+    @property
+    def season(self) -> str:
+        """Whose pages become hot."""
+
+    @property
+    def kickoff_ms(self) -> int:
+        """When it begins; the middle of its day when only the day is known."""
+
+    @property
+    def status(self) -> Status:
+        """What the schedule says."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has a result."""
+
+    @property
+    def finalized_ms(self) -> int | None:
+        """When it got its result, as told."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOptions:
+    """How far around a match its window reaches (R4.10)."""
+
+    lookahead_days: float = 7.0
+    prewarm_minutes: float = 45.0
+    grace_minutes: float = 30.0
+    duration_minutes: float = 120.0
+
+    @property
+    def lookahead_ms(self) -> int:
+        """How far ahead windows are listed."""
+        return int(self.lookahead_days * _DAY_MS)
+
+    @property
+    def prewarm_ms(self) -> int:
+        """From the start of the window to kickoff."""
+        return int(self.prewarm_minutes * _MINUTE_MS)
+
+    @property
+    def grace_ms(self) -> int:
+        """From the end of the match to the end of the window."""
+        return int(self.grace_minutes * _MINUTE_MS)
+
+    @property
+    def duration_ms(self) -> int:
+        """Length of a match that was not finalized."""
+        return int(self.duration_minutes * _MINUTE_MS)
+
+
+class Prewarm(NamedTuple):
+    """A season whose pages are to be made now, and the start of the window that asks for it."""
+
+    season: str
+    start_ms: int
+
+
+def window_options(settings: Settings) -> WindowOptions:
+    """The options as they are set."""
+    return WindowOptions(
+        lookahead_days=settings.match_lookahead_days,
+        prewarm_minutes=settings.match_prewarm_minutes,
+        grace_minutes=settings.match_grace_minutes,
+        duration_minutes=settings.match_duration_minutes,
+    )
+
+
+def match_end_ms(match: Timed, options: WindowOptions) -> int:
+    """When a match is over: with its result, at most `DURATIONS_MAX` durations after kickoff, else after its duration.
+
+    In play by a score or not makes no difference: somebody who tells no result must not keep a window open for ever.
+    """
+    if match.is_final and match.finalized_ms is not None:
+        return min(match.finalized_ms, match.kickoff_ms + DURATIONS_MAX * options.duration_ms)
+    return match.kickoff_ms + options.duration_ms
+
+
+def live_ends_ms(match: Timed, options: WindowOptions) -> int | None:
+    """When the live page of a match ends (R4.17): three hours after its result, or after it should have ended.
+
+    None for one that is not played. A result entered before kickoff counts from kickoff: people look at the page until then.
+    """
+    if match.is_final and match.finalized_ms is not None:
+        told_ms = min(match.finalized_ms, match.kickoff_ms + _RESULT_DELAY_MS_MAX)
+        return max(told_ms, match.kickoff_ms) + LIVE_KEPT_MS
+    if match.status is not Status.SCHEDULED:
+        return None
+    return match.kickoff_ms + options.duration_ms + LIVE_KEPT_MS
+
+
+def match_window(match: Timed, options: WindowOptions) -> tuple[int, int] | None:
+    """Prewarm, match and grace as one interval (R4.9); None when there is none.
+
+    There is none for a match that is postponed or cancelled, nor for one whose result was known well before kickoff (it was
+    awarded and nobody plays).
+    """
+    if match.status is not Status.SCHEDULED:
+        return None
+    start_ms = match.kickoff_ms - options.prewarm_ms
+    end_ms = match_end_ms(match, options) + options.grace_ms
+    return (start_ms, end_ms) if start_ms < end_ms else None
+
+
+def kickoff_range(options: WindowOptions, now_ms: int) -> tuple[int, int]:
+    """[from, until) of the kickoffs that can have a window in `season_windows`, for who reads matches from a store."""
+    reach_ms = DURATIONS_MAX * options.duration_ms + options.grace_ms
+    return now_ms - LOOK_BACK_MS - reach_ms, now_ms + options.lookahead_ms + options.prewarm_ms
+
+
+def season_windows(matches: Iterable[Timed], options: WindowOptions, now_ms: int) -> dict[str, list[list[int]]]:
+    """Windows by season, both in order, overlapping and adjoining ones merged (R4.10, R4.11).
+
+    From those that ended after `now_ms - LOOK_BACK_MS` to those that begin before `now_ms` and the look-ahead. Seasons
+    without a window are left out.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    for match in matches:
+        window = match_window(match, options)
+        if window is None:
+            continue
+        start_ms, end_ms = window
+        if end_ms > now_ms - LOOK_BACK_MS and start_ms < now_ms + options.lookahead_ms:
+            found.setdefault(match.season, []).append(window)
+    return {season: merge_windows(found[season]) for season in sorted(found)}
+
+
+def merge_windows(windows: Iterable[Window]) -> list[list[int]]:
+    """The same instants as sorted intervals that do not touch."""
+    merged: list[list[int]] = []
+    for start_ms, end_ms in sorted((window[0], window[1]) for window in windows):
+        if merged and start_ms <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end_ms)
+        else:
+            merged.append([start_ms, end_ms])
+    return merged
+
+
+def is_match_window_active(windows: Iterable[Window], now_ms: int) -> bool:
+    """Whether any window contains `now_ms` (R4.12)."""
+    return any(start_ms <= now_ms < end_ms for start_ms, end_ms in windows)
+
+
+def next_window_start(windows: Iterable[Window], now_ms: int) -> int | None:
+    """The start of the next window that begins after `now_ms`; None when none is known."""
+    return min((start_ms for start_ms, _ in windows if start_ms > now_ms), default=None)
+
+
+def first_active_ms(windows: Iterable[Window], at_ms: int) -> int | None:
+    """The first instant at or after `at_ms` that lies in a window; None when there is none."""
+    return min((max(start_ms, at_ms) for start_ms, end_ms in windows if at_ms < end_ms), default=None)
+
+
+def expires_at_ms(built_ms: int, inside: CacheOptions, outside: CacheOptions, windows: Iterable[Window]) -> int:
+    """When a page made at `built_ms` stops being fresh, by the windows as they are known now (R4.14).
+
+    The first instant at which its age has reached the life of that instant: the life outside a window ends it anywhere, that
+    inside ends it in a window. A page with a week to live is thus old as soon as a window has begun and the life inside has
+    passed since it was made. Windows that were learned later count, so this is asked at each read.
+
+    Args:
+        built_ms: when the page was made.
+        inside: lives inside a window; no longer than those outside.
+        outside: lives outside.
+        windows: of the page's season, back to `built_ms`.
+    """
+    lived_outside_ms = built_ms + outside.ttl_seconds * 1000
+    lived_inside_ms = first_active_ms(windows, built_ms + inside.ttl_seconds * 1000)
+    return lived_outside_ms if lived_inside_ms is None else min(lived_outside_ms, lived_inside_ms)
+
+
+def stale_until_ms(expires_ms: int, inside: CacheOptions, outside: CacheOptions, windows: Iterable[Window]) -> int:
+    """Until when a page that expired at `expires_ms` is served while a newer one is made (R4.13, R4.27).
+
+    The stale life is that of the instant at which it expired; if a window begins meanwhile, what is left is at most the stale
+    life inside.
+    """
+    inside_ms, outside_ms = (o.stale_while_revalidate_seconds * 1000 for o in (inside, outside))
+    active_ms = first_active_ms(windows, expires_ms)
+    if active_ms is None:
+        return expires_ms + outside_ms
+    if active_ms == expires_ms:
+        return expires_ms + inside_ms
+    return min(expires_ms + outside_ms, active_ms + inside_ms)
+
+
+def maybe_prewarm_public_league_caches(
+    windows_by_season: Mapping[str, Iterable[Window]], prewarmed: Mapping[str, int], now_ms: int
+) -> list[Prewarm]:
+    """Seasons to prewarm now, one entry each in their order (R4.12, R4.32).
+
+    A season is due when a window of it is open that began later than the last one it was prewarmed for. Windows that are over
+    are let go: whoever imports the matches of ten years has nothing made.
+
+    Args:
+        windows_by_season: of each match, or merged.
+        prewarmed: season -> start of the newest window it was prewarmed for.
+        now_ms: now.
+    """
+    found: list[Prewarm] = []
+    for season in sorted(windows_by_season):
+        open_since = [start_ms for start_ms, end_ms in windows_by_season[season] if start_ms <= now_ms < end_ms]
+        done_ms = prewarmed.get(season)
+        if open_since and (done_ms is None or max(open_since) > done_ms):
+            found.append(Prewarm(season, max(open_since)))
+    return found

@@ -1,0 +1,26 @@
+"""What an event of an outsider topic must satisfy, the same at the API, in `publish` and in the sinks: by subsystem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streams.feeds.validation import check_feeds_event
+from streams.league.validation import check_league_event
+
+
+def check_event(topic: str, event: Mapping[str, Any], *, embedding_dimensions: int) -> None:
+    """Check a decoded event of an outsider topic.
+
+    Args:
+        topic: name of the topic.
+        event: the event as the codec decodes it; times in ms since 1970.
+        embedding_dimensions: length of a vector.
+
+    Raises:
+        InvalidEventError: with the field at fault and a reason a program can rely on.
+    """
+    if topic.startswith("league."):
+        check_league_event(topic, event)
+    else:
+        check_feeds_event(topic, event, embedding_dimensions=embedding_dimensions)

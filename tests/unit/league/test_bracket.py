@@ -1,0 +1,160 @@
+"""Knock-out rounds: names, ties over one leg or two, winners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.league.bracket import bracket, stage_of
+from streams.league.matches import Match, Status
+from tests.unit.league.facts import (
+    DAY_MS,
+    KICKOFF_MS,
+    SEASON,
+    final,
+    live,
+    real_season,
+    scheduled,
+    seasons,
+    unhurried,
+    with_goal,
+)
+
+NAMES = {
+    "Final": "final",
+    "FINAL": "final",
+    "Finals": "final",
+    "Grand Final": "final",
+    "Play-offs - Final": "final",
+    "Semi-finals": "semi-final",
+    "Semifinal": "semi-final",
+    "Semi Finals | 1st Leg": "semi-final",
+    "Semi-finals, 2nd leg": "semi-final",
+    "1/2": "semi-final",
+    "Quarterfinals": "quarter-final",
+    "Quarter-finals (Leg 2)": "quarter-final",
+    "1/4-Finals": "quarter-final",
+    "Last 8": "quarter-final",
+    "Round of 16": "round of 16",
+    "Round of the last 16": "round of 16",
+    "Last 16": "round of 16",
+    "1/8": "round of 16",
+    "1/8 finals": "round of 16",
+    "8th Finals": "round of 16",
+    "Eighth-finals": "round of 16",
+    "Last 32": "round of 32",
+    "Round of 64": "round of 64",
+    "16th Finals": "round of 32",
+    "Match for third place": "third place",
+    "Third place play-off": "third place",
+    "3rd-place match": "third place",
+    "Play-off": "play-off",
+    "Playoffs": "play-off",
+    "Knockout round play-offs": "play-off",
+    "Promotion Play-Offs": "play-off",
+    "Play-off Round": "play-off",
+    "Matchday 1": None,
+    "Round 8": None,
+    "Round 16": None,
+    "Group A": None,
+    "Final Matchday": None,
+    "Finals Group A": None,
+    "Last 10": None,
+    "Round of 0": None,
+    "Round of 9999": None,
+    "1/0": None,
+    "3. Spieltag": None,
+    "-": None,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names(name: str):
+    """A round is recognised by its name, or is none of a knock-out competition."""
+    stage = stage_of(name)
+    assert NAMES[name] == (stage.name if stage else None)
+
+
+@unhurried
+@given(st.text())
+def test_any_name_is_taken(name: str):
+    """No name of a round makes it fail."""
+    assert bracket(SEASON, [scheduled("A", "B", round=name)])["season"] == SEASON
+
+
+def test_a_plain_league_has_none():
+    """A real season of a league has no knock-out round."""
+    assert bracket("2018-19", real_season()) == {"season": "2018-19", "rounds": []}
+
+
+def ties(found: dict[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
+    """Per round (home, away, home goals, away goals, winner)."""
+    names = ("home", "away", "home_goals", "away_goals", "winner")
+    return {one["name"]: [tuple(tie[name] for name in names) for tie in one["ties"]] for one in found["rounds"]}
+
+
+def leg(number: int, match: Match) -> dict[str, Any]:
+    """What makes a match the second, third ... of its tie."""
+    return {"kickoff_ms": match.kickoff_ms + number * DAY_MS, "match_id": f"{match.match_id}-{number}"}
+
+
+def test_from_the_first_round_to_the_final():
+    """Rounds in order of the competition, not of the calendar or the alphabet; ties by first kickoff."""
+    found = bracket(
+        SEASON,
+        [
+            scheduled("A", "C", round="Final", kickoff_ms=0),
+            scheduled("B", "D", round="Third place"),
+            final("A", "B", 2, 1, round="Semi-finals", kickoff_ms=KICKOFF_MS + DAY_MS),
+            final("D", "C", 0, 1, round="Semi-finals"),
+            scheduled("X", "Y", round="Round of 32"),
+            scheduled("Q", "R", round="Play-offs"),
+            scheduled("V", "W", round="Matchday 3"),
+        ],
+    )
+    assert [one["name"] for one in found["rounds"]] == ["play-off", "round of 32", "semi-final", "third place", "final"]
+    assert ties(found)["semi-final"] == [("D", "C", 0, 1, "C"), ("A", "B", 2, 1, "A")]
+    assert ties(found)["final"] == [("A", "C", None, None, None)]
+
+
+def test_two_legs_are_one_tie():
+    """Goals are summed from the side of the first home team; there is a winner once both legs are final."""
+    first = final("A", "B", 1, 2, round="Semi-finals, 1st leg")
+    second = {"round": "Semi-finals, 2nd leg", **leg(7, first)}
+    assert ties(bracket(SEASON, [first])) == {"semi-final": [("A", "B", 1, 2, None)]}
+    assert ties(bracket(SEASON, [first, scheduled("B", "A", **second)])) == {"semi-final": [("A", "B", 1, 2, None)]}
+    assert ties(bracket(SEASON, [first, live("B", "A", 0, 5, **second)])) == {"semi-final": [("A", "B", 1, 2, None)]}
+    assert ties(bracket(SEASON, [final("B", "A", 1, 4, **second), first])) == {"semi-final": [("A", "B", 5, 3, "A")]}
+    (tie,) = bracket(SEASON, [final("B", "A", 1, 4, **second), first])["rounds"][0]["ties"]
+    assert [match["match_id"] for match in tie["matches"]] == ["A-B", "A-B-7"]
+
+
+def test_a_level_tie_was_won_by_who_plays_on():
+    """Extra time and penalties are not in the results; the next round tells, the match for third place does not."""
+    level = final("A", "B", 1, 1, round="Semi-final")
+    to_come = [scheduled("A", "C", round="Final"), scheduled("D", "B", round="Third place")]
+    assert ties(bracket(SEASON, [level]))["semi-final"] == [("A", "B", 1, 1, None)]
+    assert ties(bracket(SEASON, [level, to_come[1]]))["semi-final"] == [("A", "B", 1, 1, None)]
+    assert ties(bracket(SEASON, [level, *to_come]))["semi-final"] == [("A", "B", 1, 1, "A")]
+
+
+def test_a_cancelled_match_is_not_in_it():
+    """What is not played is no tie."""
+    assert bracket(SEASON, [scheduled("A", "B", round="Final", status=Status.CANCELLED)])["rounds"] == []
+
+
+@unhurried
+@given(seasons(), st.randoms())
+def test_laws(matches: list[Match], chance: Any):
+    """Neither order nor a goal in play changes it; a winner is one of the two and has not fewer goals."""
+    found = bracket(SEASON, matches)
+    shuffled = [with_goal(match) for match in matches]
+    chance.shuffle(shuffled)
+    assert bracket(SEASON, shuffled) == found
+    for held in ties(found).values():
+        for home, away, home_goals, away_goals, winner in held:
+            assert winner in (None, home, away)
+            assert winner is None or (home_goals >= away_goals if winner == home else away_goals >= home_goals)
