@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,25 @@ from faust.transport.drivers import aiokafka as driver
 from schemas.codec import Codec
 from schemas.envelope import Headers
 from schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
+from streams.agents import GROUP, TableAgent, Wiring
 from streams.clock import Clock
-from streams.feeds.agents import AGENTS, GROUP, ChannelAgent, TableAgent, UserAgent, Wiring
+from streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
 from streams.feeds.policy import Policy, load_policy
 from streams.heartbeat import Heartbeats
 from streams.intake import Intake, Learn
+from streams.league.agents import SeasonAgent
+from streams.league.windows import window_options
 from streams.preflight import claim_state_dir, security_of
 from streams.settings import Settings
 from streams.telemetry import TICK_LAG_SECONDS
 from streams.worker import Worker, serve
 
 # Agent -> its table.
-AGENT_KINDS: Mapping[type[TableAgent], str] = {ChannelAgent: "channel_heads", UserAgent: "users"}
+AGENT_KINDS: Mapping[type[TableAgent], str] = {
+    ChannelAgent: "channel_heads",
+    UserAgent: "users",
+    SeasonAgent: "matches",
+}
 
 # A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
 _SESSION_SECONDS = 6.0
@@ -77,7 +85,9 @@ def build_app(
     """
     app = faust.App(app_id, **_app_settings(settings, state_dir))
     app.transport = _Transport(app.conf.broker_consumer, app)
-    worker = Worker(settings=settings, clock=clock, codec=codec, app=app, heartbeats=Heartbeats(AGENTS))
+    worker = Worker(
+        settings=settings, clock=clock, codec=codec, app=app, heartbeats=Heartbeats([kind.name for kind in AGENT_KINDS])
+    )
 
     async def send(
         topic: str, *, key: bytes | None, value: bytes | None, headers: Headers, partition: int | None = None
@@ -87,13 +97,10 @@ def build_app(
 
     wiring = Wiring(
         codec=codec,
-        policy=policy or load_policy(settings.policy_file),
         send=send,
         heartbeats=worker.heartbeats,
         fail=worker.fail,
         note_tick=worker.note_tick,
-        dirty_channels_max=settings.dirty_channels_max,
-        request_deadline_ms=int(_DEADLINE_REBUILDS * settings.rebuild_seconds_max * 1000),
     )
     ticks = _table(app, "ticks")
     raw = {
@@ -103,8 +110,9 @@ def build_app(
         "value_serializer": "raw",
         "allow_empty": True,
     }
+    makers = _makers(settings, policy or load_policy(settings.policy_file))
     for kind, table_name in AGENT_KINDS.items():
-        agent = kind(wiring, Intake(app_id, codec, learn, send), _table(app, table_name), ticks)
+        agent = makers[kind](wiring, Intake(app_id, codec, learn, send), _table(app, table_name), ticks)
         topic = app.topic(*kind.topics, **raw)
         # concurrency=1: with more, an offset may be committed past an event still being dealt with.
         app.agent(topic, name=f"{app_id}.{agent.name}", concurrency=1)(agent.run)
@@ -114,6 +122,22 @@ def build_app(
     app.sensors.add(_ChangelogSensor(worker.fail))
     TICK_LAG_SECONDS.set_function(worker.tick_lag_seconds)
     return worker
+
+
+def _makers(
+    settings: Settings, policy: Policy
+) -> Mapping[type[TableAgent], Callable[[Wiring, Intake, Any, Any], TableAgent]]:
+    """How each agent is made, given what its subsystem decides by."""
+    feeds = FeedsOptions(
+        policy=policy,
+        dirty_channels_max=settings.dirty_channels_max,
+        request_deadline_ms=int(_DEADLINE_REBUILDS * settings.rebuild_seconds_max * 1000),
+    )
+    return {
+        ChannelAgent: partial(ChannelAgent, feeds),
+        UserAgent: partial(UserAgent, feeds),
+        SeasonAgent: partial(SeasonAgent, window_options(settings)),
+    }
 
 
 class _ChangelogSensor(faust.Sensor):  # type: ignore[misc]

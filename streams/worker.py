@@ -15,8 +15,8 @@ from typing import Any
 
 from schemas.codec import Codec
 from schemas.envelope import make_headers
+from streams.agents import GROUP, TICK, TableAgent
 from streams.clock import Clock, monotonic_seconds
-from streams.feeds.agents import GROUP, TICK, TableAgent
 from streams.health import serve_health
 from streams.heartbeat import Heartbeats, Progress
 from streams.preflight import prepare_offsets, prepare_topics

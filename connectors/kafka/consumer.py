@@ -69,6 +69,7 @@ class BatchConsumer:
     def __init__(self, handler: Handler, around: Surroundings) -> None:
         self._handler = handler
         self._around = around
+        self._gather_seconds: float = getattr(handler, "gather_seconds", 0.0)  # most handlers take what there is
         self._breaker = RatioBreaker()
         self._next: dict[Place, int] = {}
         self._topic_ids: dict[str, str] = {}
@@ -203,11 +204,32 @@ class BatchConsumer:
             if self._problem is not None:
                 await self._look_again()
             return
+        if self._gather_seconds:
+            records = await self._gather(records, stop)
         self._idle.clear()
         try:
             await self._while_polling(asyncio.ensure_future(self._process(records, stop)))
         finally:
             self._idle.set()
+
+    async def _gather(self, records: list[Record], stop: asyncio.Event) -> list[Record]:
+        """Read on until the handler's time has passed since the first records came. A rebalance voids what was gathered.
+
+        Nothing is under way meanwhile, so a hand-over need not wait: what is not stored is read again from where it stands.
+        """
+        assignments = self._assignments
+        until = self._loop.time() + self._gather_seconds
+        while len(records) < self._handler.batch_max and self._loop.time() < until and not stop.is_set():
+            records += await self._in_thread(self._read_on, self._handler.batch_max - len(records))
+            self._turned_at = self._loop.time()
+            if assignments != self._assignments:
+                self._has_strayed = True
+                return []
+        return records
+
+    def _read_on(self, count: int) -> list[Record]:
+        messages = self._consumer.consume(count, timeout=_POLL_SECONDS)
+        return [record_of(message) for message in messages if not self._is_error(message)]
 
     def _poll(self) -> list[Record]:
         first = self._consumer.poll(_POLL_SECONDS)

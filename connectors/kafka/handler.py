@@ -17,7 +17,10 @@ from streams.clock import Clock
 
 
 class Handler(Protocol):
-    """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores."""
+    """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores.
+
+    One with an attribute `gather_seconds` has its batch gathered for so long from its first record on, or until it is full.
+    """
 
     group: str
     topics: tuple[str, ...]

@@ -22,7 +22,7 @@ from schemas.positions import Position
 from streams.clock import Clock, to_datetime
 from streams.feeds.embedding import TextEmbedder
 from streams.feeds.sequencing import Fate, Numbered, number_insights
-from streams.feeds.validation import check_event
+from streams.validation import check_event
 
 INGESTED, RETRACTED = "feeds.insight-ingested", "feeds.insight-retracted"
 _COLUMNS = [

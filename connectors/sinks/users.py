@@ -9,23 +9,26 @@ from typing import Any, NamedTuple
 from connectors import outbox
 from connectors.kafka.records import DeadLetter, Event
 from connectors.outbox import OutboxRow
+from connectors.sinks.league_erasure import documents_of_user, erase_from_league
 from connectors.stores.postgres import QUERIES, Connection
 from schemas.codec import Codec
 from schemas.errors import InvalidEventError
 from schemas.positions import Position
 from streams.clock import Clock, to_datetime, to_ms
 from streams.feeds.users import Folded, Subscription, User, UserStep, fold_user
-from streams.feeds.validation import check_event
+from streams.league.matches import Cause
+from streams.validation import check_event
 
 # Resources of a user that end with the user.
 USER_RESOURCES = ("feed:{}", "clusters:{}")
 
 
 class Prepared(NamedTuple):
-    """Valid events of a batch by user, and what is refused."""
+    """Valid events of a batch by user, the last event and the last erasure of each, and what is refused."""
 
     steps: Mapping[str, list[UserStep]]
     causes: Mapping[str, Position]
+    erasures: Mapping[str, Cause]
     dead: list[DeadLetter]
 
 
@@ -53,6 +56,7 @@ class UsersSink:
         """Check the events and gather them by user."""
         steps: dict[str, list[UserStep]] = defaultdict(list)
         causes: dict[str, Position] = {}
+        erasures: dict[str, Cause] = {}
         dead = []
         for record, value in events:
             try:
@@ -62,7 +66,10 @@ class UsersSink:
                 continue
             steps[value["user_id"]].append(UserStep(record.topic, value, record.arrived_ms))
             causes[value["user_id"]] = record.position
-        return Prepared(steps, causes, dead)
+            if record.topic == "feeds.user-erased":
+                cause = Cause(record.arrived_ms, str(record.position))
+                erasures[value["user_id"]] = max(cause, erasures.get(value["user_id"], cause), key=lambda c: c.order)
+        return Prepared(steps, causes, erasures, dead)
 
     async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
         """Gather what is stored under the users' locks, fold, store what changed."""
@@ -73,9 +80,11 @@ class UsersSink:
         folds = {user_id: fold_user(user, prepared.steps[user_id], now_ms=now_ms) for user_id, user in users.items()}
         stored = {u: folded for u, folded in folds.items() if folded.changed or folded.user != users[u]}
         changed = {u: folded for u, folded in stored.items() if folded.changed}
-        for user_id, folded in changed.items():
-            if folded.erased:
-                await _erase(tx, user_id)
+        erased = {user_id: prepared.erasures[user_id] for user_id, folded in changed.items() if folded.erased}
+        if erased:
+            await erase_from_league(tx, self._codec, erased, now_ms)
+        for user_id in erased:
+            await _erase(tx, user_id)
         await _store_users(tx, stored, prepared.causes)
         await _store_subscriptions(tx, stored)
         rows = [
@@ -169,6 +178,7 @@ _ERASED = (
 async def _erase(tx: Connection, user_id: str) -> None:
     """Everything kept of a user goes; the floor keeps versions growing should the user return."""
     resources = [template.format(user_id) for template in USER_RESOURCES]
+    resources += [document.key for document in documents_of_user(user_id)]
     await tx.execute(QUERIES["raise_version_floor"], resources)
     await tx.execute(QUERIES["erase_resources"], resources)
     for name in _ERASED:

@@ -1,28 +1,20 @@
-"""The agents of the feeds: they read events and ticks, keep the rows, and send what the rules decide.
+"""The agents of the feeds: they keep rows of channels and users, and send what the rules decide.
 
-The law: gather from tables, decide by a pure function, send, await every acknowledgement, then write the rows. An event is
-acknowledged only after that; an agent that cannot go on holds its event and ends the worker, since the library counts an
-event whose agent raised as done.
+The law is that of `streams/agents.py`: send, await the acknowledgements, then write the rows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
-from schemas.codec import Codec
-from schemas.envelope import make_headers
-from schemas.errors import InvalidEventError, UnknownSchemaError
 from schemas.positions import Position
 from schemas.topics import PARTITIONS
-from streams.clock import monotonic_seconds
+from streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from streams.due import DueIndex
 from streams.feeds.dirty import advance, clear, decode_channel, encode_channel, tick_quota
-from streams.feeds.due import DueIndex
 from streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
 from streams.feeds.policy import Policy
 from streams.feeds.rules import Rebuild, Trigger, Wait
@@ -35,15 +27,9 @@ from streams.feeds.state import (
     decode_user,
     encode_user,
 )
-from streams.heartbeat import Heartbeats
-from streams.intake import Intake, Record, Send, position_of
-from streams.telemetry import DECISIONS, PENDING_CLAMPED, TICKS, get_log
+from streams.intake import Intake, Record, position_of
+from streams.telemetry import DECISIONS, PENDING_CLAMPED, get_log
 
-GROUP = "highwater-feeds"
-CHANNEL_AGENT, USER_AGENT = "channels", "users"
-AGENTS = (CHANNEL_AGENT, USER_AGENT)
-
-TICK = "streams.tick"
 ADVANCED, DIRTY = "feeds.channel-advanced", "feeds.channel-dirty"
 CHANGED, NOVELTY, FINISHED = "feeds.user-changed", "feeds.novelty", "feeds.rebuild-finished"
 REQUESTED = "feeds.rebuild-requested"
@@ -51,8 +37,6 @@ REQUESTED = "feeds.rebuild-requested"
 # Users judged in one partition at one tick. Judging costs about 40 us, requesting about 250 us: at the worst a few seconds,
 # a fraction of the default tick, and whoever is left over is first at the next.
 USERS_PER_TICK_MAX = 10_000
-# Rows handled before other tasks get a turn: about 10 ms, so that acknowledgements and probes are not held up.
-_ROWS_PER_TURN = 100
 # Dirty channels are taken oldest first whatever the product's clock says: their times are the broker's.
 _ANY_TIME_MS = 1 << 62
 
@@ -60,111 +44,23 @@ _log = get_log("feeds")
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
-    """What the agents are given: the outside as functions and values, so that they know no client."""
+class FeedsOptions:
+    """What the agents of the feeds decide by."""
 
-    codec: Codec
     policy: Policy
-    send: Send
-    heartbeats: Heartbeats
-    fail: Callable[[str], None]
-    note_tick: Callable[[int, int], None]
     dirty_channels_max: int
     request_deadline_ms: int
-
-
-class TableAgent(ABC):
-    """What both agents share: one stream of events and ticks, ticks admitted once, an index per partition."""
-
-    name: str
-    topics: tuple[str, ...]
-    # Topics that another agent of the same worker reads as well and answers for, so that poison is put aside once.
-    shared_topics: tuple[str, ...] = ()
-    handlers: Mapping[str, Callable[[Any, Any], Awaitable[None]]]
-
-    def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
-        self._wiring = wiring
-        self._intake = intake
-        self._rows = rows
-        self._ticks = ticks
-        self._indexes: dict[int, DueIndex] = {}
-        self._now: dict[int, int] = {}
-
-    def forget_indexes(self) -> None:
-        """Partitions moved: rows may have been changed by another worker, so the indexes are derived anew."""
-        self._indexes.clear()
-        self._now.clear()
-
-    async def run(self, stream: Any) -> None:
-        """Deal with every event of the stream, one at a time."""
-        async for event in stream.events():
-            record = event.message
-            try:
-                await self._deal_with(record)
-            except Exception as error:  # noqa: BLE001 (whatever it is, going on would lose the event)
-                _log.exception("agent_stopped", agent=self.name, position=str(position_of(record)))
-                self._wiring.fail(f"agent {self.name} cannot get past {position_of(record)}: {error!r}")
-                await asyncio.Event().wait()
-
-    async def _deal_with(self, record: Record) -> None:
-        try:
-            event = await self._intake.decode(record)
-            await self.handlers[record.topic](event, record)
-        except (InvalidEventError, UnknownSchemaError) as error:
-            if record.topic not in self.shared_topics:
-                await self._intake.dead_letter(record, error)
-        else:
-            self._intake.accept(record)
-        self._wiring.heartbeats.moved(self.name, monotonic_seconds())
-
-    def _admit(self, tick: Mapping[str, Any], record: Record) -> bool:
-        """Whether a tick is to be applied: a redelivered one is not, nor a second one of its number after a rebalance."""
-        row = self._ticks.get(self.name.encode())
-        number, now, offset = orjson.loads(row) if row is not None else (None, 0, -1)
-        self._now[record.partition] = max(now, tick["now"])
-        if record.offset > offset:
-            self._wiring.note_tick(tick["now"], self._now[record.partition])
-        return bool(tick["now"] > now and tick["number"] != number)
-
-    def _applied(self, tick: Mapping[str, Any], record: Record, *, is_admitted: bool) -> None:
-        if is_admitted:
-            self._ticks[self.name.encode()] = orjson.dumps([tick["number"], tick["now"], record.offset])
-            TICKS.inc()
-        self._wiring.heartbeats.heard(self.name, record.partition, tick["number"])
-
-    def _index(self, partition: int) -> DueIndex:
-        """The index of a partition, derived from its rows at the first use after an assignment."""
-        index = self._indexes.get(partition)
-        if index is None:
-            index = self._indexes[partition] = self._derive_index(partition)
-        return index
-
-    @abstractmethod
-    def _derive_index(self, partition: int) -> DueIndex:
-        """The index that a partition's rows give."""
-
-    async def _send(self, topic: str, key: str, event: Mapping[str, Any], cause: Position, now: int) -> Awaitable[Any]:
-        """Send one of our events. Its id follows from its cause, so that a repetition carries the same id."""
-        headers = make_headers(
-            event_id=f"{cause}#{topic}#{key}",
-            event_type=topic,
-            source="highwater/worker",
-            now_ms=now,
-            caused_by=cause,
-        )
-        return await self._wiring.send(
-            topic, key=key.encode(), value=self._wiring.codec.encode(topic, event), headers=headers
-        )
 
 
 class ChannelAgent(TableAgent):
     """Heads of channels, and at each tick the oldest dirty ones told (R0.29, R0.30)."""
 
-    name = CHANNEL_AGENT
+    name = "channels"
     topics = (ADVANCED, TICK)
 
-    def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
+    def __init__(self, options: FeedsOptions, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
+        self._options = options
         self.handlers = {ADVANCED: self._on_advanced, TICK: self._on_tick}
 
     async def _on_advanced(self, event: Any, record: Record) -> None:
@@ -180,7 +76,7 @@ class ChannelAgent(TableAgent):
         is_admitted = self._admit(tick, record)
         if is_admitted:
             index = self._index(record.partition)
-            cap = tick_quota(self._wiring.dirty_channels_max, PARTITIONS, record.partition, tick["number"])
+            cap = tick_quota(self._options.dirty_channels_max, PARTITIONS, record.partition, tick["number"])
             channel_ids = index.take(_ANY_TIME_MS, cap) if cap else []
             told = {
                 channel_id: channel
@@ -212,12 +108,13 @@ class ChannelAgent(TableAgent):
 class UserAgent(TableAgent):
     """Rows of users, and at each tick those judged whose time has come (R0.8)."""
 
-    name = USER_AGENT
+    name = "users"
     topics = (CHANGED, NOVELTY, FINISHED, TICK)
     shared_topics = (TICK,)
 
-    def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
+    def __init__(self, options: FeedsOptions, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
+        self._options = options
         self.handlers = {
             CHANGED: self._on_changed,
             NOVELTY: self._on_novelty,
@@ -246,7 +143,7 @@ class UserAgent(TableAgent):
             for channel_id, head in found:
                 apply_head(user, channel_id, head)
             self._write(user_id, user, record)
-            if number % _ROWS_PER_TURN == 0:
+            if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _on_tick(self, tick: Any, record: Record) -> None:
@@ -258,10 +155,10 @@ class UserAgent(TableAgent):
                 user = self._read(user_id)
                 rebuild = self._judge(user_id, user, index, now)
                 if rebuild is not None:
-                    event = _rebuild_requested(user_id, user, rebuild, self._wiring.policy, tick, position_of(record))
+                    event = _rebuild_requested(user_id, user, rebuild, self._options.policy, tick, position_of(record))
                     ack = await self._send(REQUESTED, user_id, event, position_of(record), now)
                     requests.append((user_id, user, rebuild, ack))
-                if number % _ROWS_PER_TURN == 0:
+                if number % ROWS_PER_TURN == 0:
                     await asyncio.sleep(0)
             await self._record_requests(requests, index, now)
         self._applied(tick, record, is_admitted=is_admitted)
@@ -270,7 +167,7 @@ class UserAgent(TableAgent):
         """Judge one row: what needs no request is applied at once, a rebuild is given back."""
         pending = pending_of(user)
         _report_clamped(user_id, pending)
-        verdict = judge(user, pending, self._wiring.policy, now)
+        verdict = judge(user, pending, self._options.policy, now)
         DECISIONS.labels(type(verdict).__name__.lower()).inc()
         match verdict:
             case Rebuild():
@@ -290,11 +187,11 @@ class UserAgent(TableAgent):
     ) -> None:
         acks = await asyncio.gather(*(ack for _, _, _, ack in requests))
         for number, ((user_id, user, rebuild, _), ack) in enumerate(zip(requests, acks, strict=True), start=1):
-            deadline_ms = self._wiring.request_deadline_ms
+            deadline_ms = self._options.request_deadline_ms
             apply_requested(user, rebuild.trigger, offset=ack.offset, now=now, deadline_ms=deadline_ms)
             self._rows[user_id.encode()] = encode_user(user)
             index.put(user_id, now + deadline_ms)
-            if number % _ROWS_PER_TURN == 0:
+            if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     def _read(self, user_id: str) -> User:
@@ -314,14 +211,6 @@ class UserAgent(TableAgent):
         for key, _ in items_of(self._rows, partition):
             index.put(key.decode(), 0)
         return index
-
-
-def items_of(table: Any, partition: int) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of one partition of a table. The library lists all partitions at once only, without saying which is which."""
-    store = table.data
-    for key, value in store._db_for_partition(partition).items():  # noqa: SLF001 (as above; the version is pinned)
-        if key != store.offset_key:
-            yield key, value
 
 
 def _report_clamped(user_id: str, pending: Pending) -> None:

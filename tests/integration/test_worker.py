@@ -40,7 +40,11 @@ CONSUMED = (
     "feeds.user-changed",
     "feeds.novelty",
     "feeds.rebuild-finished",
+    "league.match-changed",
 )
+DECIDED = ("feeds.channel-dirty", "feeds.rebuild-requested", "league.refresh-requested", "cache.prewarm-requested")
+# Agents that count a tick as applied: of channels, users and seasons.
+AGENTS = 3
 
 # The composition root in miniature: fixed schema ids instead of a registry.
 WORKER = """
@@ -181,8 +185,8 @@ class Worker:
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
     def after_ticks(self, count: int) -> None:
-        """Wait until every partition has applied so many more ticks on both sides, more or less."""
-        goal = self.metric("highwater_ticks_total") + 2 * PARTITIONS * count
+        """Wait until every agent has applied so many more ticks in every partition, more or less."""
+        goal = self.metric("highwater_ticks_total") + AGENTS * PARTITIONS * count
         until(lambda: self.metric("highwater_ticks_total") >= goal, f"{count} ticks")
 
     def now(self) -> int:
@@ -214,7 +218,7 @@ class Kafka:
         self._address = address
         self._seen: dict[str, list[Any]] = {}
         self._consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False})
-        topics = ["feeds.channel-dirty", "feeds.rebuild-requested", *(TOPICS[name].dead_letter for name in CONSUMED)]
+        topics = [*DECIDED, *(TOPICS[name].dead_letter for name in CONSUMED)]
         places = []
         for topic in topics:
             for partition in range(len(self._consumer.list_topics(topic, timeout=10).topics[topic].partitions)):
@@ -282,18 +286,19 @@ class Kafka:
 
     def requests(self, user_id: str) -> list[Answer]:
         """Requests of a user so far."""
-        return self._answers("feeds.rebuild-requested", user_id)
+        return self.answers("feeds.rebuild-requested", user_id)
 
     def dirty(self, channel_id: str | None = None) -> list[Answer]:
         """Channels told so far."""
-        return self._answers("feeds.channel-dirty", channel_id)
+        return self.answers("feeds.channel-dirty", channel_id)
 
     def dead_letters(self, topic: str) -> list[Any]:
         """Dead letters of a topic so far."""
         self.poll()
         return self._seen.get(TOPICS[topic].dead_letter, [])
 
-    def _answers(self, topic: str, key: str | None) -> list[Answer]:
+    def answers(self, topic: str, key: str | None) -> list[Answer]:
+        """Decisions of a topic so far, of one key or of all."""
         self.poll()
         return [Answer(m) for m in self._seen.get(topic, []) if key is None or m.key() == key.encode()]
 

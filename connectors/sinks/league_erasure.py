@@ -1,0 +1,59 @@
+"""What an erasure of users takes of the leagues: all they said up to it, their ratings and their documents.
+
+Law: it erases alone; who stores votes or comments waits. Votes of the matches are counted anew, and it is told which documents
+may have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from connectors import outbox
+from connectors.sinks.refreshing import refresh_row
+from connectors.sinks.votes import documents_of_votes
+from connectors.stores import documents, league_erasures
+from connectors.stores.league_locks import hold_erasures
+from connectors.stores.league_votes import recount
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.codec import Codec
+from streams.league.matches import Cause
+from streams.league.resources import Resource, resource
+
+_SOURCE, _REASON = "sinks/users", "erased"
+
+
+def documents_of_user(user_id: str) -> list[Resource]:
+    """The documents that end with a user."""
+    return [resource("predictions_user", user_id), resource("achievements", user_id)]
+
+
+async def erase_from_league(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
+    """Erase users in the transaction of their erasures (`erased`: user to event), and tell of it."""
+    users, until_ms = list(erased), [cause.arrived_ms for cause in erased.values()]
+    keys = sorted(document.key for user_id in users for document in documents_of_user(user_id))
+    for key in sorted(await documents.existing(tx, keys)):
+        await documents.lock(tx, key)  # no maker gives it a version that the floor does not know of
+    await hold_erasures(tx)
+    await league_erasures.remember(tx, dict(zip(users, until_ms, strict=True)))
+    voted = await _erased(tx, "erase_votes", users, until_ms)
+    predicted = await _erased(tx, "erase_predictions", users, until_ms)
+    commented = await _erased(tx, "erase_comments", users, until_ms)
+    rated = await tx.fetch(QUERIES["erase_ratings"], users)
+    await documents.drop(tx, keys)
+    last = max(erased.values(), key=lambda cause: cause.order)
+    await recount(tx, dict.fromkeys(voted, last))
+
+    def told(scope: str, found: Sequence[Resource], dropped: Sequence[Resource] = ()) -> outbox.OutboxRow:
+        return refresh_row(
+            codec, scope, found, dropped=dropped, reason=_REASON, source=_SOURCE, now_ms=now_ms, caused_by=last.position
+        )
+
+    rows = [told(match_id, documents_of_votes(match_id)) for match_id in sorted(voted | predicted)]
+    rows += [told(match_id, [resource("match_comments", match_id)]) for match_id in sorted(commented)]
+    rows += [told("ratings", [resource("leaderboard", "1")])] if rated else []
+    rows += [told(user_id, [], documents_of_user(user_id)) for user_id in users]
+    await outbox.add(tx, rows)
+
+
+async def _erased(tx: Connection, name: str, users: Sequence[str], until_ms: Sequence[int]) -> set[str]:
+    return {row["match_id"] for row in await tx.fetch(QUERIES[name], users, until_ms)}

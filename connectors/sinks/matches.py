@@ -1,0 +1,173 @@
+"""How events of matches are stored: what the sinks of schedules and of results share.
+
+Law: the rows of a batch's seasons are locked first, then those of its matches, each in the order of keys; what is folded is
+what was stored. A match that comes out as it was is neither written nor told.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from connectors import outbox
+from connectors.kafka.records import DeadLetter, Event, Record
+from connectors.outbox import OutboxRow
+from connectors.stores.league_rows import match_of
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.codec import Codec
+from schemas.errors import InvalidEventError, UnavailableError
+from schemas.league import MatchChanged
+from schemas.positions import parse_position
+from streams.clock import Clock, to_datetime
+from streams.league.folding import Folded, Step, fold_match, former_teams
+from streams.league.matches import Cause, Match
+from streams.league.validation import check_league_event
+
+CHANGED = "league.match-changed"
+
+
+class Change(NamedTuple):
+    """A match of a batch: as it was, and what became of it."""
+
+    before: Match | None
+    after: Match
+    folded: Folded
+
+
+def checked(events: Sequence[Event]) -> tuple[list[Event], list[DeadLetter]]:
+    """Valid events, and the others as dead letters."""
+    good, dead = [], []
+    for event in events:
+        try:
+            check_league_event(event.record.topic, event.value)
+        except InvalidEventError as error:
+            dead.append(DeadLetter(event.record, error.reason, str(error)))
+        else:
+            good.append(event)
+    return good, dead
+
+
+def cause_of(record: Record) -> Cause:
+    """The cause that an event is."""
+    return Cause(record.arrived_ms, str(record.position))
+
+
+class MatchStore:
+    """Folds events into matches, and writes one `match-changed` per changed match and batch."""
+
+    def __init__(self, codec: Codec, clock: Clock, *, source: str) -> None:
+        self._codec = codec
+        self._clock = clock
+        self._source = source
+
+    async def store(self, tx: Connection, events: Sequence[Event]) -> list[DeadLetter]:
+        """Gather, fold, store; returns events that name another season than their match has."""
+        if not events:
+            return []
+        steps: dict[str, list[Step]] = defaultdict(list)
+        records: dict[str, Record] = {}
+        for record, value in events:
+            cause = cause_of(record)
+            steps[value["match_id"]].append(Step(record.topic, value, cause))
+            records[cause.position] = record
+        revisions = await _lock_seasons(tx, steps)
+        rows = await tx.fetch(QUERIES["lock_matches"], sorted(steps))
+        held = {row["match_id"]: match_of(row) for row in rows}
+        if any(match.season not in revisions for match in held.values()):
+            raise _overtaken()
+        folds = {match_id: fold_match(held.get(match_id), steps[match_id]) for match_id in steps}
+        changes = [
+            Change(held.get(match_id), folded.match, folded)
+            for match_id, folded in folds.items()
+            if folded.match is not None and folded.changed
+        ]
+        await self._write(tx, changes, revisions)
+        refused = [step for folded in folds.values() for step in folded.refused]
+        return [
+            DeadLetter(records[step.cause.position], "wrong_season", f"{step.value['match_id']!r} is of another season")
+            for step in refused
+        ]
+
+    async def _write(self, tx: Connection, changes: Sequence[Change], revisions: dict[str, int]) -> None:
+        if not changes:
+            return
+        columns = list(map(list, zip(*(_row(change.after) for change in changes), strict=True)))
+        status = await tx.execute(QUERIES["store_matches"], *columns)
+        if status != f"INSERT 0 {len(changes)}":
+            raise _overtaken()
+        now_ms = self._clock()
+        told = []
+        for change in sorted(changes, key=lambda change: _cause(change).order):
+            revisions[change.after.season] += 1
+            told.append(self._told(change, revisions[change.after.season], now_ms))
+        seasons = sorted({change.after.season for change in changes})
+        await tx.execute(QUERIES["advance_seasons"], seasons, [revisions[season] for season in seasons])
+        await outbox.add(tx, told)
+
+    def _told(self, change: Change, revision: int, now_ms: int) -> OutboxRow:
+        match = change.after
+        event: MatchChanged = {
+            "match_id": match.match_id,
+            "season": match.season,
+            "changed": list(change.folded.changed),
+            "kickoff": match.kickoff_ms,
+            "status": match.status,
+            "state": match.state,
+            "home": match.home,
+            "away": match.away,
+            "former_teams": former_teams(change.before, match),
+            "home_goals": match.home_goals,
+            "away_goals": match.away_goals,
+            "finalized_at": match.finalized_ms,
+            "revision": revision,
+        }
+        cause = parse_position(_cause(change).position)
+        return outbox.event_row(self._codec, CHANGED, event, source=self._source, now_ms=now_ms, caused_by=cause)
+
+
+async def _lock_seasons(tx: Connection, steps: Mapping[str, Sequence[Step]]) -> dict[str, int]:
+    """The revisions of the seasons that the matches have, or get by their first schedule, under lock."""
+    rows = await tx.fetch(QUERIES["seasons_of_matches"], sorted(steps))
+    season_of = {row["match_id"]: row["season"] for row in rows}
+    for match_id, of_match in steps.items():
+        if match_id not in season_of:
+            season_of[match_id] = min(of_match, key=lambda step: step.cause.order).value["season"]
+    seasons = sorted(set(season_of.values()))
+    await tx.execute(QUERIES["ensure_seasons"], seasons)
+    return {row["season"]: row["revision"] for row in await tx.fetch(QUERIES["lock_seasons"], seasons)}
+
+
+def _overtaken() -> UnavailableError:
+    # Between reading which season a match is of and locking that season, another consumer scheduled it in another one.
+    return UnavailableError("a match was scheduled in another season meanwhile; the batch is repeated")
+
+
+def _cause(change: Change) -> Cause:
+    assert change.folded.cause is not None  # it changed
+    return change.folded.cause
+
+
+def _row(match: Match) -> tuple[Any, ...]:
+    """In the order of `MATCH_COLUMNS`."""
+    score, result = match.score_by, match.result_by
+    return (
+        match.match_id,
+        match.season,
+        match.round,
+        to_datetime(match.kickoff_ms),
+        match.time_unknown,
+        str(match.status),
+        match.home,
+        match.away,
+        match.home_goals,
+        match.away_goals,
+        match.minute,
+        None if match.finalized_ms is None else to_datetime(match.finalized_ms),
+        match.schedule_by.arrived_ms,
+        match.schedule_by.position,
+        None if score is None else score.arrived_ms,
+        None if score is None else score.position,
+        None if result is None else result.arrived_ms,
+        None if result is None else result.position,
+    )

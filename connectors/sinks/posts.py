@@ -1,0 +1,131 @@
+"""The sink of posts: comments on matches, and advertisements.
+
+Law: a comment is named by its position, so reading it again adds none. Of an advertisement the last word in the order of the
+broker's time counts; one that was taken away stays as a row without a payload, so that something older cannot bring it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from connectors import outbox
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.outbox import OutboxRow
+from connectors.sinks.known_matches import KnownMatches
+from connectors.sinks.matches import cause_of, checked
+from connectors.sinks.refreshing import refresh_row
+from connectors.stores import league_erasures
+from connectors.stores.league_locks import hold_ads
+from connectors.stores.postgres import QUERIES, Connection
+from streams.clock import to_datetime
+from streams.league.matches import Cause
+from streams.league.resources import Resource, resource
+
+COMMENT, AD = "league.comment-posted", "league.ad-changed"
+# Shown are 120 (R4.18); those behind them move up when users are erased. Eight times as many bounds what a match may hold.
+COMMENTS_KEPT_MAX = 1_000
+
+
+class Prepared(NamedTuple):
+    """Valid events of a batch by kind, in the order of causes, and what is refused."""
+
+    comments: list[Event]
+    ads: list[Event]
+    dead: list[DeadLetter]
+
+
+class Ad(NamedTuple):
+    """What an advertisement shows; None = taken away, or never there."""
+
+    payload: str | None
+    cause: Cause
+
+
+class PostsSink:
+    """One row a comment, one an advertisement; what changed is told once a batch."""
+
+    group = "posts"
+    topics: tuple[str, ...] = (COMMENT, AD)
+    # Comments of 8 KiB: 16 MB at most in one statement.
+    batch_max = 2_000
+
+    def __init__(self, around: Surroundings) -> None:
+        self._codec = around.codec
+        self._clock = around.clock
+        self._matches = KnownMatches(around.pool, around.admin)
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events, and that the matches of comments are known."""
+        good, dead = checked(events)
+        ordered = sorted(good, key=lambda event: cause_of(event.record).order)
+        known, unknown = await self._matches.split([event for event in ordered if event.record.topic == COMMENT])
+        return Prepared(known, [event for event in ordered if event.record.topic == AD], [*dead, *unknown])
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Store what is new and tell whose documents it is in."""
+        told = []
+        if prepared.comments:
+            newest = await _store_comments(tx, await league_erasures.valid(tx, prepared.comments))
+            told += [
+                self._told(match_id, resource("match_comments", match_id), "comments", caused_by)
+                for match_id, caused_by in newest.items()
+            ]
+        if prepared.ads:
+            caused_by = await _store_ads(tx, prepared.ads)
+            told += [self._told("ads", resource("ads"), "ads", caused_by)] if caused_by else []
+        await outbox.add(tx, told)
+        return prepared.dead
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    def _told(self, scope: str, document: Resource, reason: str, caused_by: str) -> OutboxRow:
+        now_ms = self._clock()
+        return refresh_row(
+            self._codec, scope, [document], reason=reason, source="sinks/posts", now_ms=now_ms, caused_by=caused_by
+        )
+
+
+async def _store_comments(tx: Connection, comments: Sequence[Event]) -> dict[str, str]:
+    """Store comments, drop what is too many, and return the newest new one that stayed, by match."""
+    if not comments:
+        return {}
+    matches = sorted({event.value["match_id"] for event in comments})
+    await tx.execute(QUERIES["lock_matches"], matches)  # two batches would drop the same rows in two orders
+    rows = [
+        (v["match_id"], r.arrived_ms, str(r.position), v["user_id"], v["text"], to_datetime(v["ts"]))
+        for r, v in comments
+    ]
+    added = await tx.fetch(QUERIES["store_comments"], *map(list, zip(*rows, strict=True)))
+    dropped = await tx.fetch(QUERIES["trim_comments"], matches, COMMENTS_KEPT_MAX)
+    stayed = {row["position"] for row in added} - {row["position"] for row in dropped}
+    return {match_id: position for match_id, _, position, *_ in rows if position in stayed}
+
+
+async def _store_ads(tx: Connection, events: Sequence[Event]) -> str:
+    """Store the last word on each advertisement; the position of the last one that changed what is shown, or ""."""
+    await hold_ads(tx)
+    rows = await tx.fetch(QUERIES["ads_held"], sorted({event.value["ad_id"] for event in events}))
+    held = {row["ad_id"]: Ad(row["payload"], Cause(row["changed_ms"], row["position"])) for row in rows}
+    last = _last_ads(held, events)
+    changed = [ad for ad_id, ad in last.items() if ad.payload != (held[ad_id].payload if ad_id in held else None)]
+    if last:
+        at = {str(event.record.position): to_datetime(event.value["ts"]) for event in events}
+        stored = [
+            (ad_id, ad.payload, at[ad.cause.position], ad.cause.arrived_ms, ad.cause.position)
+            for ad_id, ad in last.items()
+        ]
+        await tx.execute(QUERIES["store_ads"], *map(list, zip(*stored, strict=True)))
+    return max(changed, key=lambda ad: ad.cause.order).cause.position if changed else ""
+
+
+def _last_ads(held: Mapping[str, Ad], events: Sequence[Event]) -> dict[str, Ad]:
+    """What is newer than what is held; the events are in the order of causes."""
+    last: dict[str, Ad] = {}
+    for record, value in events:
+        ad_id, cause = value["ad_id"], cause_of(record)
+        if ad_id not in held or held[ad_id].cause.order < cause.order:
+            last[ad_id] = Ad(None if value["deleted"] else value["payload"], cause)
+    return last

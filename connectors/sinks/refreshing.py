@@ -1,0 +1,37 @@
+"""Requests to make documents anew, from sinks with nothing to decide: they go to the outbox of the change itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from connectors import outbox
+from connectors.outbox import OutboxRow
+from schemas.codec import Codec
+from schemas.league import RefreshRequested
+from schemas.positions import parse_position
+from streams.league.resources import Resource
+
+REFRESH = "league.refresh-requested"
+
+
+def refresh_row(
+    codec: Codec,
+    scope: str,
+    documents: Iterable[Resource],
+    *,
+    dropped: Iterable[Resource] = (),
+    reason: str,
+    source: str,
+    now_ms: int,
+    caused_by: str,
+) -> OutboxRow:
+    """One request. `caused_by` is the position of the event behind it."""
+    event: RefreshRequested = {
+        "scope": scope,
+        "keys": list(dict.fromkeys(document.key for document in documents)),
+        "dropped": [document.key for document in dropped],
+        "reason": reason,
+        "planned_at": now_ms,
+    }
+    cause = parse_position(caused_by)
+    return outbox.event_row(codec, REFRESH, event, source=f"/connectors/{source}", now_ms=now_ms, caused_by=cause)

@@ -1,0 +1,38 @@
+"""The sink of results: scores of matches in play, and how matches ended. It waits for the sink of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.sinks.fixtures import Prepared
+from connectors.sinks.known_matches import KnownMatches
+from connectors.sinks.matches import MatchStore, checked
+from connectors.stores.postgres import Connection
+
+
+class ResultsSink:
+    """Folds scores and results into the rows of matches that were scheduled."""
+
+    group = "results"
+    topics: tuple[str, ...] = ("league.match-updated", "league.match-finalized")
+    # As in the sink of schedules.
+    batch_max = 1_000
+
+    def __init__(self, around: Surroundings) -> None:
+        self._store = MatchStore(around.codec, around.clock, source="/connectors/sinks/results")
+        self._matches = KnownMatches(around.pool, around.admin)
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events, and that their matches are known."""
+        good, dead = checked(events)
+        known, unknown = await self._matches.split(good)
+        return Prepared(known, [*dead, *unknown])
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Fold them into the matches."""
+        return [*prepared.dead, *await self._store.store(tx, prepared.events)]
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""

@@ -1,0 +1,92 @@
+"""The sink of votes and predictions: gathered for a window, then stored and told once (R4.33).
+
+Law: a window is a batch. Its votes, the counts, the requests to make documents anew and the positions are one transaction, so a
+process that dies in the middle of a window loses nothing and counts nothing twice. The log is the buffer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from connectors import outbox
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.outbox import OutboxRow
+from connectors.sinks.fixtures import Prepared
+from connectors.sinks.known_matches import KnownMatches
+from connectors.sinks.matches import checked
+from connectors.sinks.refreshing import refresh_row
+from connectors.stores import league_erasures
+from connectors.stores.league_votes import PREDICTION, VOTE, newest_causes, recount, store_words
+from connectors.stores.postgres import QUERIES, Connection
+from streams.league.resources import Resource, resource
+from streams.league.votes import Word
+
+# The range of days that is shown where no other is asked for (R4.19).
+ACTIVE_DAYS = "6"
+
+
+class VotesSink:
+    """One row a user and match, one of counts a match; a match whose votes changed is told once a window (R4.4)."""
+
+    group = "votes"
+    topics: tuple[str, ...] = (VOTE, PREDICTION)
+    # A window that fills up ends early. The keys of so many users, with the longest ids, are 5.3 MB and fit one record.
+    batch_max = 5_000
+
+    def __init__(self, around: Surroundings, *, window_seconds: float) -> None:
+        self._codec = around.codec
+        self._clock = around.clock
+        self._matches = KnownMatches(around.pool, around.admin)
+        self.gather_seconds = window_seconds
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events, and that their matches are known."""
+        good, dead = checked(events)
+        known, unknown = await self._matches.split(good)
+        return Prepared(known, [*dead, *unknown])
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Store the last word of each user and match, count the votes of the matches where one changed, and tell."""
+        valid = await league_erasures.valid(tx, prepared.events)
+        if valid:
+            await tx.execute(QUERIES["lock_matches"], sorted({event.value["match_id"] for event in valid}))
+            votes = await store_words(tx, VOTE, valid)
+            predictions = await store_words(tx, PREDICTION, valid)
+            await recount(tx, newest_causes(votes.changed))
+            await outbox.add(tx, self._requests([*votes.changed, *predictions.changed]))
+        return prepared.dead
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    def _requests(self, changed: Sequence[Word]) -> list[OutboxRow]:
+        """One a match."""
+        users: dict[str, list[str]] = defaultdict(list)
+        for word in changed:
+            users[word.match_id].append(word.user_id)
+        now_ms = self._clock()
+        return [
+            refresh_row(
+                self._codec,
+                match_id,
+                [*documents_of_votes(match_id), *_documents_of_users(users[match_id])],
+                reason="votes",
+                source="sinks/votes",
+                now_ms=now_ms,
+                caused_by=cause.position,
+            )
+            for match_id, cause in newest_causes(changed).items()
+        ]
+
+
+def documents_of_votes(match_id: str) -> list[Resource]:
+    """The documents that say how a match is voted."""
+    return [resource("match_live", match_id), resource("predictions_active", ACTIVE_DAYS), resource("admin_stats")]
+
+
+def _documents_of_users(user_ids: Sequence[str]) -> Iterator[Resource]:
+    for user_id in user_ids:
+        yield resource("predictions_user", user_id)
+        yield resource("achievements", user_id)

@@ -1,0 +1,97 @@
+"""What the API asks of leagues beside documents: the season of a match, the list of seasons, counters of the database."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from connectors.stores.postgres import AWAY, QUERIES
+from schemas.errors import UnavailableError
+
+READ_SECONDS_MAX = 5.0
+# A statement that takes so long on average is slow: a read of a page takes a few milliseconds.
+SLOW_MS = 1_000.0
+
+
+class Seasons(NamedTuple):
+    """A page of the seasons, and how many there are."""
+
+    page: list[str]
+    known: int
+
+
+class DatabaseCounters(NamedTuple):
+    """What PostgreSQL counts; `slow_statements` None: it does not measure statements."""
+
+    transactions: int
+    lock_waits: int
+    slow_statements: int | None
+
+
+async def season_of(pool: Any, match_id: str) -> str | None:
+    """The season of a match; None when there is no such match.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    season: str | None = await _value(pool, "match_season", match_id)
+    return season
+
+
+async def version_of(pool: Any, key: str) -> int:
+    """The last version of a resource, also of one that was taken away; 0 when it never had one.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return int(await _value(pool, "version_of_resource", key) or 0)
+
+
+async def seasons(pool: Any, after: str, limit: int) -> Seasons:
+    """Seasons in order, from the one after `after`.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    try:
+        rows = await pool.fetch(QUERIES["seasons_after"], after, limit, timeout=READ_SECONDS_MAX)
+    except AWAY as error:
+        raise _away(error) from error
+    return Seasons([row["season"] for row in rows if row["season"] is not None], rows[0]["seasons"])
+
+
+async def counters(pool: Any) -> DatabaseCounters:
+    """The counters of this database.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    try:
+        row = await pool.fetchrow(QUERIES["database_counters"], timeout=READ_SECONDS_MAX)
+    except AWAY as error:
+        raise _away(error) from error
+    slow = await _slow_statements(pool) if row["has_statements"] else None
+    return DatabaseCounters(row["transactions"], row["lock_waits"], slow)
+
+
+async def _slow_statements(pool: Any) -> int | None:
+    try:
+        return int(await _value(pool, "slow_statements", SLOW_MS))
+    except (
+        asyncpg.ObjectNotInPrerequisiteStateError,
+        asyncpg.InsufficientPrivilegeError,
+        asyncpg.UndefinedColumnError,
+    ):
+        return None  # the extension is there without its library, not ours to read, or older than its mean_exec_time
+
+
+async def _value(pool: Any, query: str, argument: Any) -> Any:
+    try:
+        return await pool.fetchval(QUERIES[query], argument, timeout=READ_SECONDS_MAX)
+    except AWAY as error:
+        raise _away(error) from error
+
+
+def _away(error: BaseException) -> UnavailableError:
+    return UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}")

@@ -1,0 +1,38 @@
+"""Users who were erased: what they said up to then is void, whenever it is read.
+
+Law: votes wait for their window, and a log may be read again from its beginning; neither brings back what an erasure took. The
+erased are known by a hash of their ids, the ids themselves are not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+
+from connectors.kafka.records import Event
+from connectors.stores.league_locks import share_erasures
+from connectors.stores.postgres import QUERIES, Connection
+
+
+def _hash(user_id: str) -> bytes:
+    return hashlib.sha256(user_id.encode()).digest()
+
+
+async def valid(tx: Connection, events: Sequence[Event]) -> list[Event]:
+    """Events that no erasure of their user has voided; none is added until the transaction ends."""
+    await share_erasures(tx)
+    voided = await _erased_ms(tx, {event.value["user_id"] for event in events})
+    return [event for event in events if event.record.arrived_ms > voided.get(event.value["user_id"], -1)]
+
+
+async def _erased_ms(tx: Connection, user_ids: Collection[str]) -> dict[str, int]:
+    """Broker times up to which what users said is void, of those who were erased."""
+    by_hash = {_hash(user_id): user_id for user_id in user_ids}
+    rows = await tx.fetch(QUERIES["league_erasures"], list(by_hash))
+    return {by_hash[row["user_hash"]]: row["erased_ms"] for row in rows}
+
+
+async def remember(tx: Connection, erased_ms: Mapping[str, int]) -> None:
+    """Void what users said up to a broker time."""
+    ordered = sorted((_hash(user_id), ms) for user_id, ms in erased_ms.items())
+    await tx.execute(QUERIES["remember_league_erasures"], [h for h, _ in ordered], [ms for _, ms in ordered])

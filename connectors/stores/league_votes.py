@@ -1,0 +1,85 @@
+"""Votes and predictions as they are stored, and the counts of votes.
+
+Law: whoever changes votes of a match holds the row of the match (or erases alone), and counts before the transaction ends, so
+counts are those of the votes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from connectors.kafka.records import Event
+from connectors.stores.postgres import QUERIES, Connection
+from streams.clock import to_datetime, to_ms
+from streams.league.matches import Cause
+from streams.league.votes import Settled, Whose, Word, settle_words
+
+VOTE, PREDICTION = "league.vote-cast", "league.prediction-made"
+
+
+class _Table(NamedTuple):
+    """How one of the two kinds of words is read and written. An event and a row name what is said alike."""
+
+    said: tuple[str, ...]
+    held: str
+    store: str
+    at: str
+    ms: str
+
+
+_TABLES: Mapping[str, _Table] = {
+    VOTE: _Table(("choice",), QUERIES["votes_held"], QUERIES["store_votes"], "cast_at", "cast_ms"),
+    PREDICTION: _Table(
+        ("home_goals", "away_goals"), QUERIES["predictions_held"], QUERIES["store_predictions"], "made_at", "made_ms"
+    ),
+}
+
+
+async def store_words(tx: Connection, topic: str, events: Sequence[Event]) -> Settled:
+    """Store the last word of each user and match that the events of a topic tell; the matches are locked."""
+    table = _TABLES[topic]
+    words = [_word(table, event) for event in events if event.record.topic == topic]
+    if not words:
+        return Settled()
+    settled = settle_words(await _held(tx, table, {word.whose for word in words}), words)
+    if settled.stored:
+        rows = [
+            (w.match_id, w.user_id, *w.said, to_datetime(w.said_ms), w.cause.arrived_ms, w.cause.position)
+            for w in settled.stored
+        ]
+        await tx.execute(table.store, *map(list, zip(*rows, strict=True)))
+    return settled
+
+
+def _word(table: _Table, event: Event) -> Word:
+    record, value = event
+    cause = Cause(record.arrived_ms, str(record.position))
+    return Word(value["match_id"], value["user_id"], tuple(value[name] for name in table.said), value["ts"], cause)
+
+
+async def _held(tx: Connection, table: _Table, wanted: Iterable[Whose]) -> dict[Whose, Word]:
+    rows = await tx.fetch(table.held, *map(list, zip(*wanted, strict=True)))
+    return {(row["match_id"], row["user_id"]): _word_of(table, row) for row in rows}
+
+
+def _word_of(table: _Table, row: Mapping[str, Any]) -> Word:
+    said = tuple(row[name] for name in table.said)
+    cause = Cause(row[table.ms], row["position"])
+    return Word(row["match_id"], row["user_id"], said, to_ms(row[table.at]), cause)
+
+
+def newest_causes(words: Iterable[Word]) -> dict[str, Cause]:
+    """The last event of each match among some words, in the order of matches."""
+    newest: dict[str, Cause] = {}
+    for word in sorted(words, key=lambda word: (word.match_id, word.cause.order)):
+        newest[word.match_id] = word.cause
+    return newest
+
+
+async def recount(tx: Connection, causes: Mapping[str, Cause]) -> None:
+    """Count the votes of matches anew; `causes` are the events that changed them."""
+    if causes:
+        matches = sorted(causes)
+        at = [causes[match_id].arrived_ms for match_id in matches]
+        await tx.execute(QUERIES["recount_votes"], matches, at, [causes[match_id].position for match_id in matches])

@@ -1,0 +1,98 @@
+"""Rates users by what they said of matches (R4.22, R4.34): those of a match when it has a result, and all each six hours.
+
+Law: a rating is a function of what is stored, computed as a whole each time, so a repeat changes nothing. One transaction rates
+at a time: a result that was committed before it began is in all of its ratings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from connectors import outbox
+from connectors.kafka.records import DeadLetter, Event
+from connectors.sinks.refreshing import refresh_row
+from connectors.stores.league_locks import hold_ratings, share_erasures
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.codec import Codec
+from schemas.positions import Position
+from streams.clock import Clock
+from streams.league.matches import State
+from streams.league.resources import Resource, resource
+
+CHANGED, TICK = "league.match-changed", "streams.tick"
+# A full recalculation each six hours of the ticks' time (R4.22).
+RUN_MS = 6 * 3_600_000
+# Users whose own documents are asked for at once; those of more are made anew when their 300 s are over.
+_USERS_TOLD_MAX = 100
+# Users rated by one statement: a season of 380 matches of each is two million rows, well under its minute.
+_USERS_MAX = 5_000
+
+
+class Due(NamedTuple):
+    """What a batch asks for: matches that have another result, the number of the run at its newest tick, and by which event."""
+
+    matches: list[str]
+    run: int | None
+    cause: Position
+
+
+class RatingsWorker:
+    """Keeps `league_ratings`; the first page of the rating is asked for when it may have changed, and at each run."""
+
+    group = "ratings"
+    topics: tuple[str, ...] = (CHANGED, TICK)
+    # A season's import of a few hundred results is rated at once.
+    batch_max = 1_000
+
+    def __init__(self, codec: Codec, clock: Clock) -> None:
+        self._codec = codec
+        self._clock = clock
+
+    async def prepare(self, events: Sequence[Event]) -> Due:
+        """Which matches and which run."""
+        asking = [event for event in events if event.record.topic == CHANGED and _is_rated(event.value)]
+        runs = [value["now"] // RUN_MS for record, value in events if record.topic == TICK]
+        cause = (asking or events)[-1].record.position
+        return Due(sorted({event.value["match_id"] for event in asking}), max(runs, default=None), cause)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Due) -> Sequence[DeadLetter]:
+        """Rate, and ask for the documents that ratings are in."""
+        if not prepared.matches and prepared.run is None:
+            return []
+        await share_erasures(tx)
+        await hold_ratings(tx)  # the statements that follow see what was committed while this waited
+        is_run = prepared.run is not None and await tx.fetchval(QUERIES["begin_rating_run"], prepared.run) is not None
+        rows = await (
+            tx.fetch(QUERIES["users_to_rate"]) if is_run else tx.fetch(QUERIES["users_of_matches"], prepared.matches)
+        )
+        users = sorted(row["user_id"] for row in rows)
+        changed: list[str] = []
+        for start in range(0, len(users), _USERS_MAX):
+            rated = await tx.fetch(QUERIES["rate_users"], users[start : start + _USERS_MAX])
+            changed += [row["user_id"] for row in rated]
+        if is_run or users:
+            await outbox.add(tx, [self._request(changed if is_run else users, prepared.cause)])
+        return []
+
+    async def settle(self, prepared: Due) -> None:
+        """Nothing is held."""
+
+    def _request(self, users: Sequence[str], cause: Position) -> outbox.OutboxRow:
+        documents: list[Resource] = [resource("leaderboard", "1")]
+        if len(users) <= _USERS_TOLD_MAX:
+            documents += [resource(kind, user) for user in users for kind in ("predictions_user", "achievements")]
+        return refresh_row(
+            self._codec,
+            "ratings",
+            documents,
+            reason="ratings",
+            source="workers/ratings",
+            now_ms=self._clock(),
+            caused_by=str(cause),
+        )
+
+
+def _is_rated(change: Mapping[str, Any]) -> bool:
+    """Whether a change of a match can change ratings: another result, or another date of a match that has one."""
+    return "result" in change["changed"] or ("schedule" in change["changed"] and change["state"] == State.FINAL)
