@@ -17,20 +17,30 @@ from connectors.llm.chat import open_chat_model
 from connectors.llm.cluster_titles import ClusterTitles
 from connectors.llm.embeddings import RemoteEmbedder
 from connectors.materializers.cache import CacheVersions
+from connectors.materializers.documents import DocumentMaker
+from connectors.materializers.league_documents import builders
 from connectors.materializers.mirror import Mirror
+from connectors.materializers.refreshes import Refreshes
 from connectors.outbox import Relay
+from connectors.sinks.fixtures import FixturesSink
 from connectors.sinks.insights import InsightsSink
+from connectors.sinks.posts import PostsSink
+from connectors.sinks.results import ResultsSink
 from connectors.sinks.users import UsersSink
+from connectors.sinks.votes import VotesSink
 from connectors.stores.postgres import open_pool
 from connectors.stores.redis import RedisLink, ResourceCache, open_redis
+from connectors.stores.redis_keys import DOCUMENT
 from connectors.workers.embed import EmbedWorker
 from connectors.workers.fanout import Fanout
 from connectors.workers.pool import ClusterPool
+from connectors.workers.ratings import RatingsWorker
 from connectors.workers.rebuild import RebuildWorker
 from schemas.errors import ConfigurationError, UnavailableError
 from streams.clock import ProductClock
 from streams.feeds.policy import load_policy
 from streams.health import serve_health
+from streams.league.windows import window_options
 from streams.retry import UNAVAILABLE
 from streams.settings import Settings
 from streams.telemetry import get_log
@@ -83,7 +93,7 @@ class Wiring:
         self.around = around
         self._resources = resources
         self._producer: AsyncProducer | None = None
-        self._redis: RedisLink | None = None
+        self._redis: dict[str | None, RedisLink] = {}
 
     async def producer(self) -> AsyncProducer:
         """The process's one producer."""
@@ -94,10 +104,17 @@ class Wiring:
 
     async def redis(self) -> RedisLink:
         """The process's one link to Redis."""
-        if self._redis is None:
-            self._redis = await open_redis(self.settings.redis)
-            self._resources.push_async_callback(self._redis.close)
-        return self._redis
+        return await self._link(self.settings.redis)
+
+    async def redis_of_cache(self) -> RedisLink:
+        """The link to the Redis of evictable keys, which may be the same."""
+        return await self._link(self.settings.redis_cache or self.settings.redis)
+
+    async def _link(self, url: str | None) -> RedisLink:
+        if url not in self._redis:
+            link = self._redis[url] = await open_redis(url)
+            self._resources.push_async_callback(link.close)
+        return self._redis[url]
 
     def titles(self) -> ClusterTitles:
         """The titles of clusters, by the configured model if there is one."""
@@ -119,6 +136,22 @@ async def _insights(w: Wiring) -> Connector:
 async def _users(w: Wiring) -> Connector:
     sink = UsersSink(w.around.codec, w.around.clock, dimensions=w.settings.embedding_dimensions)
     return BatchConsumer(sink, w.around)
+
+
+async def _fixtures(w: Wiring) -> Connector:
+    return BatchConsumer(FixturesSink(w.around.codec, w.around.clock), w.around)
+
+
+async def _results(w: Wiring) -> Connector:
+    return BatchConsumer(ResultsSink(w.around), w.around)
+
+
+async def _votes(w: Wiring) -> Connector:
+    return BatchConsumer(VotesSink(w.around, window_seconds=w.settings.vote_window_seconds), w.around)
+
+
+async def _posts(w: Wiring) -> Connector:
+    return BatchConsumer(PostsSink(w.around), w.around)
 
 
 async def _outbox(w: Wiring) -> Connector:
@@ -150,31 +183,48 @@ async def _embed(w: Wiring) -> Connector:
     return EmbedWorker(w.around, embedder, wait_seconds=s.embed_wait_seconds)
 
 
+async def _ratings(w: Wiring) -> Connector:
+    return BatchConsumer(RatingsWorker(w.around.codec, w.around.clock), w.around)
+
+
 async def _mirror(w: Wiring) -> Connector:
     mirror = Mirror(w.around.pool, await w.redis(), w.around.clock, tick_seconds=w.settings.tick_seconds)
     return WithWatch(BatchConsumer(mirror, w.around), mirror.watch)
 
 
 async def _cache(w: Wiring) -> Connector:
-    return BatchConsumer(CacheVersions(ResourceCache(await w.redis())), w.around)
+    return BatchConsumer(CacheVersions(ResourceCache(await w.redis_of_cache())), w.around)
+
+
+async def _documents(w: Wiring) -> Connector:
+    cache = ResourceCache(await w.redis_of_cache(), DOCUMENT)
+    made = builders(window_options(w.settings))
+    maker = DocumentMaker(made, lambda: w.around.codec, cache, w.around.clock)
+    return BatchConsumer(Refreshes(maker, w.around.pool), w.around)
 
 
 # Every connector by name; `connect` without names runs them all.
 CONNECTORS: Mapping[str, Callable[[Wiring], Awaitable[Connector]]] = {
     "insights": _insights,
     "users": _users,
+    "fixtures": _fixtures,
+    "results": _results,
+    "votes": _votes,
+    "posts": _posts,
     "outbox": _outbox,
     "fanout": _fanout,
     "rebuild": _rebuild,
     "embed": _embed,
+    "ratings": _ratings,
     "mirror": _mirror,
     "cache": _cache,
+    "documents": _documents,
 }
 # Names for several at once.
 CONNECTOR_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "sinks": ("insights", "users"),
-    "workers": ("fanout", "rebuild", "embed"),
-    "materializers": ("mirror", "cache"),
+    "sinks": ("insights", "users", "fixtures", "results", "votes", "posts"),
+    "workers": ("fanout", "rebuild", "embed", "ratings"),
+    "materializers": ("mirror", "cache", "documents"),
 }
 
 

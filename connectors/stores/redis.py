@@ -47,10 +47,18 @@ local held = tonumber(redis.call('HGET', KEYS[1], 'version') or '-1')
 local version = tonumber(ARGV[1])
 if version < held then return 0 end
 if version > held or redis.call('HGET', KEYS[1], 'etag') ~= ARGV[2] then redis.call('DEL', KEYS[1], KEYS[2]) end
-redis.call('HSET', KEYS[1], 'version', ARGV[1], 'etag', ARGV[2], 'caused_by', ARGV[3], 'checked_ms', ARGV[4])
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'basis', ARGV[5], 'expires_ms', ARGV[6]) end
-redis.call('EXPIRE', KEYS[1], ARGV[7])
-if ARGV[8] ~= '' then redis.call('SET', KEYS[2], ARGV[1] .. '\\n' .. ARGV[8], 'EX', ARGV[7]) end
+redis.call('HSET', KEYS[1], 'version', ARGV[1], 'etag', ARGV[2], unpack(ARGV, 5))
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+if ARGV[4] ~= '' then redis.call('SET', KEYS[2], ARGV[1] .. '\\n' .. ARGV[4], 'EX', ARGV[3])
+else redis.call('EXPIRE', KEYS[2], ARGV[3]) end
+return 1
+"""
+
+_ANNOUNCE = """
+if tonumber(ARGV[1]) <= tonumber(redis.call('HGET', KEYS[1], 'version') or '-1') then return 0 end
+redis.call('DEL', KEYS[1], KEYS[2])
+redis.call('HSET', KEYS[1], 'version', ARGV[1])
+redis.call('EXPIRE', KEYS[1], ARGV[2])
 return 1
 """
 
@@ -63,8 +71,9 @@ class RedisAwayError(UnavailableError):
 class Head:
     """What is known of a resource without its payload.
 
-    `basis` is the version of the resource that this one was made from, and `expires_ms` the end of its life by the
-    product's clock; both None for a resource that is made from nothing else.
+    `basis` is the version of the resource that this one was made from, None for a resource that is made from nothing else.
+    `built_ms`, `expires_ms` and `stale_until_ms` are when it was made, until when it is good and until when it may be served
+    while a newer one is made, by the product's clock; None for a resource that only ends with its next version.
     """
 
     version: int
@@ -73,6 +82,8 @@ class Head:
     checked_ms: int
     basis: int | None = None
     expires_ms: int | None = None
+    built_ms: int | None = None
+    stale_until_ms: int | None = None
 
     def is_trusted(self, now_ms: int) -> bool:
         """Whether it was seen to be true so lately that it still counts; a time in the future was a moved clock."""
@@ -184,11 +195,13 @@ async def open_redis(url: str | None) -> RedisLink:
 
 
 class ResourceCache:
-    """Versions and payloads of served resources."""
+    """Versions and payloads of served resources. `payloads` is the template of the keys that hold payloads."""
 
-    def __init__(self, link: RedisLink) -> None:
+    def __init__(self, link: RedisLink, payloads: str = RESOURCE_PAYLOAD) -> None:
         self._link = link
+        self._payloads = payloads
         self._put = link.client.register_script(_PUT) if link.client is not None else None
+        self._announce = link.client.register_script(_ANNOUNCE) if link.client is not None else None
         self._waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]] = []
         self._flushes: set[asyncio.Task[None]] = set()
 
@@ -206,14 +219,24 @@ class ResourceCache:
         """
         if not self._link.is_up or self._put is None:
             return False
-        keys = [key(RESOURCE_VERSION, key=resource), key(RESOURCE_PAYLOAD, key=resource)]
-        basis = "" if head.basis is None else str(head.basis)
-        expires = "" if head.expires_ms is None else str(head.expires_ms)
-        args = [head.version, head.etag, head.caused_by, head.checked_ms, basis, expires, ttl_seconds, payload or b""]
+        told = [(name, getattr(head, name)) for name in _FIELDS[2:]]
+        fields = [part for name, value in told if value is not None for part in (name, value)]
+        args = [head.version, head.etag, ttl_seconds, payload or b"", *fields]
+        keys = self._keys(resource)
         try:
             return bool(await self._link.run(self._put(keys=keys, args=args)))
         except RedisAwayError:
             return False
+
+    async def announce(self, resource: str, version: int, *, seconds: int) -> None:
+        """Take a resource out of Redis because a version is coming, or nothing is; older ones are refused for so long.
+
+        Raises:
+            RedisAwayError: an older one may still be there.
+        """
+        self._link.require()
+        assert self._announce is not None  # there is a client when the link is up
+        await self._link.run(self._announce(keys=self._keys(resource), args=[version, seconds]))
 
     async def forget(self, resource: str) -> None:
         """Take a resource out of Redis: its owner was erased, and a payload must not outlive that.
@@ -221,8 +244,10 @@ class ResourceCache:
         Raises:
             RedisAwayError: it may still be there.
         """
-        names = [key(RESOURCE_VERSION, key=resource), key(RESOURCE_PAYLOAD, key=resource)]
-        await self._link.run(self._link.require().delete(*names))
+        await self._link.run(self._link.require().delete(*self._keys(resource)))
+
+    def _keys(self, resource: str) -> list[str]:
+        return [key(RESOURCE_VERSION, key=resource), key(self._payloads, key=resource)]
 
     async def heads(self, resources: Sequence[str]) -> list[Head | None]:
         """What Redis holds of each resource, in one round trip shared with whoever asks at the same moment.
@@ -266,27 +291,30 @@ class ResourceCache:
         if not self._link.is_up:
             return None
         try:
-            found = await self._link.run(self._link.client.get(key(RESOURCE_PAYLOAD, key=resource)))
+            found = await self._link.run(self._link.client.get(key(self._payloads, key=resource)))
         except RedisAwayError:
             return None
         prefix = b"%d\n" % version
         return bytes(found[len(prefix) :]) if found is not None and found.startswith(prefix) else None
 
 
-_FIELDS = ("version", "etag", "caused_by", "checked_ms", "basis", "expires_ms")
+_FIELDS = ("version", "etag", "caused_by", "checked_ms", "basis", "expires_ms", "built_ms", "stale_until_ms")
 
 
 def _head(row: Sequence[bytes | None] | Exception) -> Head | None:
     if isinstance(row, Exception):
         return None  # one key of another type must not hide the others
-    version, etag, caused_by, checked_ms, basis, expires_ms = row
+    version, etag, caused_by, checked_ms, *times = row
     if version is None or etag is None or caused_by is None or checked_ms is None:
         return None
+    basis, expires_ms, built_ms, stale_until_ms = (None if value is None else int(value) for value in times)
     return Head(
         version=int(version),
         etag=etag.decode(),
         caused_by=caused_by.decode(),
         checked_ms=int(checked_ms),
-        basis=None if basis is None else int(basis),
-        expires_ms=None if expires_ms is None else int(expires_ms),
+        basis=basis,
+        expires_ms=expires_ms,
+        built_ms=built_ms,
+        stale_until_ms=stale_until_ms,
     )

@@ -25,6 +25,12 @@ MIRROR_EPOCH = "highwater:mirror-epoch"
 RESOURCE_VERSION = "__v:{key}"
 # STRING payload of the version named in `__v:`.
 RESOURCE_PAYLOAD = "payload:{key}"
+# STRING payload of a league document under its own key (R4.6), as RESOURCE_PAYLOAD but compressed with brotli.
+DOCUMENT = "{key}"
+# STRING owner token, NX, `lock_timeout_seconds`; one regeneration of a document over all processes (R4.28).
+DOCUMENT_LOCK = "__lock:{key}"
+# LIST of times in ms, the newest first, of an address's last requests to live pages (R4.36).
+LIVE_REQUESTS = "ratelimit:live:{address}"
 # HASH user_id, organization_id, role, email, plan, created_at, last_active, ip; 86400 s, sliding (R2.4, R2.5).
 SESSION = "session:{session_id}"
 # SET of session ids; its time to live is renewed with each of its sessions (R2.6).

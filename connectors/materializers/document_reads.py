@@ -1,0 +1,321 @@
+"""The reading of documents: from memory under a lease, from Redis, from PostgreSQL, and made anew when they are no longer good.
+
+Laws. A copy in memory is served without asking only under the lease (`connectors/stores/leases.py`); a copy in Redis for two
+seconds after its version was read from PostgreSQL. A document past its life is served for its stale life while one process
+makes it anew (R4.27, R4.28); past that, whoever wins the lock makes it within two seconds, and the others are told to come
+again (R4.29). A read that names positions is made from the facts each time. When PostgreSQL is away, what is known is served,
+marked, until the end of its stale life (stale-if-error), and after it nothing is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import asyncpg
+
+from connectors.materializers.documents import (
+    ENTRY_SECONDS_MAX,
+    WINDOW,
+    DocumentMaker,
+    Wanted,
+    Windows,
+    stamped,
+    windows_in,
+    windows_of,
+)
+from connectors.materializers.league_documents import builders
+from connectors.materializers.regeneration import RegenerationLocks
+from connectors.stores import documents
+from connectors.stores.copies import COPIES_MAX, IDENTITY, Copies, compress, decompress
+from connectors.stores.leases import CopyLease
+from connectors.stores.postgres import transaction
+from connectors.stores.redis import Head, RedisLink, ResourceCache
+from connectors.stores.redis_keys import DOCUMENT
+from connectors.stores.shared_reads import FollowingReads
+from schemas.codec import Codec
+from schemas.errors import HighwaterError, UnavailableError
+from streams.clock import Clock, fresh_id
+from streams.league.refresh import Freshness, Refresh, refresh_decision
+from streams.league.resources import CacheOptions, Resource
+from streams.league.windows import window_options
+from streams.settings import Settings
+from streams.telemetry import DOCUMENT_READS, get_log
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+# How long the winner of the lock may keep its reader waiting (R4.29).
+ANSWER_SECONDS_MAX = 2.0
+# Documents made at once in a process: each holds a connection of the pool and needs a second one for a moment.
+MAKING_MAX = 6
+# Of one process and one document, in a row: past it a store that moves faster than it can be read is a fault.
+ATTEMPTS_MAX = 3
+# How long a document found fresh is taken for fresh without judging again; a quarter of a second beside lives of 4 s and more.
+KNOWN_MS = 250
+
+_log = get_log("documents")
+
+
+class NoSuchDocumentError(HighwaterError):
+    """There is no such thing. Check the identifier."""
+
+
+class DocumentPendingError(UnavailableError):
+    """The document is being made. Ask again in a second."""
+
+
+class Served(NamedTuple):
+    """A document to be served: its head, how good it is, and for how long."""
+
+    head: Head
+    freshness: Freshness
+    options: CacheOptions
+    age_seconds: int
+    stale_left_seconds: int
+
+
+class _KnownFresh(NamedTuple):
+    """A judgement that holds for a moment, as long as the head is the same."""
+
+    head: Head
+    served: Served
+    at_ms: int
+    until_ms: int
+
+
+class Documents:
+    """Documents as this process reads them."""
+
+    def __init__(
+        self,
+        maker: DocumentMaker,
+        *,
+        pool: Callable[[], Pool],
+        cache: ResourceCache,
+        copies: Copies,
+        lease: CopyLease,
+        locks: RegenerationLocks,
+        clock: Clock,
+    ) -> None:
+        self._maker = maker
+        self._pool = pool
+        self._cache = cache
+        self._copies = copies
+        self._lease = lease
+        self._locks = locks
+        self._clock = clock
+        self._heads: FollowingReads[Head | None] = FollowingReads()
+        self._making: dict[str, asyncio.Task[Head]] = {}
+        self._slots = asyncio.Semaphore(MAKING_MAX)
+        self._windows: tuple[int, Windows] | None = None
+        self._known_fresh: dict[str, _KnownFresh] = {}
+
+    def start(self) -> None:
+        """Hold the lease on the copies from now on."""
+        self._lease.start()
+
+    async def close(self) -> None:
+        """End the lease and what is being made; whoever reads next begins it again."""
+        tasks = list(self._making.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._lease.close()
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def quick(self, found: Resource) -> Served | None:
+        """A good document from memory alone, under the lease; None when anything has to be asked."""
+        if not self._lease.use():
+            return None
+        copy, window = self._copies.get(found.key), self._copies.get(WINDOW.key)
+        if copy is None or window is None or not (copy.is_verified and window.is_verified):
+            return None
+        now_ms = self._clock()
+        known = self._known_fresh.get(found.key)
+        if known is not None and known.head is copy.head and known.at_ms <= now_ms < known.until_ms:
+            return known.served
+        windows = self._windows
+        if windows is None or windows[0] != window.head.version or not _is_fresh(window.head, now_ms):
+            return None
+        served = self._answer(found, copy.head, windows[1])
+        if served.freshness is not Freshness.FRESH:
+            return None
+        if len(self._known_fresh) >= COPIES_MAX:
+            self._known_fresh.clear()
+        self._known_fresh[found.key] = _KnownFresh(copy.head, served, now_ms, now_ms + KNOWN_MS)
+        return served
+
+    async def read(self, found: Resource, *, is_positioned: bool = False) -> Served:
+        """A document as it may be served now; with positions, as the facts are now.
+
+        Raises:
+            NoSuchDocumentError: there is no such thing.
+            DocumentPendingError: another process is making it and there is no former one.
+            UnavailableError: PostgreSQL is away and nothing known is good enough.
+        """
+        windows = {} if found.kind is WINDOW.kind else await self.windows()
+        if is_positioned:
+            async with self._slots:
+                made = await self._make(found, "read with a position", since_ms=None)
+            return self._answer(found, made, windows)
+        served = self.quick(found)
+        if served is not None:
+            DOCUMENT_READS.labels(found.kind.name, "memory").inc()
+            return served
+        try:
+            head = await self._head(found)
+        except UnavailableError:
+            return await self._kept(found, windows)
+        if head is None:
+            return await self._first(found, windows)
+        served = self._answer(found, head, windows)
+        if served.freshness is Freshness.COLD:
+            return await self._first(found, windows)
+        if served.freshness is Freshness.STALE:
+            self._begin(found)
+        return served
+
+    async def payload(self, found: Resource, head: Head, encoding: str) -> bytes | None:
+        """The body of exactly this version; None when it was overtaken meanwhile."""
+        key = found.key
+        body = self._copies.body(key, head.version, encoding)
+        if body is not None:
+            return body
+        cached = await self._cache.payload(key, head.version)
+        identity = None if cached is None else decompress(cached)
+        if identity is None:
+            stored = (await documents.read(self._pool(), [key], self._clock())).get(key)
+            if stored is None or stored.head.version != head.version:
+                return None
+            identity = stored.payload
+            await self._cache.put(key, stored.head, compress(identity), ttl_seconds=ENTRY_SECONDS_MAX)
+        self._copies.put(key, head, identity)
+        return self._copies.body(key, head.version, encoding)
+
+    async def windows(self) -> Windows:
+        """The match windows by season. Away with PostgreSQL, the last ones that were known."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                served = await self.read(WINDOW)
+                if self._windows is not None and self._windows[0] == served.head.version:
+                    return self._windows[1]
+                body = await self.payload(WINDOW, served.head, IDENTITY)
+            except UnavailableError:
+                return {} if self._windows is None else self._windows[1]
+            if body is not None:
+                self._windows = (served.head.version, windows_in(body))
+        return {} if self._windows is None else self._windows[1]
+
+    def _answer(self, found: Resource, head: Head, windows: Windows) -> Served:
+        now_ms = self._clock()
+        return _served(
+            head, refresh_decision(head.built_ms or 0, found.kind, windows_of(found, windows), now_ms), now_ms
+        )
+
+    async def _head(self, found: Resource) -> Head | None:
+        """The current head: from Redis while it is trusted, else from PostgreSQL; None when nothing is stored."""
+        key, now_ms = found.key, self._clock()
+        head = (await self._cache.heads([key]))[0]
+        if head is not None and head.built_ms is not None and head.is_trusted(now_ms):
+            DOCUMENT_READS.labels(found.kind.name, "redis").inc()
+            self._copies.put(key, head)
+            return head
+
+        async def ask() -> Head | None:
+            return await documents.read_head(self._pool(), key, self._clock())
+
+        head = await self._heads.read(key, ask)
+        DOCUMENT_READS.labels(found.kind.name, "postgres").inc()
+        if head is not None:
+            self._copies.put(key, head)
+            windows = {} if self._windows is None else self._windows[1]
+            await self._cache.put(key, stamped(found, head, windows, now_ms), ttl_seconds=ENTRY_SECONDS_MAX)
+        return head
+
+    async def _kept(self, found: Resource, windows: Windows) -> Served:
+        """PostgreSQL is away: what is known, while its stale life lasts."""
+        known = [head for head in await self._cache.heads([found.key]) if head is not None]
+        copy = self._copies.get(found.key)
+        if copy is not None:
+            known.append(copy.head)
+        for head in sorted(known, key=lambda one: one.version, reverse=True):
+            served = self._answer(found, head, windows)
+            if served.freshness is not Freshness.COLD:
+                DOCUMENT_READS.labels(found.kind.name, "kept").inc()
+                return served._replace(freshness=Freshness.KEPT)
+        raise UnavailableError("PostgreSQL is away, and no copy is good enough to be served")
+
+    # -- making ------------------------------------------------------------------------------------------------------
+
+    async def _first(self, found: Resource, windows: Windows) -> Served:
+        """Nothing can be served: make it, or say that somebody else does."""
+        task = self._begin(found)
+        done, _ = await asyncio.wait({task}, timeout=ANSWER_SECONDS_MAX)
+        if not done:
+            raise DocumentPendingError
+        return self._answer(found, task.result(), windows)
+
+    def _begin(self, found: Resource) -> asyncio.Task[Head]:
+        """Join the regeneration under way in this process, or begin one; it outlives whoever asked."""
+        task = self._making.get(found.key)
+        if task is None:
+            task = asyncio.create_task(self._regenerate(found), name="regeneration")
+            self._making[found.key] = task
+            task.add_done_callback(lambda done: self._ended(found.key, done))
+        return task
+
+    def _ended(self, key: str, task: asyncio.Task[Head]) -> None:
+        self._making.pop(key, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, DocumentPendingError | NoSuchDocumentError):
+            _log.warning("document_not_made", key=key, reason=str(error) or type(error).__name__)
+
+    async def _regenerate(self, found: Resource) -> Head:
+        since_ms = self._clock()
+        async with self._slots, self._locks.hold(found.key) as is_mine:
+            if not is_mine:
+                raise DocumentPendingError
+            return await self._make(found, "expiry", since_ms=since_ms)
+
+    async def _make(self, found: Resource, reason: str, *, since_ms: int | None) -> Head:
+        async with transaction(self._pool()) as tx:
+            (made,) = await self._maker.make(tx, self._pool(), [Wanted(found, reason, since_ms=since_ms)])
+        key, head = found.key, made.head
+        if head is not None:
+            self._copies.put(key, head, made.payload)
+        if made.outcome.is_to_be_told:
+            await self._maker.tell(self._pool(), [key])
+        elif head is not None:
+            windows = {} if self._windows is None else self._windows[1]
+            await self._cache.put(key, stamped(found, head, windows, self._clock()), ttl_seconds=ENTRY_SECONDS_MAX)
+        if head is None:
+            raise NoSuchDocumentError(f"there is no {found.id!r}: {found.kind.about}")
+        return head
+
+
+def _served(head: Head, life: Refresh, now_ms: int) -> Served:
+    age_seconds = max(0, now_ms - (head.built_ms or 0)) // 1000
+    stale_left_seconds = max(0, life.stale_until_ms - now_ms) // 1000
+    return Served(head, life.freshness, life.options, age_seconds, stale_left_seconds)
+
+
+def _is_fresh(window: Head, now_ms: int) -> bool:
+    return refresh_decision(window.built_ms or 0, WINDOW.kind, (), now_ms).freshness is Freshness.FRESH
+
+
+def make_documents(
+    settings: Settings, *, pool: Callable[[], Pool], codec: Callable[[], Codec], link: RedisLink, clock: Clock
+) -> Documents:
+    """The documents of a process that reads them; `link` is to the Redis of evictable keys. Nothing is reached yet."""
+    cache, copies = ResourceCache(link, DOCUMENT), Copies()
+    return Documents(
+        DocumentMaker(builders(window_options(settings)), codec, cache, clock),
+        pool=pool,
+        cache=cache,
+        copies=copies,
+        lease=CopyLease(settings.database, copies, holder=fresh_id()),
+        locks=RegenerationLocks(link),
+        clock=clock,
+    )

@@ -1,0 +1,252 @@
+"""The making of documents: read the facts, make the bytes, and give them a version when they differ.
+
+Laws. One maker of a document at a time over all processes, and it reads the facts after it has the document to itself: what was
+begun before a change never overwrites what was made after it (R4.28). The same bytes keep their version (R4.7); an explicit
+invalidation takes a new one whatever they are. Bytes, version and the event that tells of it are one transaction.
+
+Before that transaction is committed the coming version is announced, and every lease on copies in memory is waited for: whoever
+learns of a version in any way (a page, an event, a position), nobody serves an older one after it. A maker that dies between the
+two leaves an announcement that only costs questions, until the document is made the next time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import orjson
+
+from connectors import outbox
+from connectors.stores import documents
+from connectors.stores.copies import compress
+from connectors.stores.leases import wait_until_told
+from connectors.stores.postgres import QUERIES, Connection
+from connectors.stores.redis import TRUSTED_MS, Head, RedisAwayError, ResourceCache
+from schemas.codec import Codec
+from schemas.errors import InvalidEventError
+from schemas.positions import Position, parse_position
+from streams.clock import Clock, monotonic_seconds, to_datetime
+from streams.league.refresh import refresh_decision
+from streams.league.resources import Resource, resource, resource_of
+from streams.league.windows import Window
+from streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
+
+VERSION_BUMPED = "cache.version-bumped"
+SOURCE = "/connectors/materializers/documents"
+# An entry in Redis outlives the longest life and stale life of a document: garbage collection only.
+ENTRY_SECONDS_MAX = 8 * 86_400
+# How long Redis refuses what is older than an announced version: longer than a reader may still be under way with it.
+ANNOUNCED_SECONDS = 30
+WINDOW = resource("match_window")
+
+Windows: TypeAlias = Mapping[str, Sequence[Window]]
+
+
+class Built(Protocol):
+    """What a builder gives: the bytes, and the position of the newest event that they come from (empty = none)."""
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes."""
+
+    @property
+    def caused_by(self) -> str:
+        """The position."""
+
+
+Builder = Callable[[Connection, str, int], Awaitable["Built | None"]]
+
+
+class Outcome(StrEnum):
+    """What became of a document that was to be made."""
+
+    KEPT = "kept"  # somebody else has just made it
+    SAME = "same"  # the same bytes
+    FIRST = "first"  # it never had a version: nobody can hold an older copy
+    BUMPED = "bumped"
+    GONE = "gone"  # there is no such thing any more
+    NONE = "none"  # nor was there before
+
+    @property
+    def is_to_be_told(self) -> bool:
+        """Whether somebody may hold a copy that is old now."""
+        return self in (Outcome.BUMPED, Outcome.GONE)
+
+
+class Wanted(NamedTuple):
+    """A document to be made, or taken away. One that was made at `since_ms` or later, by whoever, is taken as it is."""
+
+    resource: Resource
+    reason: str
+    is_forced: bool = False
+    is_dropped: bool = False
+    since_ms: int | None = None
+
+
+class Made(NamedTuple):
+    """What became of a document; no head where there is no such thing."""
+
+    resource: Resource
+    outcome: Outcome
+    head: Head | None = None
+    payload: bytes | None = None
+
+
+class _Plan(NamedTuple):
+    """What is to become of a document: what it is now, what was built, and when."""
+
+    wanted: Wanted
+    outcome: Outcome
+    before: documents.Document | None
+    built: Built | None
+    now_ms: int
+
+
+class DocumentMaker:
+    """Makes documents in a transaction of the caller's, and tells of them after it."""
+
+    def __init__(
+        self, builders: Mapping[str, Builder], codec: Callable[[], Codec], cache: ResourceCache, clock: Clock
+    ) -> None:
+        self._builders = builders
+        self._codec = codec
+        self._cache = cache
+        self._clock = clock
+
+    async def make(self, tx: Connection, pool: Any, wanted: Sequence[Wanted]) -> list[Made]:
+        """Make documents in a transaction of the caller's; `pool` gives the connection on which versions are announced before.
+
+        Raises:
+            UnavailableError: PostgreSQL is away.
+        """
+        # One order for all, or two makers could wait for each other.
+        plans = [await self._plan(tx, one) for one in sorted(wanted, key=lambda one: one.resource.key)]
+        coming = {
+            plan.wanted.resource.key: plan.before.head.version + 1
+            for plan in plans
+            if plan.before is not None and plan.outcome.is_to_be_told
+        }
+        if coming:
+            await self._revoke(pool, coming)
+        return [await self._store(tx, plan) for plan in plans]
+
+    async def _plan(self, tx: Connection, wanted: Wanted) -> _Plan:
+        """Have the document to itself, then read the facts."""
+        resource = wanted.resource
+        await documents.lock(tx, resource.key)
+        now_ms = self._clock()
+        before = await documents.stored(tx, resource.key, now_ms)
+        if before is not None and not wanted.is_forced and _was_made_since(before.head, wanted.since_ms):
+            return _Plan(wanted, Outcome.KEPT, before, None, now_ms)
+        built = None if wanted.is_dropped else await self._builders[resource.kind.name](tx, resource.id, now_ms)
+        if built is None:
+            return _Plan(wanted, Outcome.NONE if before is None else Outcome.GONE, before, None, now_ms)
+        if before is None:
+            return _Plan(wanted, Outcome.FIRST, None, built, now_ms)
+        is_same = before.payload == built.payload and not wanted.is_forced
+        return _Plan(wanted, Outcome.SAME if is_same else Outcome.BUMPED, before, built, now_ms)
+
+    async def _revoke(self, pool: Any, coming: Mapping[str, int]) -> None:
+        """Before anything is committed: see to it that nobody serves what is about to be old, from memory or from Redis."""
+        started = monotonic_seconds()
+        await documents.announce(pool, coming)
+        for key, version in coming.items():
+            with suppress(RedisAwayError):  # `tell` waits for that
+                await self._cache.announce(key, version, seconds=ANNOUNCED_SECONDS)
+        await wait_until_told(pool)
+        BUMP_ACKNOWLEDGED_SECONDS.observe(monotonic_seconds() - started)
+
+    async def _store(self, tx: Connection, plan: _Plan) -> Made:
+        resource, before = plan.wanted.resource, plan.before
+        DOCUMENT_LOADS.labels(resource.kind.name, plan.outcome.value).inc()
+        if plan.outcome is Outcome.GONE:
+            await documents.drop(tx, [resource.key])
+        if plan.outcome in (Outcome.GONE, Outcome.NONE):
+            return Made(resource, plan.outcome)
+        if before is not None and not plan.outcome.is_to_be_told:
+            if plan.outcome is Outcome.SAME:
+                await documents.touch(tx, resource.key, plan.now_ms)
+                before = before._replace(head=replace(before.head, built_ms=plan.now_ms))
+            return Made(resource, plan.outcome, *before)
+        assert plan.built is not None  # what is first or bumped was built
+        head = await self._bump(tx, resource.key, plan.built.caused_by, plan.wanted.reason, plan.now_ms)
+        await documents.put(tx, resource.key, head.version, plan.built.payload, plan.now_ms)
+        return Made(resource, plan.outcome, head, plan.built.payload)
+
+    async def _bump(self, tx: Connection, key: str, caused_by: str, reason: str, now_ms: int) -> Head:
+        row = await tx.fetchrow(QUERIES["bump_version"], key, caused_by, to_datetime(now_ms))
+        event = {
+            "key": key,
+            "version": row["version"],
+            "etag": row["etag"],
+            "caused_by": caused_by,
+            "bumped_at": now_ms,
+            "reason": reason,
+        }
+        cause = _position(caused_by)
+        await outbox.add(
+            tx, [outbox.event_row(self._codec(), VERSION_BUMPED, event, source=SOURCE, now_ms=now_ms, caused_by=cause)]
+        )
+        return Head(row["version"], row["etag"], caused_by, checked_ms=now_ms, built_ms=now_ms)
+
+    async def tell(self, pool: Any, keys: Sequence[str], *, erased: Collection[str] = ()) -> None:
+        """Carry bumped documents to Redis, once their transaction has ended, whichever way: what is carried is read again.
+
+        Returns when the bump is acknowledged: nobody is served anything older from now on. Of `keys` those in `erased` went with
+        their user, and nobody announced it.
+
+        Raises:
+            UnavailableError: PostgreSQL is away.
+        """
+        now_ms = self._clock()
+        found = await documents.read(pool, [*keys, WINDOW.key], now_ms)
+        window = found.get(WINDOW.key)
+        windows = {} if window is None else windows_in(window.payload)
+        for key in keys:
+            document, resource = found.get(key), resource_of(key)
+            if document is not None and resource is not None:
+                head = stamped(resource, document.head, windows, now_ms)
+                await self._cache.put(key, head, compress(document.payload), ttl_seconds=ENTRY_SECONDS_MAX)
+            elif document is None and key in erased:
+                with suppress(RedisAwayError):  # it ends there with its entry
+                    await self._cache.forget(key)
+        if not self._cache.is_up:
+            # Redis could not be told, yet others may reach it: what it holds is trusted no longer than this.
+            await asyncio.sleep(TRUSTED_MS / 1000)
+
+
+def windows_in(payload: bytes) -> Windows:
+    """The match windows by season in their document."""
+    found: Windows = orjson.loads(payload)["windows"]
+    return found
+
+
+def windows_of(resource: Resource, windows: Windows) -> Sequence[Window]:
+    """The windows that count for a document: those of its season, or all where it is of no one season."""
+    if resource.kind.name.startswith("league_"):
+        return windows.get(resource.id, ())
+    return [window for season in windows.values() for window in season]
+
+
+def stamped(resource: Resource, head: Head, windows: Windows, now_ms: int) -> Head:
+    """A head with `expires_ms` and `stale_until_ms` as they are known now (R4.8).
+
+    For whoever looks into a store: a window may move, so a reader judges by `built_ms` and the windows each time (R4.14).
+    """
+    found = refresh_decision(head.built_ms or 0, resource.kind, windows_of(resource, windows), now_ms)
+    return replace(head, expires_ms=found.expires_ms, stale_until_ms=found.stale_until_ms)
+
+
+def _was_made_since(head: Head, since_ms: int | None) -> bool:
+    return since_ms is not None and (head.built_ms or 0) >= since_ms
+
+
+def _position(text: str) -> Position | None:
+    try:
+        return parse_position(text)
+    except InvalidEventError:
+        return None  # a document that no event is behind, such as the first page of an empty rating

@@ -1,0 +1,116 @@
+"""The materializer of documents: does what agents, sinks, the prewarm and operators ask for.
+
+Laws. A document that nobody has asked for is not made on a change (never work before it is needed); a prewarm makes the pages
+of a season whoever asked (R4.32). Requests of a batch for one document make it once. All documents of a batch, the versions,
+the events and the positions are one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import asyncpg
+
+from connectors.kafka.records import DeadLetter, Event
+from connectors.materializers.documents import DocumentMaker, Wanted
+from connectors.stores import documents
+from connectors.stores.postgres import Connection
+from schemas.errors import UnavailableError
+from streams.league.resources import SEASON_PAGES, Resource, resource, resource_of
+from streams.telemetry import get_log
+
+REFRESH, PREWARM, INVALIDATION = (
+    "league.refresh-requested",
+    "cache.prewarm-requested",
+    "cache.invalidation-requested",
+)
+_log = get_log("documents")
+
+
+@dataclass(slots=True)
+class Work:
+    """What a batch asks for: documents by key with the reason of the last request, and what is refused."""
+
+    wanted: dict[str, str] = field(default_factory=dict)
+    prewarmed: dict[str, str] = field(default_factory=dict)
+    forced: dict[str, str] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
+    dead: list[DeadLetter] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    erased: set[str] = field(default_factory=set)
+
+
+def work_of(events: Sequence[Event]) -> Work:
+    """What a batch asks for. Of a document that is dropped and wanted in one batch the later request counts."""
+    work = Work()
+    for record, value in events:
+        if record.topic == PREWARM:
+            pages = [resource(kind, value["season"]).key for kind in SEASON_PAGES]
+            work.prewarmed.update(dict.fromkeys(pages, f"prewarm: {value['reason']}"))
+            continue
+        asked = [value["key"]] if record.topic == INVALIDATION else [*value["keys"], *value["dropped"]]
+        unknown = [key for key in asked if not _can_be_made(key)]
+        if unknown:
+            work.dead.append(DeadLetter(record, "unknown_document", f"there is no document {unknown[0]!r}"))
+        elif record.topic == INVALIDATION:
+            work.forced[value["key"]] = "invalidation"
+        else:
+            work.wanted.update(dict.fromkeys(value["keys"], value["reason"]))
+            work.dropped.difference_update(value["keys"])
+            work.dropped.update(value["dropped"])
+            for key in value["dropped"]:
+                work.wanted.pop(key, None)
+    return work
+
+
+class Refreshes:
+    """Makes documents that have become old."""
+
+    group = "documents"
+    topics: tuple[str, ...] = (REFRESH, PREWARM, INVALIDATION)
+    # A season's import asks for a few hundred documents of which few exist; the making of one takes milliseconds.
+    batch_max = 500
+
+    def __init__(self, maker: DocumentMaker, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        self._maker = maker
+        self._pool = pool
+
+    async def prepare(self, events: Sequence[Event]) -> Work:
+        """Gather the requests by document."""
+        return work_of(events)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Work) -> Sequence[DeadLetter]:
+        """Make what exists and is wanted, what is to be warm, and what is forced; take away what ends."""
+        work = prepared
+        asked = await documents.existing(tx, sorted({*work.wanted, *work.dropped}))
+        wanted = {
+            key: Wanted(_known(key), work.wanted.get(key, "dropped"), is_dropped=key in work.dropped) for key in asked
+        }
+        wanted |= {key: Wanted(_known(key), reason) for key, reason in work.prewarmed.items()}
+        wanted |= {key: Wanted(_known(key), reason, is_forced=True) for key, reason in work.forced.items()}
+        made = await self._maker.make(tx, self._pool, list(wanted.values()))
+        work.erased = work.dropped.difference(asked)
+        work.told = [*(one.resource.key for one in made if one.outcome.is_to_be_told), *sorted(work.erased)]
+        return work.dead
+
+    async def settle(self, prepared: Work) -> None:
+        """Tell of what is stored now, whether the transaction was committed or not."""
+        if not prepared.told:
+            return
+        try:
+            await self._maker.tell(self._pool, prepared.told, erased=prepared.erased)
+        except UnavailableError as error:
+            _log.warning("redis_not_told", reason=str(error), effect="readers ask PostgreSQL")
+
+
+def _can_be_made(key: str) -> bool:
+    """Whether a key names a document of the catalogue that has a builder; PostgreSQL holds no NUL."""
+    found = resource_of(key)
+    return found is not None and found.kind.name != "predictions_legacy" and "\x00" not in key
+
+
+def _known(key: str) -> Resource:
+    found = resource_of(key)
+    assert found is not None, key  # `work_of` has refused others
+    return found

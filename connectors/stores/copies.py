@@ -1,0 +1,143 @@
+"""Copies of documents in the memory of one process: the first of the two layers of R4.8.
+
+The law: a copy is served without asking only when it was verified, that is, when its version was found to be the current one
+under the lease that is held now (`connectors/stores/leases.py`). Until then it spares a payload's way, never a question.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import brotli
+
+from connectors.stores.redis import Head
+
+# Season pages, matches in play and a few hundred clubs; a lease asks for the versions of all of them at each renewal.
+COPIES_MAX = 512
+# Of all encodings together; the largest page of a season of 380 matches is about 100 KiB in all three.
+COPY_BYTES_MAX = 32 << 20
+# Pages are compressed once a version and process: brotli 5 and gzip 6 take about 2 ms for a season's schedule.
+_BROTLI_QUALITY, _GZIP_LEVEL = 5, 6
+
+IDENTITY, GZIP, BROTLI = "identity", "gzip", "br"
+
+
+def compress(payload: bytes) -> bytes:
+    """Brotli, as documents are stored in Redis."""
+    return bytes(brotli.compress(payload, mode=brotli.MODE_TEXT, quality=_BROTLI_QUALITY))
+
+
+def decompress(payload: bytes) -> bytes | None:
+    """The bytes of a document stored in Redis; None for what is not brotli."""
+    try:
+        return bytes(brotli.decompress(payload))
+    except brotli.error:
+        return None
+
+
+@dataclass(slots=True)
+class Copy:
+    """One document; its body in the encodings that were asked for."""
+
+    head: Head
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    is_verified: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all bodies."""
+        return sum(map(len, self.bodies.values()))
+
+    def body(self, encoding: str) -> bytes | None:
+        """The body in an encoding, made from the identity when it is asked for the first time."""
+        found = self.bodies.get(encoding)
+        identity = self.bodies.get(IDENTITY)
+        if found is not None or identity is None:
+            return found
+        # A fixed time in the header of gzip, or equal bytes would look different in each process.
+        made = compress(identity) if encoding == BROTLI else gzip.compress(identity, _GZIP_LEVEL, mtime=0)
+        self.bodies[encoding] = made
+        return made
+
+
+class Copies:
+    """The copies of this process, the least recently used thrown away first."""
+
+    def __init__(self, *, copies_max: int = COPIES_MAX, bytes_max: int = COPY_BYTES_MAX) -> None:
+        self._copies: OrderedDict[str, Copy] = OrderedDict()
+        self._copies_max, self._bytes_max = copies_max, bytes_max
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._copies)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all bodies."""
+        return self._size
+
+    def keys(self) -> list[str]:
+        """What there are copies of."""
+        return list(self._copies)
+
+    def get(self, key: str) -> Copy | None:
+        """The copy of a document, whatever its version."""
+        copy = self._copies.get(key)
+        if copy is not None:
+            self._copies.move_to_end(key)
+        return copy
+
+    def put(self, key: str, head: Head, payload: bytes | None = None) -> None:
+        """Keep a version; an older one than is kept is not. A version stays verified when it is put again."""
+        copy = self._copies.get(key)
+        if copy is not None and head.version < copy.head.version:
+            return
+        if copy is None or head.version != copy.head.version or head.etag != copy.head.etag:
+            self.drop(key)
+            copy = self._copies[key] = Copy(head)
+        else:
+            copy.head = head
+        if payload is not None and IDENTITY not in copy.bodies:
+            copy.bodies[IDENTITY] = payload
+            self._size += len(payload)
+        self._copies.move_to_end(key)
+        self._shrink()
+
+    def body(self, key: str, version: int, encoding: str) -> bytes | None:
+        """The body of exactly this version; None when there is no copy of it."""
+        copy = self._copies.get(key)
+        if copy is None or copy.head.version != version:
+            return None
+        before = copy.size
+        found = copy.body(encoding)
+        self._size += copy.size - before
+        self._shrink()
+        return found
+
+    def drop(self, key: str) -> None:
+        """Forget a document; an unknown one is no error."""
+        copy = self._copies.pop(key, None)
+        if copy is not None:
+            self._size -= copy.size
+
+    def verify(self, asked: list[str], versions: Mapping[str, int]) -> None:
+        """Take what the store says of the documents asked about: same = verified, newer or gone = dropped.
+
+        A copy newer than the answer was put while the question was under way, and waits for the next one.
+        """
+        for key in asked:
+            copy = self._copies.get(key)
+            if copy is None:
+                continue
+            version = versions.get(key)
+            if version is None or version > copy.head.version:
+                self.drop(key)
+            else:
+                copy.is_verified = version == copy.head.version
+
+    def _shrink(self) -> None:
+        while len(self._copies) > self._copies_max or (self._size > self._bytes_max and len(self._copies) > 1):
+            self.drop(next(iter(self._copies)))

@@ -1,0 +1,99 @@
+"""Rows of documents: what was last made under a key, with its version, tag and cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from connectors.stores.postgres import AWAY, QUERIES, Connection
+from connectors.stores.redis import Head
+from schemas.errors import UnavailableError
+from streams.clock import to_datetime, to_ms
+
+# First number of the advisory locks of makers; the second is the hash of the key.
+_LOCK_CLASS = 7_420
+READ_SECONDS_MAX = 5.0
+
+
+class Document(NamedTuple):
+    """A stored document."""
+
+    head: Head
+    payload: bytes
+
+
+async def lock(tx: Connection, key: str) -> None:
+    """Be the only maker of a document until the transaction ends."""
+    await tx.execute(QUERIES["lock_document"], _LOCK_CLASS, key)
+
+
+async def stored(tx: Connection, key: str, now_ms: int) -> Document | None:
+    """A document as it is stored; None when none is. `now_ms` is from before the read: its head was true then."""
+    row = await tx.fetchrow(QUERIES["document"], key)
+    return None if row is None else Document(_head(row, now_ms), row["payload"])
+
+
+async def put(tx: Connection, key: str, version: int, payload: bytes, built_ms: int) -> None:
+    """Store a document under a version that was taken for it in the same transaction."""
+    await tx.execute(QUERIES["put_document"], key, version, payload, to_datetime(built_ms))
+
+
+async def touch(tx: Connection, key: str, built_ms: int) -> None:
+    """A document was made again with the same bytes."""
+    await tx.execute(QUERIES["touch_document"], key, to_datetime(built_ms))
+
+
+async def announce(pool: Any, versions: Mapping[str, int]) -> None:
+    """Say, before it is committed, that documents are about to get these versions.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    try:
+        await pool.execute(QUERIES["announce_documents"], list(versions), list(versions.values()))
+    except AWAY as error:
+        raise _away(error) from error
+
+
+async def drop(tx: Connection, keys: Sequence[str]) -> None:
+    """Take documents away. Their versions go on growing from where they are."""
+    await tx.execute(QUERIES["drop_documents"], list(keys))
+
+
+async def existing(tx: Connection, keys: Sequence[str]) -> list[str]:
+    """Those of the keys that somebody asked for before."""
+    return [row["key"] for row in await tx.fetch(QUERIES["document_keys"], list(keys))]
+
+
+async def read_head(pool: Any, key: str, now_ms: int) -> Head | None:
+    """The head of a stored document.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    try:
+        row = await pool.fetchrow(QUERIES["document_head"], key, timeout=READ_SECONDS_MAX)
+    except AWAY as error:
+        raise _away(error) from error
+    return None if row is None else _head(row, now_ms)
+
+
+async def read(pool: Any, keys: Sequence[str], now_ms: int) -> dict[str, Document]:
+    """Stored documents by key.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    try:
+        rows = await pool.fetch(QUERIES["documents_of"], list(keys), timeout=READ_SECONDS_MAX)
+    except AWAY as error:
+        raise _away(error) from error
+    return {row["key"]: Document(_head(row, now_ms), row["payload"]) for row in rows}
+
+
+def _away(error: BaseException) -> UnavailableError:
+    return UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}")
+
+
+def _head(row: Any, now_ms: int) -> Head:
+    return Head(row["version"], row["etag"], row["position"], checked_ms=now_ms, built_ms=to_ms(row["built_at"]))

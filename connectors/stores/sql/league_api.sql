@@ -1,0 +1,26 @@
+-- What the API asks of leagues beside documents: facts for a write, and lists.
+
+-- name: match_season
+SELECT season FROM league_matches WHERE match_id = $1
+
+-- One row with a null when nothing comes after $1. Seasons are never taken away, so their number is a version of the list.
+-- $1 the season before the page, $2 how many
+-- name: seasons_after
+SELECT page.season, known.seasons
+FROM (SELECT count(*) AS seasons FROM league_seasons) AS known
+LEFT JOIN LATERAL (SELECT season FROM league_seasons WHERE season > $1 ORDER BY season LIMIT $2) AS page ON true
+
+-- The last version of a resource, also of a document that was taken away.
+-- name: version_of_resource
+SELECT version FROM resource_versions WHERE key = $1
+
+-- Connections of this database that wait for a lock, its transactions, and whether statements are measured.
+-- name: database_counters
+SELECT s.xact_commit + s.xact_rollback AS transactions,
+       (SELECT count(*) FROM pg_stat_activity WHERE datname = s.datname AND wait_event_type = 'Lock') AS lock_waits,
+       to_regclass('pg_stat_statements') IS NOT NULL AS has_statements
+FROM pg_stat_database AS s WHERE s.datname = current_database()
+
+-- Statements that take longer than $1 ms on average; only where the extension is there.
+-- name: slow_statements
+SELECT count(*) FROM pg_stat_statements WHERE mean_exec_time > $1

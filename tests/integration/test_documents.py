@@ -1,0 +1,371 @@
+"""Documents: one maker, the same bytes keep their version, and no copy is served after an acknowledged bump."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis
+
+from connectors.materializers.document_reads import DocumentPendingError, Documents, NoSuchDocumentError
+from connectors.materializers.documents import DocumentMaker, Outcome, Wanted
+from connectors.materializers.regeneration import RegenerationLocks
+from connectors.stores.copies import IDENTITY, Copies
+from connectors.stores.leases import HELD_SECONDS, LEASE_SECONDS, CopyLease
+from connectors.stores.postgres import open_pool, transaction
+from connectors.stores.redis import TRUSTED_MS, RedisLink, ResourceCache, open_redis
+from connectors.stores.redis_keys import DOCUMENT
+from schemas.errors import UnavailableError
+from streams.clock import fresh_id, monotonic_seconds
+from streams.league.refresh import Freshness
+from streams.league.resources import resource
+from tests.integration.databases import own_database
+
+ADS, TABLE = resource("ads"), resource("league_table", "s")
+NOW = 1_790_000_000_000
+
+
+class Built(NamedTuple):
+    """What the builder of these tests gives."""
+
+    payload: bytes
+    caused_by: str
+
+
+class Facts:
+    """What documents are made from: a text in PostgreSQL, and how often it was read."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        self.pool = pool
+        self.loads = 0
+        self.gate: asyncio.Event | None = None
+
+    async def write(self, text: str | None) -> None:
+        """Change them; None: there is nothing."""
+        await self.pool.execute("DELETE FROM facts")
+        if text is not None:
+            await self.pool.execute("INSERT INTO facts VALUES ($1)", text)
+
+    async def build(self, tx: Any, about: str, now_ms: int) -> Built | None:
+        """The builder of every kind but the window."""
+        self.loads += 1
+        text = await tx.fetchval("SELECT text FROM facts")
+        if self.gate is not None:
+            await self.gate.wait()
+        return None if text is None else Built(text.encode(), "t/0/1")
+
+    async def window(self, tx: Any, about: str, now_ms: int) -> Built | None:
+        """No match anywhere."""
+        return Built(b'{"windows":{}}', "")
+
+
+class Side:
+    """One process's documents."""
+
+    def __init__(self, documents: Documents, maker: DocumentMaker, copies: Copies, lease: CopyLease, pool: Any) -> None:
+        self.documents, self.maker, self.copies, self.lease, self.pool = documents, maker, copies, lease, pool
+
+    async def bump(self, *, is_forced: bool = False) -> Outcome:
+        """Make the advertisements anew and tell, as the materializer does."""
+        async with transaction(self.pool) as tx:
+            (made,) = await self.maker.make(tx, self.pool, [Wanted(ADS, "test", is_forced=is_forced)])
+        if made.outcome.is_to_be_told:
+            await self.maker.tell(self.pool, [ADS.key])
+        return made.outcome
+
+    async def text(self) -> str:
+        """The advertisements as a reader gets them."""
+        while True:
+            served = await self.documents.read(ADS)
+            body = await self.documents.payload(ADS, served.head, IDENTITY)
+            if body is not None:
+                return body.decode()
+
+
+class World:
+    """A database, the facts, a clock, and sides that share them."""
+
+    def __init__(self, around: Any, url: str, link: RedisLink) -> None:
+        self.around, self.url, self.link = around, url, link
+        self.facts = Facts(around.pool)
+        self.now_ms = NOW
+
+    @asynccontextmanager
+    async def side(self, *, link: RedisLink | None = None) -> AsyncIterator[Side]:
+        """Another process, as far as documents know."""
+        link = link or self.link
+        cache, copies = ResourceCache(link, DOCUMENT), Copies()
+        built = dict.fromkeys(("ads", "league_table"), self.facts.build) | {"match_window": self.facts.window}
+        maker = DocumentMaker(built, lambda: self.around.codec, cache, lambda: self.now_ms)
+        lease = CopyLease(self.url, copies, fresh_id())
+        documents = Documents(
+            maker, pool=lambda: self.around.pool, cache=cache, copies=copies, lease=lease,
+            locks=RegenerationLocks(link), clock=lambda: self.now_ms,
+        )  # fmt: skip
+        documents.start()
+        try:
+            yield Side(documents, maker, copies, lease, self.around.pool)
+        finally:
+            await documents.close()
+
+
+async def until(condition: Callable[[], Awaitable[Any]], what: str, seconds: float = 10.0) -> Any:
+    """Poll until something holds."""
+    deadline = monotonic_seconds() + seconds
+    while monotonic_seconds() < deadline:
+        found = await condition()
+        if found:
+            return found
+        await asyncio.sleep(0.01)
+    raise AssertionError(what)
+
+
+@pytest.fixture
+async def world(stack) -> AsyncIterator[World]:
+    """An empty database and an empty Redis number."""
+    url = f"{stack.redis.rsplit('/', 1)[0]}/9"
+    client = Redis.from_url(url)
+    await client.flushdb()
+    link = await open_redis(url)
+    async with own_database(stack) as around:
+        name = await around.pool.fetchval("SELECT current_database()")
+        address, _, options = stack.database.partition("?")
+        database = f"{address.rsplit('/', 1)[0]}/{name}" + (f"?{options}" if options else "")
+        await around.pool.execute("CREATE TABLE facts (text text NOT NULL)")
+        world = World(around, database, link)
+        await world.facts.write("one")
+        yield world
+    await link.close()
+    await client.aclose()
+
+
+async def leased(side: Side) -> None:
+    """Read until a copy is served from memory alone."""
+
+    async def is_quick() -> bool:
+        await side.text()
+        return side.documents.quick(ADS) is not None
+
+    await until(is_quick, "the copy is served under the lease")
+
+
+async def test_the_same_bytes_keep_their_version(world: World) -> None:
+    """Only other bytes and an explicit invalidation take a new version; each is told by one event."""
+    async with world.side() as side:
+        assert await side.bump() is Outcome.FIRST
+        assert await side.bump() is Outcome.SAME
+        await world.facts.write("two")
+        assert await side.bump() is Outcome.BUMPED
+        assert await side.bump(is_forced=True) is Outcome.BUMPED
+        await world.facts.write(None)
+        assert await side.bump() is Outcome.GONE
+        assert await side.bump() is Outcome.NONE
+        await world.facts.write("three")
+        assert await side.bump() is Outcome.FIRST
+        head = (await side.documents.read(ADS)).head
+    told = await world.around.pool.fetch("SELECT topic FROM outbox WHERE key = $1", ADS.key.encode())
+    assert (head.version, head.caused_by, len(told)) == (4, "t/0/1", 4)
+
+
+async def test_no_copy_is_served_after_an_acknowledged_bump(world: World) -> None:
+    """After each of 40 bumps told by one process, another that serves from memory gives the new text at once."""
+    async with world.side() as writer, world.side() as reader:
+        await writer.bump()
+        await leased(reader)
+        served_from_memory = 0
+        for number in range(40):
+            await world.facts.write(f"text {number}")
+            served_from_memory += reader.documents.quick(ADS) is not None
+            await writer.bump()
+            assert await reader.text() == f"text {number}"
+            await leased(reader)
+        assert served_from_memory == 40
+
+
+async def test_a_writer_waits_for_a_process_that_is_stopped_only_as_long_as_its_lease(world: World) -> None:
+    """A holder that no longer renews is waited for until its lease has ended, and by then serves nothing from memory."""
+    async with world.side() as writer, world.side() as reader:
+        await writer.bump()
+        await leased(reader)
+        # Stopped between two renewals: its row in PostgreSQL stays, as that of a process under SIGSTOP does.
+        await _stop_renewing(reader)
+        await world.facts.write("two")
+        started = monotonic_seconds()
+        await writer.bump()
+        waited = monotonic_seconds() - started
+        assert reader.documents.quick(ADS) is None
+        assert waited <= LEASE_SECONDS + 0.5
+        assert await reader.text() == "two"
+
+
+async def _stop_renewing(side: Side) -> None:
+    """Renewals stop and nothing else: the row stays, the time runs."""
+
+    async def never(_connection: Any) -> None:
+        await asyncio.Event().wait()
+
+    side.lease._renew = never  # type: ignore[method-assign]
+    side.lease._wake.set()
+    await asyncio.sleep(0)
+
+
+async def test_a_copy_put_after_a_bump_is_asked_about_first(world: World) -> None:
+    """A reader that was slow to store what it read before a bump does not serve it under a lease renewed after it."""
+    async with world.side() as writer, world.side() as reader:
+        await writer.bump()
+        await leased(reader)
+        old = (await reader.documents.read(ADS)).head
+        await world.facts.write("two")
+        await writer.bump()
+        assert reader.lease.is_held()
+        reader.copies.drop(ADS.key)
+        reader.copies.put(ADS.key, old, b"one")
+        assert reader.documents.quick(ADS) is None
+        assert await reader.text() == "two"
+
+
+async def test_a_lease_ends_by_itself(world: World) -> None:
+    """Nothing is served from memory once the renewals stay away."""
+    async with world.side() as reader:
+        await reader.bump()
+        await leased(reader)
+        await _stop_renewing(reader)
+        started = monotonic_seconds()
+
+        async def ended() -> bool:
+            return reader.documents.quick(ADS) is None
+
+        await until(ended, "the lease ends")
+        assert monotonic_seconds() - started <= HELD_SECONDS + 0.2
+
+
+async def test_a_bump_that_redis_was_not_told_of_is_acknowledged_later(world: World) -> None:
+    """A writer cut off from Redis waits until nobody trusts what Redis holds."""
+    away = await open_redis(None)
+    async with world.side(link=away) as writer, world.side() as reader:
+        await reader.bump()
+        await leased(reader)
+        await world.facts.write("two")
+        started = monotonic_seconds()
+        await writer.bump()
+        assert monotonic_seconds() - started >= TRUSTED_MS / 1000
+        world.now_ms += int((monotonic_seconds() - started) * 1000)  # the product's clock went on meanwhile
+        assert await reader.text() == "two"
+
+
+async def test_two_hundred_readers_of_an_expired_document_load_it_once(world: World) -> None:
+    """Over two processes: all of them are answered at once with the former copy, and it is made anew once."""
+    async with world.side() as a, world.side() as b:
+        await a.bump()
+        await asyncio.gather(a.text(), b.text())
+        world.now_ms += (ADS.kind.ttl_outside_seconds + 1) * 1000
+        await a.documents.windows()  # they end sooner, and are not what is counted
+        loads = world.facts.loads
+        world.facts.gate = asyncio.Event()
+        served = await asyncio.gather(*(side.documents.read(ADS) for side in (a, b) for _ in range(100)))
+        world.facts.gate.set()
+        assert {one.freshness for one in served} == {Freshness.STALE}
+
+        async def is_fresh() -> bool:
+            return (await b.documents.read(ADS)).freshness is Freshness.FRESH
+
+        await until(is_fresh, "it was made anew")
+        assert world.facts.loads - loads == 1
+
+
+async def test_losers_of_a_cold_document_are_told_to_come_again(world: World) -> None:
+    """One process makes it and answers; the other says that it is pending, and does not make it a second time."""
+    async with world.side() as a, world.side() as b:
+        await asyncio.gather(a.documents.windows(), b.documents.windows())
+        world.facts.gate = asyncio.Event()
+        loads = world.facts.loads
+        winner = asyncio.create_task(a.documents.read(ADS))
+
+        async def is_loading() -> bool:
+            return world.facts.loads > loads
+
+        await until(is_loading, "it is being made")
+        with pytest.raises(DocumentPendingError):
+            await b.documents.read(ADS)
+        world.facts.gate.set()
+        assert (await winner).freshness is Freshness.FRESH
+        assert await b.text() == "one"
+        assert world.facts.loads - loads == 1
+
+
+async def test_a_winner_that_takes_long_answers_pending_and_goes_on(world: World) -> None:
+    """After two seconds its reader is told to come again; the document is there when it is made."""
+    async with world.side() as side:
+        await side.documents.windows()
+        world.facts.gate = asyncio.Event()
+        with pytest.raises(DocumentPendingError):
+            await side.documents.read(ADS)
+        world.facts.gate.set()
+
+        async def is_there() -> bool:
+            try:
+                return bool(await side.text())
+            except DocumentPendingError:
+                return False
+
+        await until(is_there, "it was made all the same")
+
+
+async def test_what_is_not_there_is_an_error(world: World) -> None:
+    """No facts: no document, no version, and an error that names it."""
+    await world.facts.write(None)
+    async with world.side() as side:
+        with pytest.raises(NoSuchDocumentError, match="'s'"):
+            await side.documents.read(TABLE)
+    assert await world.around.pool.fetch("SELECT 1 FROM resource_versions WHERE key = $1", TABLE.key) == []
+
+
+async def test_a_maker_that_waited_takes_what_the_other_made(world: World) -> None:
+    """Without Redis each process tries; PostgreSQL lets one make it and gives it to the others."""
+    away = await open_redis(None)
+    async with world.side(link=away) as a, world.side(link=away) as b:
+        await asyncio.gather(a.documents.windows(), b.documents.windows())
+        loads = world.facts.loads
+        await asyncio.gather(*(side.documents.read(ADS) for side in (a, b) for _ in range(20)))
+        assert world.facts.loads - loads == 1
+
+
+async def test_a_read_with_positions_sees_what_was_committed_before_it(world: World) -> None:
+    """It is made from the facts whatever copies there are, and nobody reads an older text after it."""
+    async with world.side() as a, world.side() as b:
+        await a.bump()
+        await leased(b)
+        for number in range(5):
+            await world.facts.write(f"text {number}")
+            served = await a.documents.read(ADS, is_positioned=True)
+            assert await a.documents.payload(ADS, served.head, IDENTITY) == f"text {number}".encode()
+            assert await b.text() == f"text {number}"
+
+
+async def test_a_lock_that_ran_out_is_not_released_by_its_former_owner(stack) -> None:
+    """Only the owner's token takes a lock away."""
+    url = f"{stack.redis.rsplit('/', 1)[0]}/9"
+    link = await open_redis(url)
+    client = Redis.from_url(url)
+    locks = RegenerationLocks(link, seconds=1)
+    async with locks.hold("k") as is_mine:
+        assert is_mine
+        await client.set("__lock:k", "another")
+    assert await client.get("__lock:k") == b"another"
+    await client.delete("__lock:k")
+    await client.aclose()
+    await link.close()
+
+
+async def test_without_postgresql_nothing_cold_is_served(world: World) -> None:
+    """What was never read is an error that says to come again; see tests/chaos for what was read before."""
+    async with world.side() as side:
+        pool = await open_pool(world.url, size_max=1)
+        await pool.close()
+        side.documents._pool = lambda: pool  # type: ignore[method-assign]
+        with pytest.raises(UnavailableError):
+            await side.documents.read(ADS)
