@@ -18,9 +18,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import errors
 from api.auth import parse_api_keys, refuse_open_door
 from api.errors import TooLargeError, problem
+from api.limits import parse_networks
 from api.paths import RouteOnRawPath
-from api.routes import events, feeds_reads, feeds_writes, sessions, system
+from api.routes import cache, events, feeds_reads, feeds_writes, league_reads, league_writes, sessions, system
 from api.services import make_services
+from api.shortcut import ShortCut
 from streams.clock import Clock, ProductClock, monotonic_seconds
 from streams.settings import Settings
 from streams.telemetry import HTTP_SECONDS, get_log
@@ -91,13 +93,26 @@ class Measure:
             _log.debug("request", method=scope["method"], route=route, status=status, ms=round(seconds * 1000, 1))
 
 
-def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
+class Application(FastAPI):
+    """FastAPI with the short cut in front of all of it, its middleware included; what that leaves goes the usual way."""
+
+    short_cut: ShortCut | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self.short_cut is not None and scope["type"] == "http" and await self.short_cut.answer(scope, send):
+            return
+        await super().__call__(scope, receive, send)
+
+
+def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     """The application over these settings; the parts are reached when it starts.
 
     Raises:
-        ConfigurationError: the API keys cannot be read.
+        ConfigurationError: the API keys or the trusted proxies cannot be read.
     """
     parse_api_keys(settings.api_keys)
+    parse_networks(settings.trusted_proxies)
     product_clock = clock or ProductClock(settings.clock_file)
 
     @asynccontextmanager
@@ -105,26 +120,28 @@ def create_app(settings: Settings, clock: Clock | None = None) -> FastAPI:
         services = make_services(settings, product_clock)
         app.state.services = services
         await services.start()
+        application.short_cut = ShortCut(league_reads.PAGES, services)
         try:
             yield
         finally:
+            application.short_cut = None
             await services.close()
 
-    app = FastAPI(
+    application = Application(
         title="Highwater",
         summary="Event streaming on Kafka: replay any answer to the log position that made it.",
         version="0.1.0",
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    errors.install(app)
+    errors.install(application)
     # The hot reads first: routes are tried in order.
-    for module in (feeds_reads, feeds_writes, events, sessions, system):
-        app.include_router(module.router)
-    app.add_middleware(LimitBody)
-    app.add_middleware(RouteOnRawPath)
-    app.add_middleware(Measure)
-    return app
+    for module in (league_reads, feeds_reads, feeds_writes, league_writes, events, sessions, cache, system):
+        application.include_router(module.router)
+    application.add_middleware(LimitBody)
+    application.add_middleware(RouteOnRawPath)
+    application.add_middleware(Measure)
+    return application
 
 
 class Server(uvicorn.Server):
@@ -149,6 +166,8 @@ def server_of(app: Any, host: str, port: int) -> Server:
         access_log=False,
         log_config=None,
         server_header=False,
+        # Whose X-Forwarded-For counts is our own setting; uvicorn would believe anybody on this machine.
+        proxy_headers=False,
         timeout_graceful_shutdown=STOP_SECONDS_MAX,
     )
     return Server(config)

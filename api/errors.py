@@ -16,6 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from connectors.materializers.document_reads import DocumentPendingError, NoSuchDocumentError
 from schemas.errors import HighwaterError, InvalidEventError
 from streams.telemetry import get_log
 
@@ -59,6 +60,12 @@ class NotFoundError(ProblemError):
     status = HTTPStatus.NOT_FOUND
 
 
+class NotAcceptableError(ProblemError):
+    """None of the content codings that there are is taken. Allow `identity`, `gzip` or `br` in `Accept-Encoding`."""
+
+    status = HTTPStatus.NOT_ACCEPTABLE
+
+
 class GoneError(ProblemError):
     """The resource was taken back. Nothing to do."""
 
@@ -75,6 +82,12 @@ class UnprocessableError(ProblemError):
     """The content breaks a rule. `field` names it."""
 
     status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+class TooManyRequestsError(ProblemError):
+    """Too many requests from this address. Wait as long as `Retry-After` says."""
+
+    status = HTTPStatus.TOO_MANY_REQUESTS
 
 
 def problem(
@@ -95,12 +108,26 @@ def problem_of(error: HighwaterError) -> Response:
     if isinstance(error, InvalidEventError):
         members = {"reason": error.reason} | ({"field": error.field} if error.field else {})
         return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), members=members)
+    if isinstance(error, NoSuchDocumentError):
+        return problem(HTTPStatus.NOT_FOUND, str(error))
+    if isinstance(error, DocumentPendingError):
+        return _pending(error)
     members = getattr(error, "members", {})
     if error.retriable:
-        seconds = math.ceil((error.retry_after_ms or RETRY_AFTER_MS_DEFAULT) / 1000)
-        headers = {"Retry-After": str(max(1, seconds))}
+        headers = {"Retry-After": str(_retry_after_seconds(error))}
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error), headers=headers, members=members)
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, str(error), members=members)
+
+
+def _retry_after_seconds(error: HighwaterError) -> int:
+    return max(1, math.ceil((error.retry_after_ms or RETRY_AFTER_MS_DEFAULT) / 1000))
+
+
+def _pending(error: HighwaterError) -> Response:
+    """202: what was asked for is being made (R4.29). No tag, and nobody keeps it, since it stands for no version."""
+    headers = {"Cache-Control": "no-store", "Retry-After": str(_retry_after_seconds(error))}
+    document = {"status": "pending", "detail": str(error)}
+    return Response(orjson.dumps(document), int(HTTPStatus.ACCEPTED), headers, media_type="application/json")
 
 
 def _field_of(location: Sequence[Any]) -> str:

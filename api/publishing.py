@@ -18,8 +18,8 @@ from schemas.errors import HighwaterError, UnavailableError
 from schemas.positions import Position
 from schemas.topics import TOPICS
 from streams.clock import Clock, fresh_id
-from streams.feeds.validation import check_event
 from streams.telemetry import get_log
+from streams.validation import check_event
 
 SOURCE = "/api"
 _log = get_log("api")
@@ -85,6 +85,12 @@ class Publisher:
     async def one(self, topic: str, event: Mapping[str, Any]) -> list[str]:
         """Validate and produce one event; its position in a list, as answers carry it."""
         return await self.publish(topic, [self.encode(topic, event)])
+
+    async def commands(self, topic: str, events: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Produce events that the API itself makes, of a topic that no outsider writes; their positions in order."""
+        codec = self._codec.require()
+        encoded = [(str(event[TOPICS[topic].key]), codec.encode(topic, event)) for event in events]
+        return await self.publish(topic, encoded)
 
     async def _give_the_sink_a_moment(self, positions: Sequence[Position]) -> None:
         wanted: dict[tuple[str, str, int], int] = {}

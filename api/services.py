@@ -14,6 +14,9 @@ from api.activity import ActivityNotes
 from api.auth import ROLES, Authenticator, Principal, parse_api_keys
 from api.changes import ChangeFeed
 from api.freshness import PositionWatcher, wait_until_fresh
+from api.limits import LiveLimit, LocalRequests, parse_networks
+from api.matches import MatchDocuments
+from api.monitor import Monitor
 from api.parts import Part
 from api.publishing import Publisher
 from connectors.kafka.admin import Admin
@@ -21,16 +24,25 @@ from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
 from connectors.llm.chat import open_chat_model
 from connectors.llm.feed_items import FeedWriter
+from connectors.materializers.document_reads import Documents
+from connectors.materializers.documents import Builder, DocumentMaker
 from connectors.materializers.feed_documents import FeedBuilder
+from connectors.materializers.league_documents import builders
+from connectors.materializers.regeneration import RegenerationLocks
 from connectors.stores import feeds_reads
+from connectors.stores.copies import Copies
+from connectors.stores.leases import CopyLease
+from connectors.stores.live_requests import LiveRequests
 from connectors.stores.postgres import AWAY, open_pool
 from connectors.stores.redis import Head, RedisLink, ResourceCache
+from connectors.stores.redis_keys import DOCUMENT
 from connectors.stores.sessions import SessionStore
 from connectors.stores.shared_reads import SharedReads
 from schemas.codec import Codec
 from schemas.errors import UnavailableError
-from streams.clock import Clock
+from streams.clock import Clock, fresh_id
 from streams.feeds.policy import Policy, load_policy
+from streams.league.windows import window_options
 from streams.settings import Settings
 from streams.telemetry import get_log
 
@@ -66,6 +78,12 @@ class Services:
     feeds: FeedBuilder
     changes: ChangeFeed
     clusters_heads: SharedReads[Head]
+    documents: Documents
+    matches: MatchDocuments
+    build_window: Builder
+    live: LiveLimit
+    monitor: Monitor
+    cache_link: RedisLink
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -89,16 +107,24 @@ class Services:
         for part in (self.database, self.kafka, self.registry):
             part.start()
         await self.link.probe()
+        if self.cache_link is not self.link:
+            await self.cache_link.probe()
+        self.documents.start()
+        self.monitor.start()
 
     async def close(self) -> None:
         """Let go of everything, in the order of use."""
         await self.changes.close()
+        await self.monitor.close()
+        await self.documents.close()
         await self.activity.close()
         await self.feeds.close()
         await self.watcher.close()
         for part in (self.kafka, self.registry, self.database):
             await part.close()
         await self.link.close()
+        if self.cache_link is not self.link:
+            await self.cache_link.close()
 
 
 async def _check_database(pool: Pool) -> None:
@@ -163,21 +189,11 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         session = await sessions.read(session_id, clock())
         return None if session is None else Principal(ROLES[session.role], session.user_id, session_id)
 
-    async def carry_over() -> None:
-        try:
-            await sessions.carry_over(clock())
-        except UnavailableError as error:
-            _log.warning("revocations are carried over at the next session read", reason=str(error))
-
-    carrying: set[asyncio.Task[None]] = set()
-
-    def on_redis_back() -> None:
-        task = asyncio.create_task(carry_over(), name="carry-over")
-        carrying.add(task)
-        task.add_done_callback(carrying.discard)
-
-    link.on_back = on_redis_back
+    _carry_over_when_back(link, sessions, clock)
     cache = ResourceCache(link)
+    cache_link = link if settings.redis_cache is None else RedisLink(settings.redis_cache)
+    league_builders = builders(window_options(settings))
+    documents = _make_documents(settings, clock, database, registry, cache_link, league_builders)
     return Services(
         settings=settings,
         clock=clock,
@@ -204,6 +220,57 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         ),
         changes=ChangeFeed(client, admin),
         clusters_heads=SharedReads(),
+        documents=documents,
+        matches=MatchDocuments(documents, database.require),
+        build_window=league_builders["match_window"],
+        live=LiveLimit(
+            LiveRequests(link, settings.live_requests_max),
+            LocalRequests(settings.live_requests_max),
+            clock,
+            parse_networks(settings.trusted_proxies),
+        ),
+        monitor=Monitor(cache_link, database.require, clock),
+        cache_link=cache_link,
+    )
+
+
+def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock) -> None:
+    """Tell Redis of the revocations that it missed as soon as it is back."""
+
+    async def carry_over() -> None:
+        try:
+            await sessions.carry_over(clock())
+        except UnavailableError as error:
+            _log.warning("revocations are carried over at the next session read", reason=str(error))
+
+    carrying: set[asyncio.Task[None]] = set()
+
+    def on_redis_back() -> None:
+        task = asyncio.create_task(carry_over(), name="carry-over")
+        carrying.add(task)
+        task.add_done_callback(carrying.discard)
+
+    link.on_back = on_redis_back
+
+
+def _make_documents(
+    settings: Settings,
+    clock: Clock,
+    database: Part[Pool],
+    registry: Part[Codec],
+    link: RedisLink,
+    league_builders: Mapping[str, Builder],
+) -> Documents:
+    cache = ResourceCache(link, DOCUMENT)
+    copies = Copies()
+    return Documents(
+        DocumentMaker(league_builders, registry.require, cache, clock),
+        pool=database.require,
+        cache=cache,
+        copies=copies,
+        lease=CopyLease(settings.database, copies, fresh_id()),
+        locks=RegenerationLocks(link),
+        clock=clock,
     )
 
 

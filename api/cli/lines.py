@@ -19,7 +19,7 @@ from schemas.envelope import ms_from_iso
 from schemas.errors import InvalidEventError
 from schemas.json_events import event_from_json
 from schemas.topics import MESSAGE_BYTES_MAX, TOPICS
-from streams.feeds.validation import check_event
+from streams.validation import check_event
 
 # The largest message with every character escaped (\u0000 takes six bytes for one), rounded up; a longer line is none.
 LINE_BYTES_MAX = 8 * MESSAGE_BYTES_MAX

@@ -1,4 +1,7 @@
-"""The bundled sample: 3,000 real commit subjects, and a reader `ada` of all their channels, so that the tour works.
+"""The bundled sample: 3,000 real commit subjects with a reader `ada` of all their channels, and a season of football.
+
+The season is the English Premier League 2018/19 as openfootball/football.json has it (`2018-19/en.1.json`, public domain, CC0
+1.0). Its times are taken as UTC, as `highwater import openfootball` does unless told otherwise, so that both agree.
 
 Law: loaded on the first start of a data folder only; loading it twice changes nothing, since its ids are the same.
 """
@@ -6,6 +9,7 @@ Law: loaded on the first start of a data folder only; loading it twice changes n
 from __future__ import annotations
 
 import asyncio
+import gzip
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "commits.jsonl.gz"
 READER, PLAN = "ada", "pro"
+SEASON_FILE = Path(__file__).parents[1] / "sample" / "season.json.gz"
+SEASON = "2018-19_en.1"
 _INSIGHTS = "feeds.insight-ingested"
 # 3,000 rows take a second; a minute covers a machine that is busy starting.
 _STORED_SECONDS_MAX = 60.0
@@ -41,7 +47,7 @@ def remember(data_dir: Path, what: str) -> None:
 
 
 def load_sample(settings: Settings) -> int:
-    """Publish the sample with its times moved to now, and subscribe its reader; returns the number of insights.
+    """Publish the sample with the times of its insights moved to now, and subscribe its reader; returns the number of insights.
 
     Raises:
         UnavailableError: Kafka or the registry went away; loading it again changes nothing that is there.
@@ -51,6 +57,7 @@ def load_sample(settings: Settings) -> int:
     from connectors.kafka.registry import Registry
     from streams.clock import ProductClock
 
+    load_season(settings)  # before the insights, whose storing is waited for: the season is stored meanwhile
     clock = ProductClock(settings.clock_file)
     now_ms = clock()
     codec = asyncio.run(Registry(settings.schema_registry).codec())
@@ -83,6 +90,20 @@ def load_sample(settings: Settings) -> int:
         EventPublisher(TOPICS[topic], publisher, codec, clock)({"user_id": READER, **more}, READER)
     publisher.flush()
     return count
+
+
+def load_season(settings: Settings) -> int:
+    """Publish the bundled season as it was; returns the number of its matches.
+
+    Raises:
+        UnavailableError: as above.
+    """
+    from api.cli.importing import publish_season
+    from connectors.sources.openfootball import parse_season
+
+    season = parse_season(gzip.decompress(SEASON_FILE.read_bytes()), SEASON)
+    publish_season(settings, season)
+    return len(season.fixtures)
 
 
 async def _until_stored(settings: Settings, last: Mapping[tuple[str, int], int]) -> None:

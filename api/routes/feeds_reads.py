@@ -37,8 +37,8 @@ from connectors.stores.feeds_reads import (
 from connectors.stores.redis import Head
 from schemas.envelope import iso_from_ms
 from schemas.errors import UnavailableError
+from streams.checks import check_id
 from streams.feeds.rules import Rebuild, UserFacts, should_rebuild
-from streams.feeds.validation import check_id
 from streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
 
 _log = get_log("api")

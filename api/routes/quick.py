@@ -15,7 +15,7 @@ from api.auth import Role, current_principal, require_role, require_user
 from api.conditional import condition, is_match, not_modified
 from api.services import Services
 from connectors.stores.redis import Head
-from streams.feeds.validation import check_id
+from streams.checks import check_id
 
 
 async def _feed(services: Services, user: str) -> Head | None:

@@ -19,8 +19,8 @@ from connectors.stores.postgres import QUERIES, transaction
 from connectors.stores.redis_keys import SESSION_SECONDS
 from connectors.stores.sessions import NewSession
 from schemas.envelope import iso_from_ms
+from streams.checks import check_id
 from streams.clock import to_datetime
-from streams.feeds.validation import check_id
 
 router = APIRouter(tags=["sessions"])
 

@@ -1,0 +1,117 @@
+"""League documents over HTTP: conditions, codings, how long a cache may keep them.
+
+Laws. A 304 asks for heads and never for a payload. One weak tag names a version in every coding (RFC 9110, section 8.8.1). A
+body is of exactly the version in its headers; one that was overtaken between the two is read again.
+
+A page is for caches too, yet none may serve it without asking: `max-age` is 0, since no cache would learn of a bump, and whoever
+waited for his own write to be acknowledged would still be shown the page from before it. What a cache may do is what the server
+does itself: serve an old page while it fetches the new one, or while there is none to be had, for the rest of its stale life.
+With API keys set, no shared cache may keep a page: it would hand it to whoever has no key.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from fastapi import Request, Response
+
+from api.conditional import JSON, condition, is_match, version_headers
+from api.encodings import ALL, Encoding, negotiate
+from api.errors import NotAcceptableError
+from api.services import Services
+from connectors.materializers.document_reads import Served
+from schemas.errors import UnavailableError
+from streams.league.refresh import Freshness
+from streams.league.resources import KINDS, Resource
+from streams.telemetry import CONDITIONAL_GETS
+
+# Each attempt follows a bump that came between head and payload; a document is bumped at most every few seconds.
+ATTEMPTS_MAX = 3
+# A match is put together for each answer, and brotli's gain on its few hundred bytes is not worth its time.
+MATCH_ENCODINGS: tuple[Encoding, ...] = ("gzip", "identity")
+MATCH_KIND = "match"
+_GZIP_LEVEL = 5
+
+
+class OvertakenError(UnavailableError):
+    """The document changed each time it was read. Ask again."""
+
+
+async def serve(request: Request, services: Services, found: Resource) -> Response:
+    """A document, or 304 when the client has it.
+
+    Raises:
+        TooManyRequestsError: it is a live page and the address asks too often.
+        BadRequestError: `X-Min-Position` asks for what can never be.
+        NotAcceptableError: the client takes no coding that there is.
+        NoSuchDocumentError: there is no such thing.
+        DocumentPendingError: it is being made.
+        UnavailableError: a part is away, or the positions did not come in time.
+    """
+    kind = found.kind
+    if kind.is_live:
+        await services.live.check(request)
+    is_positioned = await services.fresh(request, kind.topics)
+    encoding = _encoding(request, ALL)
+    for _ in range(ATTEMPTS_MAX):
+        served = await services.documents.read(found, is_positioned=is_positioned)
+        headers = document_headers(served, is_shared=services.authenticator.is_open and not kind.is_private)
+        if is_match(condition(request), served.head.etag):
+            return _not_modified(kind.name, headers)
+        body = await services.documents.payload(found, served.head, encoding)
+        if body is not None:
+            return _sent(kind.name, headers, body, encoding)
+    raise OvertakenError
+
+
+async def serve_match(request: Request, services: Services, match_id: str) -> Response:
+    """A match, put together from its two documents, or 304; errors as of `serve`."""
+    await services.live.check(request)
+    topics = KINDS["match_meta"].topics | KINDS["match_live"].topics
+    is_positioned = await services.fresh(request, topics)
+    encoding = _encoding(request, MATCH_ENCODINGS)
+    for _ in range(ATTEMPTS_MAX):
+        parts = await services.matches.read(match_id, is_positioned=is_positioned)
+        headers = document_headers(parts.served, is_shared=services.authenticator.is_open)
+        if is_match(condition(request), parts.served.head.etag):
+            return _not_modified(MATCH_KIND, headers)
+        body = await services.matches.payload(parts)
+        if body is not None:
+            coded = gzip.compress(body, _GZIP_LEVEL, mtime=0) if encoding == "gzip" else body
+            return _sent(MATCH_KIND, headers, coded, encoding)
+    raise OvertakenError
+
+
+def document_headers(served: Served, *, is_shared: bool) -> dict[str, str]:
+    """The headers of a document, the same with a body and without."""
+    stale_seconds = min(served.stale_left_seconds, served.options.stale_while_revalidate_seconds)
+    scope = "public" if is_shared else "private"
+    cache_control = f"{scope}, max-age=0, stale-while-revalidate={stale_seconds}, stale-if-error={stale_seconds}"
+    headers = version_headers(served.head, cache_control)
+    headers["Vary"] = "Accept-Encoding"
+    headers["Age"] = str(served.age_seconds)
+    if served.freshness is not Freshness.FRESH:
+        headers["X-Stale"] = "true"
+    return headers
+
+
+def _encoding(request: Request, available: Sequence[Encoding]) -> Encoding:
+    fields = request.headers.getlist("accept-encoding")
+    encoding = negotiate(", ".join(fields) if fields else None, available)
+    if encoding is None:
+        raise NotAcceptableError(headers={"Vary": "Accept-Encoding"})
+    return encoding
+
+
+def _not_modified(kind: str, headers: dict[str, str]) -> Response:
+    CONDITIONAL_GETS.labels(kind, "not_modified").inc()
+    return Response(status_code=int(HTTPStatus.NOT_MODIFIED), headers=headers)
+
+
+def _sent(kind: str, headers: dict[str, str], body: bytes, encoding: Encoding) -> Response:
+    CONDITIONAL_GETS.labels(kind, "sent").inc()
+    if encoding != "identity":
+        headers["Content-Encoding"] = encoding
+    return Response(body, headers=headers, media_type=JSON)

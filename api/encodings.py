@@ -1,0 +1,63 @@
+"""Which coding of a body a client takes, by its `Accept-Encoding` (RFC 9110, section 12.5.3).
+
+Laws. No coding is sent that the client did not name, by itself or by `*`. Unencoded is always acceptable unless it is refused by
+`identity;q=0`, or by `*;q=0` without a word on identity. Of what is left the client's weight decides, and among equals ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+Encoding: TypeAlias = Literal["br", "gzip", "identity"]
+
+# The smallest first; brotli is what documents are stored in.
+ALL: tuple[Encoding, ...] = ("br", "gzip", "identity")
+# RFC 9110, section 8.4.1.3: another name of gzip.
+_ALIASES = {"x-gzip": "gzip"}
+# A coding, and a weight of at most three decimals (section 12.4.2); an element of another form counts as not sent.
+_ELEMENT = re.compile(r"([!#$%&'*+.^_`|~0-9a-z-]+)(?:[ \t]*;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?", re.ASCII)
+# Browsers send a handful of fields, none of them long: a stranger's long one is read each time instead of being kept.
+_REMEMBERED, _REMEMBERED_CHARACTERS_MAX = 256, 128
+
+
+def negotiate(accept_encoding: str | None, available: Sequence[Encoding] = ALL) -> Encoding | None:
+    """The coding to answer in; None when the client takes none of them (406).
+
+    Args:
+        accept_encoding: the field, several of them joined by commas; None = not sent, and then the body goes as it is.
+        available: what there is, the preferred first.
+    """
+    if accept_encoding is None:
+        return "identity"
+    if len(accept_encoding) > _REMEMBERED_CHARACTERS_MAX:
+        return _negotiate(accept_encoding, tuple(available))
+    return _negotiate_remembered(accept_encoding, tuple(available))
+
+
+def _negotiate(accept_encoding: str, available: tuple[Encoding, ...]) -> Encoding | None:
+    weights = _weights(accept_encoding)
+    best: Encoding | None = None
+    best_weight = 0.0
+    for coding in available:
+        weight = weights.get(coding, weights.get("*", 0.0))
+        if weight > best_weight:
+            best, best_weight = coding, weight
+    if best is None and "identity" in available and "identity" not in weights and "*" not in weights:
+        return "identity"
+    return best
+
+
+_negotiate_remembered = lru_cache(_REMEMBERED)(_negotiate)
+
+
+def _weights(accept_encoding: str) -> dict[str, float]:
+    """The weight of each coding named; named twice, the last counts."""
+    weights: dict[str, float] = {}
+    for element in accept_encoding.lower().split(","):
+        found = _ELEMENT.fullmatch(element.strip(" \t"))
+        if found is not None:
+            weights[_ALIASES.get(found[1], found[1])] = 1.0 if found[2] is None else float(found[2])
+    return weights

@@ -1,0 +1,105 @@
+"""A match as one page: what does not move, and what moves during it, composed of exactly two document versions.
+
+Laws. The tag names both versions, so that it never names two bodies, and the number is their sum, which grows with either. After
+the live part was taken away (R4.17) its last version still counts, with one more for its absence: the number never falls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import asyncpg
+
+from connectors.materializers.document_reads import Documents, NoSuchDocumentError, Served
+from connectors.stores.copies import IDENTITY
+from connectors.stores.league_api import version_of
+from connectors.stores.redis import Head
+from streams.league.refresh import Freshness
+from streams.league.resources import Resource, resource
+
+# Matches without a live part remembered by one process, 200 bytes each: all of a season in several leagues. One forgotten costs
+# one attempt to make what is not there.
+DROPPED_MAX = 10_000
+
+
+class MatchParts(NamedTuple):
+    """The two parts and what they are served as; `live` None: taken away."""
+
+    served: Served
+    meta: tuple[Resource, Head]
+    live: tuple[Resource, Head] | None
+
+
+class MatchDocuments:
+    """Reads matches of two parts."""
+
+    def __init__(self, documents: Documents, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
+        self._documents = documents
+        self._pool = pool
+        # Match -> the version of the other part under which the live one was found gone, and the last version it had.
+        # Only a result brings it back, and that changes the other part, so there is nothing to be told here.
+        self._dropped: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    async def read(self, match_id: str, *, is_positioned: bool = False) -> MatchParts:
+        """Both heads, asked for at the same moment, so that they travel together; errors as of `Documents.read`."""
+        meta, live = resource("match_meta", match_id), resource("match_live", match_id)
+        dropped = None if is_positioned else self._dropped.get(match_id)
+        if dropped is not None:
+            served = await self._documents.read(meta)
+            if served.head.version == dropped[0]:
+                return _without_live(served, meta, dropped[1])
+        of_meta, of_live = await asyncio.gather(
+            self._documents.read(meta, is_positioned=is_positioned),
+            self._documents.read(live, is_positioned=is_positioned),
+            return_exceptions=True,
+        )
+        if isinstance(of_meta, BaseException):
+            raise of_meta
+        if isinstance(of_live, NoSuchDocumentError):
+            last = await version_of(self._pool(), live.key)
+            self._remember(match_id, of_meta.head.version, last)
+            return _without_live(of_meta, meta, last)
+        if isinstance(of_live, BaseException):
+            raise of_live
+        return _with_live(of_meta, meta, of_live, live)
+
+    async def payload(self, parts: MatchParts) -> bytes | None:
+        """The body of exactly these versions; None when one was overtaken."""
+        meta = await self._documents.payload(*parts.meta, IDENTITY)
+        live = b"null" if parts.live is None else await self._documents.payload(*parts.live, IDENTITY)
+        return None if meta is None or live is None else b'{"meta":%b,"live":%b}' % (meta, live)
+
+    def _remember(self, match_id: str, meta_version: int, live_version: int) -> None:
+        self._dropped[match_id] = (meta_version, live_version)
+        self._dropped.move_to_end(match_id)
+        if len(self._dropped) > DROPPED_MAX:
+            self._dropped.popitem(last=False)
+
+
+def _without_live(served: Served, meta: Resource, live_version: int) -> MatchParts:
+    number = served.head.version + live_version + 1
+    head = replace(served.head, version=number, etag=f"md-{served.head.version}-{live_version}-over")
+    return MatchParts(served._replace(head=head), (meta, served.head), None)
+
+
+def _with_live(of_meta: Served, meta: Resource, of_live: Served, live: Resource) -> MatchParts:
+    """As good as the worse of the two. The event behind the live part is behind the whole, as schedule and result are in both."""
+    fresh_first = list(Freshness)
+    versions = of_meta.head.version, of_live.head.version
+    head = replace(
+        of_live.head,
+        version=sum(versions),
+        etag=f"md-{versions[0]}-{versions[1]}",
+        caused_by=of_live.head.caused_by or of_meta.head.caused_by,
+    )
+    served = of_live._replace(
+        head=head,
+        freshness=max(of_meta.freshness, of_live.freshness, key=fresh_first.index),
+        age_seconds=max(of_meta.age_seconds, of_live.age_seconds),
+        stale_left_seconds=min(of_meta.stale_left_seconds, of_live.stale_left_seconds),
+    )
+    return MatchParts(served, (meta, of_meta.head), (live, of_live.head))

@@ -1,0 +1,225 @@
+"""Whether the parts beneath league pages are large enough: counters sampled, the verdict, and the same as metrics (R4.40, R4.41).
+
+Law: what is told is the increase over the last five minutes of what Redis, PostgreSQL and this process count by themselves. A
+part that is away is told as null, and sampling goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from connectors.stores import league_api
+from connectors.stores.league_api import DatabaseCounters
+from connectors.stores.redis import RedisAwayError, RedisLink
+from schemas.errors import UnavailableError
+from streams import telemetry
+from streams.clock import Clock
+from streams.league.monitoring import SPAN_MS, Sample, quantile_seconds, upgrade_verdict
+from streams.telemetry import get_log
+
+SAMPLE_SECONDS = 10
+# Five minutes, and the sample at their beginning.
+SAMPLES_MAX = SPAN_MS // (SAMPLE_SECONDS * 1000) + 1
+_ERROR_MIN = 500
+_P95, _P99 = 0.95, 0.99
+
+_log = get_log("monitor")
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCounters:
+    """Answers of this process: by upper bound in seconds, all of them, and those above 499."""
+
+    latency: Mapping[float, float]
+    requests: float
+    errors: float
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All counters at one moment; None for a part that was away."""
+
+    at_ms: int
+    http: HttpCounters
+    redis: Mapping[str, Any] | None
+    database: DatabaseCounters | None
+    pool: Mapping[str, int]
+
+    @property
+    def is_pool_exhausted(self) -> bool:
+        """Whether a reader that came now would wait for a connection."""
+        return bool(self.pool) and self.pool["idle"] == 0 and self.pool["size"] >= self.pool["size_max"]
+
+
+class Monitor:
+    """Samples in the background, and reports."""
+
+    def __init__(self, link: RedisLink, pool: Callable[[], Pool], clock: Clock) -> None:
+        self._link = link
+        self._pool = pool
+        self._clock = clock
+        self._looks: deque[Look] = deque(maxlen=SAMPLES_MAX)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._task = asyncio.create_task(self._sample(), name="monitor")
+
+    async def close(self) -> None:
+        """Stop sampling."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _sample(self) -> None:
+        while True:
+            look = await self._look()
+            self._looks.append(look)
+            _export(_report([*self._looks], look))
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+    async def report(self) -> dict[str, Any]:
+        """The counters as of now, what they grew by, and the verdict."""
+        look = await self._look()
+        return _report([*self._looks, look], look)
+
+    async def _look(self) -> Look:
+        pool = _pool_sizes(self._pool)
+        return Look(self._clock(), http_counters(), await self._redis(), await self._database(), pool)
+
+    async def _redis(self) -> Mapping[str, Any] | None:
+        try:
+            found: Mapping[str, Any] = await self._link.run(self._link.require().info())
+        except RedisAwayError as error:
+            _log.debug("Redis is not sampled", reason=str(error))
+            return None
+        return found
+
+    async def _database(self) -> DatabaseCounters | None:
+        try:
+            return await league_api.counters(self._pool())
+        except UnavailableError as error:
+            _log.debug("PostgreSQL is not sampled", reason=str(error))
+            return None
+
+
+def http_counters() -> HttpCounters:
+    """What this process has answered since it began, over all routes."""
+    latency: dict[float, float] = {}
+    requests = errors = 0.0
+    for metric in telemetry.HTTP_SECONDS.collect():
+        for sample in metric.samples:
+            if sample.name.endswith("_bucket"):
+                bound = float(sample.labels["le"])
+                latency[bound] = latency.get(bound, 0) + sample.value
+            elif sample.name.endswith("_count"):
+                requests += sample.value
+                errors += sample.value if int(sample.labels["status"]) >= _ERROR_MIN else 0
+    return HttpCounters(latency, requests, errors)
+
+
+def _pool_sizes(pool: Callable[[], Pool]) -> dict[str, int]:
+    try:
+        found = pool()
+    except UnavailableError:
+        return {}
+    return {"size": found.get_size(), "idle": found.get_idle_size(), "size_max": found.get_max_size()}
+
+
+def _samples(looks: list[Look]) -> list[Sample]:
+    """The same as the verdict takes them: Redis and this process are sources of their own."""
+    of_redis = [
+        Sample(
+            look.at_ms,
+            "redis",
+            hits=look.redis["keyspace_hits"],
+            misses=look.redis["keyspace_misses"],
+            evicted_keys=look.redis["evicted_keys"],
+        )
+        for look in looks
+        if look.redis is not None
+    ]
+    return of_redis + [Sample(look.at_ms, "http", latency=look.http.latency) for look in looks]
+
+
+def _report(looks: list[Look], now: Look) -> dict[str, Any]:
+    recent = [look for look in looks if now.at_ms - SPAN_MS <= look.at_ms <= now.at_ms]
+    verdict = upgrade_verdict(_samples(recent), now.at_ms)
+    span_seconds = (now.at_ms - recent[0].at_ms) / 1000
+    return {
+        "should_upgrade": verdict.should_upgrade,
+        "reasons": [reason._asdict() for reason in verdict.reasons],
+        "span_seconds": span_seconds,
+        "redis": _redis_report(now, verdict.hit_ratio),
+        "database": _database_report(recent, now, span_seconds),
+        "http": _http_report(recent[0].http, now.http),
+    }
+
+
+def _redis_report(now: Look, hit_ratio: float | None) -> dict[str, Any] | None:
+    if now.redis is None:
+        return None
+    names = ("keyspace_hits", "keyspace_misses", "evicted_keys", "connected_clients")
+    return {
+        "hit_ratio": hit_ratio,
+        **{name: now.redis[name] for name in names},
+        "used_memory_bytes": now.redis["used_memory"],
+    }
+
+
+def _database_report(recent: list[Look], now: Look, span_seconds: float) -> dict[str, Any] | None:
+    if now.database is None:
+        return None
+    first = next(look.database for look in recent if look.database is not None)
+    grown = max(0, now.database.transactions - first.transactions)
+    return {
+        "pool": dict(now.pool),
+        "connection_waits": sum(look.is_pool_exhausted for look in recent),
+        "lock_waits": now.database.lock_waits,
+        "transactions": now.database.transactions,
+        "transactions_per_second": round(grown / span_seconds, 2) if span_seconds else None,
+        "slow_statements": now.database.slow_statements,
+    }
+
+
+def _http_report(first: HttpCounters, now: HttpCounters) -> dict[str, Any]:
+    latency = {bound: count - first.latency.get(bound, 0) for bound, count in now.latency.items()}
+    requests = now.requests - first.requests
+    return {
+        "requests": int(requests),
+        "error_ratio": (now.errors - first.errors) / requests if requests else None,
+        "p95_seconds": quantile_seconds(latency, _P95),
+        "p99_seconds": quantile_seconds(latency, _P99),
+    }
+
+
+def _number(value: float | None) -> float:
+    """A metric has no null: what is not known is NaN."""
+    return float("nan") if value is None else float(value)
+
+
+def _export(report: Mapping[str, Any]) -> None:
+    redis, database, http = report["redis"] or {}, report["database"] or {}, report["http"]
+    telemetry.UPGRADE_ADVISED.set(report["should_upgrade"])
+    telemetry.REDIS_HIT_RATIO.set(_number(redis.get("hit_ratio")))
+    telemetry.REDIS_EVICTED_KEYS.set(_number(redis.get("evicted_keys")))
+    telemetry.REDIS_MEMORY_BYTES.set(_number(redis.get("used_memory_bytes")))
+    telemetry.REDIS_CLIENTS.set(_number(redis.get("connected_clients")))
+    pool = database.get("pool") or {"size": 0, "idle": 0}
+    telemetry.DATABASE_CONNECTIONS.labels("idle").set(pool["idle"])
+    telemetry.DATABASE_CONNECTIONS.labels("in_use").set(pool["size"] - pool["idle"])
+    telemetry.DATABASE_WAITS.labels("lock").set(_number(database.get("lock_waits")))
+    telemetry.DATABASE_WAITS.labels("connection").set(_number(database.get("connection_waits")))
+    telemetry.DATABASE_TRANSACTIONS.set(_number(database.get("transactions")))
+    telemetry.DATABASE_SLOW_STATEMENTS.set(_number(database.get("slow_statements")))
+    telemetry.HTTP_QUANTILE_SECONDS.labels("0.95").set(_number(http["p95_seconds"]))
+    telemetry.HTTP_QUANTILE_SECONDS.labels("0.99").set(_number(http["p99_seconds"]))
+    telemetry.HTTP_ERROR_RATIO.set(_number(http["error_ratio"]))

@@ -1,0 +1,177 @@
+"""Reads of leagues: every page is a document that `api/documents.py` serves; here is only which path is which.
+
+Law: what belongs to a user is read by that user, or by a key that is bound to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api import conditional
+from api.auth import Admin, ReadUser, Viewer, require_user
+from api.conditional import CACHE_PUBLIC
+from api.documents import serve, serve_match
+from api.errors import UnprocessableError
+from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from api.services import Wired
+from api.shortcut import Page
+from connectors.stores import league_api
+from connectors.stores.redis import Head
+from streams.checks import check_id, check_name
+from streams.league.resources import SCHEDULE_TOPICS, resource
+from streams.league.validation import NAME_BYTES_MAX
+
+router = APIRouter(tags=["leagues"])
+
+DAYS_DEFAULT, DAYS_MAX = 6, 30
+# Users on a page of the rating, and pages that can be asked for: each that was asked for is kept.
+PAGE_USERS, PAGES_MAX = 50, 20_000
+
+Season = Annotated[str, Path(description="id of a season")]
+MatchId = Annotated[str, Path(description="id of a match")]
+Endpoint = Callable[..., Awaitable[Response]]
+
+# Paths that answer with one document, in the order in which they are tried: what the short cut knows.
+PAGES: list[Page] = []
+
+
+def _route(path: str, summary: str) -> Callable[[Endpoint], Endpoint]:
+    """GET, and HEAD beside it, which is no operation of its own in the description of the API."""
+
+    def register(endpoint: Endpoint) -> Endpoint:
+        options: dict[str, Any] = {"response_model": None}
+        router.add_api_route(path, endpoint, methods=["GET"], summary=summary, **options)
+        router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False, **options)
+        return endpoint
+
+    return register
+
+
+def _page(path: str, kind: str, summary: str, *, about: str = "") -> Callable[[Endpoint], Endpoint]:
+    PAGES.append(Page(path, kind, about))
+    return _route(path, f"{summary}; conditional")
+
+
+def _season_page(name: str, kind: str, summary: str) -> None:
+    async def get_season_page(request: Request, season: Season, _principal: Viewer, services: Wired) -> Response:
+        check_name("season", season, NAME_BYTES_MAX)
+        return await serve(request, services, resource(kind, season))
+
+    get_season_page.__name__ = f"get_{kind}"
+    get_season_page.__doc__ = f"{resource(kind).kind.about.capitalize()}."
+    _page(f"/api/league/{{season:id}}/{name}", kind, summary)(get_season_page)
+
+
+# Before the seasons, or `admin` would be one.
+@_page("/api/league/admin/stats", "admin_stats", "Counts for administrators (admin)")
+async def get_admin_stats(request: Request, _principal: Admin, services: Wired) -> Response:
+    """How many matches, users, votes, predictions and comments there are."""
+    return await serve(request, services, resource("admin_stats"))
+
+
+for _name, _kind, _summary in (
+    ("table", "league_table", "The standings of a season"),
+    ("schedule", "league_schedule", "All matches of a season"),
+    ("results", "league_results", "The results of a season"),
+    ("stats", "league_stats", "Aggregates of a season"),
+    ("stats/live", "league_stats_live", "Matches in play of a season"),
+    ("bracket", "league_bracket", "The knock-out rounds of a season"),
+):
+    _season_page(_name, _kind, _summary)
+
+
+@_route("/api/league", "The seasons; conditional")
+async def get_seasons(
+    request: Request, _principal: Viewer, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """Every season that ever had a match, in order of their ids."""
+    await services.fresh(request, SCHEDULE_TOPICS)
+    after = str(decode_cursor(cursor, str)[0]) if cursor else ""
+    found = await league_api.seasons(services.database.require(), after, limit + 1)
+    page = found.page[:limit]
+    next_cursor = encode_cursor(page[-1]) if len(found.page) > limit else None
+    # Seasons are only ever added, so their number tells one list from the next.
+    head = Head(found.known, f"seasons-{found.known}-{limit}-{cursor or ''}", "", services.clock())
+    payload = orjson.dumps({"seasons": [{"season": season} for season in page], "next_cursor": next_cursor})
+    return conditional.answer(request, "seasons", head, payload, cache_control=CACHE_PUBLIC)
+
+
+# Before the matches, or `live` would be one.
+@_page("/api/matches/live", "matches_live", "Matches in play")
+async def get_live_matches(request: Request, _principal: Viewer, services: Wired) -> Response:
+    """Of all seasons; limited per address."""
+    return await serve(request, services, resource("matches_live"))
+
+
+@_route("/api/matches/{match:id}", "A match; conditional")
+async def get_match(request: Request, match: MatchId, _principal: Viewer, services: Wired) -> Response:
+    """What is fixed under `meta`, score and votes under `live`, null once they were taken away; limited per address."""
+    check_id("match", match)
+    return await serve_match(request, services, match)
+
+
+@_page("/api/matches/{match:id}/comments", "match_comments", "Comments on a match")
+async def get_comments(request: Request, match: MatchId, _principal: Viewer, services: Wired) -> Response:
+    """The latest 120, the newest first."""
+    check_id("match", match)
+    return await serve(request, services, resource("match_comments", match))
+
+
+@_page("/api/clubs/{club:id}/matches", "club_matches", "A club's matches")
+async def get_club_matches(
+    request: Request, club: Annotated[str, Path(description="name of a club")], _principal: Viewer, services: Wired
+) -> Response:
+    """Over all seasons, the newest first."""
+    check_name("club", club, NAME_BYTES_MAX)
+    return await serve(request, services, resource("club_matches", club))
+
+
+@_page("/api/leaderboard", "leaderboard", "A page of the rating", about="1")
+async def get_leaderboard(
+    request: Request,
+    _principal: Viewer,
+    services: Wired,
+    page: Annotated[int | None, Query(ge=1, le=PAGES_MAX, description="number of the page, from 1")] = None,
+    cursor: Annotated[
+        int | None, Query(ge=1, le=PAGES_MAX, description="the same: `next_page` of the one before")
+    ] = None,
+    _limit: Annotated[
+        int, Query(alias="limit", ge=PAGE_USERS, description="a page holds 50 users; fewer cannot be had")
+    ] = PAGE_USERS,
+) -> Response:
+    """Users by points, 50 a page."""
+    if page is not None and cursor is not None and page != cursor:
+        raise UnprocessableError("page and cursor name different pages", field="cursor")
+    return await serve(request, services, resource("leaderboard", str(page or cursor or 1)))
+
+
+@_page("/api/predictions", "predictions_active", "Matches to predict, or a user's predictions", about=str(DAYS_DEFAULT))
+async def get_predictions(
+    request: Request,
+    principal: Viewer,
+    services: Wired,
+    days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="how far ahead")] = DAYS_DEFAULT,
+    user: Annotated[str | None, Query(description="whose predictions; they are the user's own")] = None,
+) -> Response:
+    """Matches of the next days with their votes; with `user` what that user predicted, and what became of it."""
+    if user is None:
+        return await serve(request, services, resource("predictions_active", str(days)))
+    check_id("user", user)
+    require_user(principal, user)
+    return await serve(request, services, resource("predictions_user", user))
+
+
+@_route("/api/users/{user:id}/achievements", "What a user has achieved; conditional")
+async def get_achievements(request: Request, user: ReadUser, services: Wired) -> Response:
+    """What was reached, and how far it is to the rest."""
+    return await serve(request, services, resource("achievements", user))
+
+
+@_page("/api/ads", "ads", "All advertisements")
+async def get_ads(request: Request, _principal: Viewer, services: Wired) -> Response:
+    """In order of their ids, each with what was put."""
+    return await serve(request, services, resource("ads"))

@@ -1,0 +1,178 @@
+"""Writes of leagues: each is an event first, and answers with its position.
+
+Laws. A match is named by its id alone; its season, which orders its events, is read from PostgreSQL, and one that is not there
+is 404. A user votes, predicts and comments for nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, ConfigDict
+
+from api.auth import Admin, Editor, Principal, Role, Viewer, require_user
+from api.errors import ForbiddenError, NotFoundError, UnprocessableError
+from api.routes.feeds_writes import Positions
+from api.services import Services, Wired
+from connectors.stores import league_api
+from schemas.errors import InvalidEventError
+from streams.checks import check_id
+from streams.league.resources import SCHEDULE_TOPICS
+
+router = APIRouter(tags=["leagues"])
+ACCEPTED = HTTPStatus.ACCEPTED
+
+MatchId = Annotated[str, Path(description="id of a match")]
+AdId = Annotated[str, Path(description="id of an advertisement")]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Result(_Body):
+    """The goals of a match; 0 to 999."""
+
+    home_goals: int
+    away_goals: int
+
+
+class Score(Result):
+    """The goals so far, and the minute."""
+
+    minute: int | None = None
+
+
+class _OfUser(_Body):
+    """Whose it is; a key or session that is bound to a user needs not say it."""
+
+    user_id: str | None = None
+
+
+class Vote(_OfUser):
+    """What a user thinks will come of a match."""
+
+    choice: Literal["home", "draw", "away"]
+
+
+class Prediction(_OfUser):
+    """The result that a user predicts."""
+
+    home_goals: int
+    away_goals: int
+
+
+class Comment(_OfUser):
+    """A comment on a match."""
+
+    text: str
+
+
+async def _season(request: Request, services: Services, match_id: str) -> str:
+    """The season of a match; waits for what `X-Min-Position` names, for a match that was told of a moment ago.
+
+    Raises:
+        NotFoundError: there is no such match.
+    """
+    check_id("match", match_id)
+    await services.fresh(request, SCHEDULE_TOPICS)
+    season = await league_api.season_of(services.database.require(), match_id)
+    if season is None:
+        raise NotFoundError(f"there is no match {match_id!r}")
+    return season
+
+
+def _writer(principal: Principal, user_id: str | None) -> str:
+    """The user who writes.
+
+    Raises:
+        UnprocessableError: nobody is named.
+        ForbiddenError: the principal is bound to another.
+    """
+    writer = principal.user_id if user_id is None else user_id
+    if writer is None:
+        raise UnprocessableError("user_id is missing, and this key is bound to no user", field="user_id")
+    check_id("user_id", writer)
+    require_user(principal, writer)
+    return writer
+
+
+async def _write(services: Services, topic: str, event: Mapping[str, Any]) -> Positions:
+    return Positions(positions=await services.publisher.one(topic, event))
+
+
+@router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Tell the result of a match (admin)")
+async def post_result(request: Request, match: MatchId, body: Result, _principal: Admin, services: Wired) -> Positions:
+    """The result, or a correction of it; the same again changes nothing (R4.30)."""
+    season = await _season(request, services, match)
+    event = {"match_id": match, "season": season, **body.model_dump(), "finalized_at": services.clock()}
+    return await _write(services, "league.match-finalized", event)
+
+
+@router.post("/api/matches/{match:id}/score", status_code=ACCEPTED, summary="Tell the score of a match in play")
+async def post_score(request: Request, match: MatchId, body: Score, principal: Editor, services: Wired) -> Positions:
+    """The score so far; a match that has its result keeps it."""
+    if principal.user_id is not None and principal.role is not Role.ADMIN:
+        raise ForbiddenError("this key is bound to a user and writes only what is that user's own")
+    season = await _season(request, services, match)
+    return await _write(services, "league.match-updated", {"match_id": match, "season": season, **body.model_dump()})
+
+
+@router.post("/api/matches/{match:id}/votes", status_code=ACCEPTED, summary="Vote on a match")
+async def post_vote(request: Request, match: MatchId, body: Vote, principal: Viewer, services: Wired) -> Positions:
+    """The last vote of a user counts (R4.33)."""
+    event = {"match_id": match, "user_id": _writer(principal, body.user_id), "choice": body.choice}
+    await _season(request, services, match)
+    return await _write(services, "league.vote-cast", {**event, "ts": services.clock()})
+
+
+@router.put("/api/predictions/{match:id}", status_code=ACCEPTED, summary="Predict the result of a match")
+async def put_prediction(
+    request: Request, match: MatchId, body: Prediction, principal: Viewer, services: Wired
+) -> Positions:
+    """The last prediction of a user counts, if it was made before kickoff."""
+    event = {**body.model_dump(), "match_id": match, "user_id": _writer(principal, body.user_id)}
+    await _season(request, services, match)
+    return await _write(services, "league.prediction-made", {**event, "ts": services.clock()})
+
+
+@router.post("/api/matches/{match:id}/comments", status_code=ACCEPTED, summary="Comment on a match")
+async def post_comment(
+    request: Request, match: MatchId, body: Comment, principal: Viewer, services: Wired
+) -> Positions:
+    """The latest 120 of a match are shown."""
+    event = {"match_id": match, "user_id": _writer(principal, body.user_id), "text": body.text}
+    await _season(request, services, match)
+    return await _write(services, "league.comment-posted", {**event, "ts": services.clock()})
+
+
+@router.put(
+    "/api/ads/{ad:id}",
+    status_code=ACCEPTED,
+    summary="Put an advertisement (admin)",
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
+)
+async def put_ad(request: Request, ad: AdId, _principal: Admin, services: Wired) -> Positions:
+    """Any JSON of at most 64 KiB; it is served as it was sent."""
+    payload = _json_text(await request.body())
+    event = {"ad_id": ad, "deleted": False, "payload": payload, "ts": services.clock()}
+    return await _write(services, "league.ad-changed", event)
+
+
+@router.delete("/api/ads/{ad:id}", status_code=ACCEPTED, summary="Take an advertisement away (admin)")
+async def delete_ad(ad: AdId, _principal: Admin, services: Wired) -> Positions:
+    """One that is not there stays away."""
+    event = {"ad_id": ad, "deleted": True, "payload": "", "ts": services.clock()}
+    return await _write(services, "league.ad-changed", event)
+
+
+def _json_text(body: bytes) -> str:
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidEventError("not_json", f"the body is not JSON: {error}", field="body") from error
+    return body.decode("utf-8")  # it was parsed, so it is UTF-8

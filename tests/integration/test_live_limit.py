@@ -1,0 +1,132 @@
+"""The limit of live pages over real Redis and HTTP (R4.36)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from connectors.stores.live_requests import LiveRequests
+from connectors.stores.redis import RedisAwayError, RedisLink, open_redis
+from connectors.stores.redis_keys import LIVE_REQUESTS, key
+from tests.integration.api_server import Api, Seeds, make_database, running_api
+from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
+
+REDIS_NUMBER = 12
+
+
+def _url(stack) -> str:
+    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
+
+
+@pytest.fixture
+async def link(stack) -> AsyncIterator[RedisLink]:
+    """An empty Redis number."""
+    opened = await open_redis(_url(stack))
+    await opened.client.flushdb()
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_redis_counts_as_the_law_says(link: RedisLink, case: LimitCase) -> None:
+    """Two processes that share a Redis answer each case together; another address is not concerned."""
+    processes = [LiveRequests(link, case.requests_max, WINDOW_MS) for _ in range(2)]
+    for number, step in enumerate(case.steps):
+        found = await processes[number % 2].retry_after_ms("a", START_MS + step.after_ms)
+        assert found == step.retry_after_ms, step
+    assert await processes[0].retry_after_ms("b", START_MS) == 0
+
+
+async def test_a_lowered_limit_counts_at_once(link: RedisLink) -> None:
+    """Of more known requests than a new limit the newest count, and the rest is let go."""
+    for after_ms in range(4):
+        assert await LiveRequests(link, 4, WINDOW_MS).retry_after_ms("a", START_MS + after_ms) == 0
+    assert await LiveRequests(link, 2, WINDOW_MS).retry_after_ms("a", START_MS + 4) == WINDOW_MS - 2
+
+
+async def test_an_address_takes_no_more_room_than_its_limit_and_goes(link: RedisLink) -> None:
+    """What is kept is bounded by the limit, and the key ends with its window."""
+    requests = LiveRequests(link, 3, WINDOW_MS)
+    for after_ms in range(0, 10 * WINDOW_MS, 1_000):
+        await requests.retry_after_ms("a", START_MS + after_ms)
+    name = key(LIVE_REQUESTS, address="a")
+    assert await link.client.llen(name) == 3
+    assert 0 < await link.client.pttl(name) <= WINDOW_MS
+
+
+async def test_without_redis_nobody_is_counted_here() -> None:
+    """The caller is told, and counts by itself."""
+    with pytest.raises(RedisAwayError):
+        await LiveRequests(RedisLink(None), 1).retry_after_ms("a", START_MS)
+
+
+@pytest.fixture(scope="module")
+async def seeds(stack) -> Seeds:
+    """A database of this module's own."""
+    return Seeds(await make_database(stack.database, "live_limit_test"))
+
+
+async def _live(client: httpx.AsyncClient, address: str, **more: str) -> httpx.Response:
+    return await client.get("/api/matches/live", headers={"X-Forwarded-For": address, **more})
+
+
+def _settings(stack, seeds: Seeds, **more: Any) -> Any:
+    named = {"DATABASE_URL": seeds.url, "REDIS_URL": _url(stack), "HIGHWATER_LIVE_REQUESTS_MAX": 3, **more}
+    return stack.settings(**named)
+
+
+async def test_two_processes_admit_an_address_as_often_as_one(stack, seeds: Seeds, link: RedisLink) -> None:
+    """304 counts, pages that are not live do not; beyond the limit it is 429 with seconds to wait, until the window ends."""
+    settings = _settings(stack, seeds, HIGHWATER_TRUSTED_PROXIES="127.0.0.0/8")
+    with running_api(settings) as one, running_api(settings) as two:
+        async with one.client() as first, two.client() as second:
+            tag = (await _live(first, "198.51.100.1")).headers["etag"]
+            assert (await _live(second, "198.51.100.1", **{"If-None-Match": tag})).status_code == 304
+            for path in ("/api/ads", "/api/leaderboard"):
+                assert (await first.get(path, headers={"X-Forwarded-For": "198.51.100.1"})).status_code == 200
+            await _is_third_and_last(first, second)
+            for api in (one, two):
+                api.clock.offset_ms += 10_000
+            assert (await _live(first, "198.51.100.1")).status_code == 200
+
+
+async def _is_third_and_last(first: httpx.AsyncClient, second: httpx.AsyncClient) -> None:
+    answers = [await _live(client, "203.0.113.5, 198.51.100.1") for client in (first, second, first)]
+    assert [answer.status_code for answer in answers] == [200, 429, 429]
+    for answer in answers[1:]:
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert 1 <= int(answer.headers["retry-after"]) <= 10
+        assert "etag" not in answer.headers
+    assert (await _live(second, "198.51.100.2")).status_code == 200
+
+
+async def test_nobody_is_believed_who_is_not_named(stack, seeds: Seeds, link: RedisLink) -> None:
+    """Without trusted proxies the address is that of the connection, on this machine too, and a match counts as a live page."""
+    with running_api(_settings(stack, seeds)) as running:
+        async with running.client() as client:
+            statuses = [(await _live(client, f"198.51.100.{number}")).status_code for number in range(2)]
+            statuses += [(await client.get("/api/matches/nope")).status_code for _ in range(2)]
+    assert statuses == [200, 200, 404, 429]
+
+
+async def test_while_redis_is_away_each_process_counts(stack, seeds: Seeds) -> None:
+    """A Redis that was never there changes nothing of the rule."""
+    settings = _settings(stack, seeds, REDIS_URL="redis://127.0.0.1:1/0")
+    with running_api(settings, is_awaited=False) as running:
+        await _database_is_there(running)
+        async with running.client() as client:
+            statuses = [(await _live(client, "x")).status_code for _ in range(4)]
+    assert statuses == [200, 200, 200, 429]
+
+
+async def _database_is_there(running: Api) -> None:
+    from tests.integration.api_server import eventually
+
+    async def is_ready() -> bool:
+        async with running.client() as client:
+            return (await client.get("/readyz?exclude=redis")).status_code == 200
+
+    await eventually(is_ready, "all but Redis is ready")

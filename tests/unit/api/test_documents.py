@@ -1,0 +1,168 @@
+"""How a document is served: read again when it was overtaken, pending, stale, and what a cache is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from api.app import create_app
+from api.auth import Authenticator, Principal, parse_api_keys
+from api.documents import ATTEMPTS_MAX, document_headers
+from connectors.materializers.document_reads import DocumentPendingError, Served
+from connectors.stores.redis import Head
+from schemas.errors import UnavailableError
+from streams.league.refresh import Freshness
+from streams.league.resources import CacheOptions, Resource
+from streams.settings import read_settings
+
+OPTIONS = CacheOptions(30, 120, 10)
+
+
+def _served(version: int = 7, freshness: Freshness = Freshness.FRESH, left_seconds: int = 140) -> Served:
+    head = Head(version, f"ads-{version}", "league.ad-changed/1/22", 0)
+    return Served(head, freshness, OPTIONS, 3, left_seconds)
+
+
+class _Documents:
+    """One document; each payload that is asked for finds the next of `overtaken` in its way."""
+
+    def __init__(self) -> None:
+        self.served: Served | Exception = _served()
+        self.overtaken = 0
+        self.positioned: list[bool] = []
+        self.payloads: list[tuple[int, str]] = []
+
+    async def read(self, found: Resource, *, is_positioned: bool = False) -> Served:
+        self.positioned.append(is_positioned)
+        if isinstance(self.served, Exception):
+            raise self.served
+        return self.served
+
+    async def payload(self, found: Resource, head: Head, encoding: str) -> bytes | None:
+        self.payloads.append((head.version, encoding))
+        if self.overtaken:
+            self.overtaken -= 1
+            self.served = _served(head.version + 1)
+            return None
+        return b'{"version":%d}' % head.version
+
+
+async def _no_session(_session_id: str) -> Principal | None:
+    return None
+
+
+class _Api:
+    """An application over it."""
+
+    def __init__(self, keys: str | None = None) -> None:
+        self.documents = _Documents()
+        self.is_positioned = False
+        app = create_app(read_settings({}))
+        app.state.services = SimpleNamespace(
+            documents=self.documents,
+            authenticator=Authenticator(parse_api_keys(keys), _no_session),
+            activity=SimpleNamespace(note=lambda _principal: None),
+            fresh=self._fresh,
+        )
+        transport = httpx.ASGITransport(app)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://test", headers={"Accept-Encoding": "gzip"})
+
+    async def _fresh(self, *_: Any) -> bool:
+        return self.is_positioned
+
+
+async def test_an_overtaken_version_is_read_again() -> None:
+    """The body is of the version in the headers, whatever came between head and payload."""
+    api = _Api()
+    api.documents.overtaken = ATTEMPTS_MAX - 1
+    async with api.http as http:
+        request = http.build_request("GET", "/api/ads")
+        response = await http.send(request, stream=True)
+        body = b"".join([part async for part in response.aiter_raw()])
+    version = 7 + ATTEMPTS_MAX - 1
+    assert (response.headers["x-resource-version"], body) == (str(version), b'{"version":%d}' % version)
+    assert api.documents.payloads == [(number, "gzip") for number in range(7, version + 1)]
+
+
+async def test_one_that_is_always_overtaken_is_503() -> None:
+    """The number of attempts is bounded, and the client is told to come again."""
+    api = _Api()
+    api.documents.overtaken = ATTEMPTS_MAX
+    async with api.http as http:
+        response = await http.get("/api/ads")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+
+
+async def test_a_condition_is_looked_at_anew_after_each_attempt() -> None:
+    """Who already has the version that came between gets 304, and no payload is read for it."""
+    api = _Api()
+    api.documents.overtaken = 1
+    async with api.http as http:
+        response = await http.get("/api/ads", headers={"If-None-Match": 'W/"ads-8"'})
+        assert (response.status_code, response.headers["etag"]) == (304, 'W/"ads-8"')
+        api.documents.payloads.clear()
+        assert (await http.get("/api/ads", headers={"If-None-Match": "*"})).status_code == 304
+    assert api.documents.payloads == []
+
+
+async def test_what_is_being_made_is_202_and_nobody_keeps_it() -> None:
+    """A short body, when to come again, no tag; also for who has some version."""
+    api = _Api()
+    api.documents.served = DocumentPendingError()
+    async with api.http as http:
+        for headers in ({}, {"If-None-Match": "*"}):
+            response = await http.get("/api/ads", headers=headers)
+            assert response.status_code == 202
+            assert response.json()["status"] == "pending"
+            assert (response.headers["retry-after"], response.headers["cache-control"]) == ("1", "no-store")
+            assert "etag" not in response.headers
+
+
+async def test_when_nothing_known_is_good_enough_it_is_503() -> None:
+    """Past its stale life a document is not served, also not as a 304."""
+    api = _Api()
+    api.documents.served = UnavailableError("PostgreSQL is away")
+    async with api.http as http:
+        response = await http.get("/api/ads", headers={"If-None-Match": 'W/"ads-7"'})
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize("is_positioned", [False, True])
+async def test_a_read_with_a_position_says_so(is_positioned: bool) -> None:
+    """What was waited for is made from the facts."""
+    api = _Api()
+    api.is_positioned = is_positioned
+    async with api.http as http:
+        await http.get("/api/ads", headers={"If-None-Match": "*"})
+    assert api.documents.positioned == [is_positioned]
+
+
+@pytest.mark.parametrize("freshness", [Freshness.STALE, Freshness.KEPT])
+async def test_staleness_is_said_in_a_header(freshness: Freshness) -> None:
+    """On the 200 and on the 304; what is left of the stale life is what a cache may use."""
+    api = _Api()
+    api.documents.served = _served(freshness=freshness, left_seconds=17)
+    async with api.http as http:
+        for headers, status in (({"Accept-Encoding": "identity"}, 200), ({"If-None-Match": "*"}, 304)):
+            response = await http.get("/api/ads", headers=headers)
+            assert (response.status_code, response.headers["x-stale"], response.headers["age"]) == (status, "true", "3")
+            expected = "public, max-age=0, stale-while-revalidate=17, stale-if-error=17"
+            assert response.headers["cache-control"] == expected
+
+
+def test_a_cache_serves_an_old_page_no_longer_than_its_stale_life() -> None:
+    """A page that is good for a week more is not one that may be served old for a week."""
+    headers = document_headers(_served(left_seconds=604_800), is_shared=True)
+    assert headers["Cache-Control"] == "public, max-age=0, stale-while-revalidate=120, stale-if-error=120"
+    assert document_headers(_served(), is_shared=False)["Cache-Control"].startswith("private, max-age=0, ")
+
+
+async def test_with_keys_no_shared_cache_keeps_a_page() -> None:
+    """It would hand it to whoever has no key."""
+    api = _Api("viewer:eye")
+    async with api.http as http:
+        headers = {"Authorization": "Bearer eye", "Accept-Encoding": "identity"}
+        assert (await http.get("/api/ads", headers=headers)).headers["cache-control"].startswith("private, ")

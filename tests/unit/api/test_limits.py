@@ -1,0 +1,108 @@
+"""The limit of live pages: whose request it is, and what this process counts while Redis is away."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import Request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.errors import TooManyRequestsError
+from api.limits import LiveLimit, LocalRequests, client_address, parse_networks
+from connectors.stores.live_requests import LiveRequests
+from connectors.stores.redis import RedisLink
+from schemas.errors import ConfigurationError
+from streams.telemetry import LIVE_REFUSED
+from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
+
+PROXIES = ("10.0.0.1", "10.1.0.0/16", "fd00::/8")
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "expected"),
+    [
+        ("192.0.2.7", [], "192.0.2.7"),
+        ("192.0.2.7", ["198.51.100.1"], "192.0.2.7"),
+        ("10.0.0.1", ["198.51.100.1"], "198.51.100.1"),
+        ("10.0.0.1", ["203.0.113.9, 198.51.100.1"], "198.51.100.1"),
+        ("10.0.0.1", ["203.0.113.9, 198.51.100.1, 10.1.2.3"], "198.51.100.1"),
+        ("10.0.0.1", ["203.0.113.9", "198.51.100.1", "10.1.2.3"], "198.51.100.1"),
+        ("10.0.0.1", ["10.1.2.3, 10.1.2.4"], "10.1.2.3"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("10.0.0.1", [""], "10.0.0.1"),
+        ("10.0.0.1", ["198.51.100.1, unknown"], "10.0.0.1"),
+        ("10.0.0.1", ["198.51.100.1, unknown, 10.1.2.3"], "10.1.2.3"),
+        ("10.0.0.1", ["198.51.100.1:4711"], "198.51.100.1"),
+        ("10.0.0.1", ["[2001:db8::1]:4711"], "2001:db8::1"),
+        ("fd00::5", ["2001:DB8:0::1"], "2001:db8::1"),
+        ("::ffff:10.0.0.1", ["198.51.100.1"], "198.51.100.1"),
+        ("::ffff:192.0.2.7", [], "192.0.2.7"),
+        ("", ["198.51.100.1"], ""),
+    ],
+)
+def test_only_a_trusted_proxy_is_believed(peer: str, forwarded: list[str], expected: str) -> None:
+    """The right-most address that no trusted proxy has counts; what a client writes before it is its own affair."""
+    assert client_address(peer, forwarded, parse_networks(PROXIES)) == expected
+
+
+@given(st.lists(st.text(max_size=40), max_size=4))
+def test_without_trusted_proxies_the_field_is_nothing(forwarded: list[str]) -> None:
+    """Whatever it says, the other end of the connection is counted."""
+    assert client_address("10.0.0.1", forwarded, ()) == "10.0.0.1"
+
+
+@given(st.lists(st.text(max_size=40), max_size=4))
+def test_what_a_client_writes_never_changes_who_it_is(written: list[str]) -> None:
+    """The proxy adds the client's address at the end, so all that stands before it is not looked at."""
+    forwarded = [*written, "198.51.100.1"]
+    assert client_address("10.0.0.1", forwarded, parse_networks(PROXIES)) == "198.51.100.1"
+
+
+def test_a_name_is_no_network() -> None:
+    """A setting that is no address stops the program with its name."""
+    with pytest.raises(ConfigurationError, match="HIGHWATER_TRUSTED_PROXIES"):
+        parse_networks(["proxy.example"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_process_counts_as_the_law_says(case: LimitCase) -> None:
+    """The copy in the process answers each case, and one address is nothing to another."""
+    local = LocalRequests(case.requests_max, WINDOW_MS)
+    for step in case.steps:
+        now_ms = START_MS + step.after_ms
+        assert local.retry_after_ms("a", now_ms) == step.retry_after_ms, step
+    assert local.retry_after_ms("b", START_MS) == 0
+
+
+def test_addresses_are_bounded_and_the_one_that_asked_longest_ago_goes() -> None:
+    """A flood of addresses takes no more memory, and does not free the one that asks."""
+    local = LocalRequests(1, WINDOW_MS, addresses_max=3)
+    for name in ("a", "b", "c"):
+        assert local.retry_after_ms(name, START_MS) == 0
+    assert local.retry_after_ms("a", START_MS) > 0
+    assert local.retry_after_ms("d", START_MS) == 0
+    assert len(local) == 3
+    assert local.retry_after_ms("a", START_MS) > 0
+    assert local.retry_after_ms("b", START_MS) == 0
+
+
+async def test_without_redis_the_process_limits_by_itself() -> None:
+    """The request after the last admitted one is refused with whole seconds to wait, at least one, and is counted."""
+    now_ms = START_MS
+    shared = LiveRequests(RedisLink(None), 2)
+    limit = LiveLimit(shared, LocalRequests(2), lambda: now_ms, ())
+    request = Request({"type": "http", "headers": [], "client": ("192.0.2.7", 1)})
+    refused = LIVE_REFUSED._value.get()
+    await limit.check(request)
+    now_ms += 100
+    await limit.check(request)
+    now_ms += 9_899
+    with pytest.raises(TooManyRequestsError) as caught:
+        await limit.check(request)
+    assert caught.value.headers["Retry-After"] == "1"
+    assert LIVE_REFUSED._value.get() == refused + 1
+    now_ms += 1
+    await limit.check(request)
+    with pytest.raises(TooManyRequestsError):
+        await limit.check(request)
+    await limit.check(Request({"type": "http", "headers": [], "client": ("192.0.2.8", 1)}))

@@ -1,0 +1,151 @@
+"""A match composed of two documents: its tag, its number, and what becomes of it when the live part is taken away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from api.matches import DROPPED_MAX, MatchDocuments
+from connectors.materializers.document_reads import DocumentPendingError, NoSuchDocumentError, Served
+from connectors.stores.redis import Head
+from streams.league.refresh import Freshness
+from streams.league.resources import CacheOptions, Resource
+
+META, LIVE = "md:m:meta", "md:m:live"
+
+
+class _Documents:
+    """Documents by key; one that is not there is an error, one that is an error is raised."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, Served | Exception] = {META: _served(5), LIVE: _served(8, "league.vote-cast/0/3")}
+        self.overtaken: set[str] = set()
+        self.asked: list[str] = []
+        self.at_once = 0
+        self._under_way = 0
+
+    async def read(self, found: Resource, *, is_positioned: bool = False) -> Served:
+        self.asked.append(found.key)
+        self._under_way += 1
+        self.at_once = max(self.at_once, self._under_way)
+        await asyncio.sleep(0)
+        self._under_way -= 1
+        held = self.held.get(found.key, NoSuchDocumentError())
+        if isinstance(held, Exception):
+            raise held
+        return held
+
+    async def payload(self, found: Resource, head: Head, encoding: str) -> bytes | None:
+        return None if found.key in self.overtaken else b'{"v":%d}' % head.version
+
+
+class _Pool:
+    """The last version of the live part, as PostgreSQL remembers it."""
+
+    version: int | None = 8
+
+    async def fetchval(self, *_: Any, **__: Any) -> int | None:
+        return self.version
+
+
+def _served(
+    version: int, cause: str = "", freshness: Freshness = Freshness.FRESH, age: int = 1, left: int = 9
+) -> Served:
+    return Served(Head(version, f"md-{version}", cause, 0), freshness, CacheOptions(4, 16, 10), age, left)
+
+
+@pytest.fixture
+def documents() -> _Documents:
+    """A match of both parts."""
+    return _Documents()
+
+
+@pytest.fixture
+def matches(documents: _Documents) -> MatchDocuments:
+    """The reader of it."""
+    return MatchDocuments(documents, _Pool)  # type: ignore[arg-type, return-value]
+
+
+async def test_the_tag_names_both_versions_and_the_number_is_their_sum(documents, matches) -> None:
+    """Both heads are asked for at once; the body is of exactly these versions."""
+    parts = await matches.read("m")
+    head = parts.served.head
+    assert (head.etag, head.version, head.caused_by) == ("md-5-8", 13, "league.vote-cast/0/3")
+    assert (sorted(documents.asked), documents.at_once) == ([LIVE, META], 2)
+    assert await matches.payload(parts) == b'{"meta":{"v":5},"live":{"v":8}}'
+
+
+@pytest.mark.parametrize("key", [META, LIVE])
+async def test_a_part_that_was_overtaken_makes_no_body(documents, matches, key: str) -> None:
+    """None: the heads have to be read again."""
+    parts = await matches.read("m")
+    documents.overtaken.add(key)
+    assert await matches.payload(parts) is None
+
+
+async def test_it_is_as_good_as_the_worse_of_the_two(documents, matches) -> None:
+    """Staler, older, and for the shorter time."""
+    documents.held[META] = _served(5, "league.match-scheduled/0/1", Freshness.KEPT, age=7, left=90)
+    documents.held[LIVE] = _served(8, "", Freshness.STALE, age=2, left=3)
+    served = (await matches.read("m")).served
+    assert (served.freshness, served.age_seconds, served.stale_left_seconds) == (Freshness.KEPT, 7, 3)
+    assert served.head.caused_by == "league.match-scheduled/0/1"
+
+
+async def test_without_its_live_part_it_stays_and_its_number_does_not_fall(documents, matches) -> None:
+    """`live` is null under a tag of its own, and the number rises by one; from then on only one part is asked for."""
+    before = (await matches.read("m")).served.head
+    del documents.held[LIVE]
+    parts = await matches.read("m")
+    assert parts.served.head.version == before.version + 1
+    assert parts.served.head.etag != before.etag
+    assert await matches.payload(parts) == b'{"meta":{"v":5},"live":null}'
+    documents.asked.clear()
+    assert (await matches.read("m")).served == parts.served
+    assert documents.asked == [META]
+
+
+async def test_a_correction_brings_the_live_part_back(documents, matches) -> None:
+    """A new version of the other part makes both be asked for again, and so does a read with a position."""
+    live = documents.held.pop(LIVE)
+    gone = (await matches.read("m")).served.head
+    documents.held[LIVE] = live
+    assert (await matches.read("m", is_positioned=True)).live is not None
+    assert (await matches.read("m")).live is None
+    documents.held[META], documents.held[LIVE] = _served(6), _served(9)
+    back = await matches.read("m")
+    assert back.live is not None
+    assert back.served.head.version > gone.version
+
+
+async def test_a_match_that_never_had_a_live_part_has_a_number(matches, documents) -> None:
+    """Nobody asked for it while it was there."""
+    del documents.held[LIVE]
+    matches._pool = type("Empty", (_Pool,), {"version": None})
+    assert (await matches.read("m")).served.head.version == 6
+
+
+@pytest.mark.parametrize(
+    ("meta", "live", "expected"),
+    [
+        (NoSuchDocumentError(), NoSuchDocumentError(), NoSuchDocumentError),
+        (NoSuchDocumentError(), DocumentPendingError(), NoSuchDocumentError),
+        (DocumentPendingError(), _served(8), DocumentPendingError),
+        (_served(5), DocumentPendingError(), DocumentPendingError),
+    ],
+)
+async def test_what_is_not_there_or_not_yet_is_said(documents, matches, meta: Any, live: Any, expected: Any) -> None:
+    """No match is 404 whatever the live part says; a part that is being made is waited for by the reader."""
+    documents.held = {META: meta, LIVE: live}
+    with pytest.raises(expected):
+        await matches.read("m")
+
+
+async def test_matches_without_a_live_part_are_remembered_up_to_a_limit(documents, matches) -> None:
+    """Old matches do not fill the memory."""
+    for number in range(DROPPED_MAX + 5):
+        documents.held[f"md:{number}:meta"] = _served(1)
+        await matches.read(str(number))
+    assert len(matches._dropped) == DROPPED_MAX

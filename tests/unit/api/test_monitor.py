@@ -1,0 +1,114 @@
+"""What the monitor reports of counters that were sampled."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from api.monitor import SAMPLES_MAX, HttpCounters, Look, Monitor, _report, http_counters
+from connectors.stores.league_api import DatabaseCounters
+from connectors.stores.redis import RedisLink
+from schemas.errors import UnavailableError
+from streams import telemetry
+
+START_MS = 1_700_000_000_000
+
+
+def _redis(hits: int, misses: int, evicted: int = 0) -> dict[str, Any]:
+    return {
+        "keyspace_hits": hits, "keyspace_misses": misses, "evicted_keys": evicted, "used_memory": 1_000, "connected_clients": 4,
+    }  # fmt: skip
+
+
+def _http(quick: int, slow: int = 0, errors: int = 0) -> HttpCounters:
+    requests = quick + slow
+    return HttpCounters({0.1: quick, 2.0: requests, math.inf: requests}, requests, errors)
+
+
+def _look(seconds: int, **parts: Any) -> Look:
+    told: dict[str, Any] = {
+        "http": _http(0), "redis": _redis(0, 0), "database": DatabaseCounters(0, 0, None),
+        "pool": {"size": 16, "idle": 3, "size_max": 16},
+    }  # fmt: skip
+    return Look(START_MS + seconds * 1000, **{**told, **parts})
+
+
+def _of(*looks: Look) -> dict[str, Any]:
+    return _report(list(looks), looks[-1])
+
+
+def test_what_is_told_is_the_increase_of_the_last_five_minutes() -> None:
+    """Counters of before do not count, nor what was sampled earlier than that."""
+    report = _of(
+        _look(-10, redis=_redis(0, 0), http=_http(0), database=DatabaseCounters(0, 0, None)),
+        _look(0, redis=_redis(1_000, 1_000), http=_http(500, errors=500), database=DatabaseCounters(100, 0, None)),
+        _look(300, redis=_redis(1_900, 1_100), http=_http(600, errors=510), database=DatabaseCounters(700, 2, 1)),
+    )
+    assert report["span_seconds"] == 300
+    assert report["redis"]["hit_ratio"] == 0.9
+    assert (report["http"]["requests"], report["http"]["error_ratio"]) == (100, 0.1)
+    database = report["database"]
+    assert (database["transactions_per_second"], database["lock_waits"], database["slow_statements"]) == (2.0, 2, 1)
+    assert report["should_upgrade"] is False
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ({"redis": _redis(84, 16)}, "hit_ratio"),
+        ({"redis": _redis(100, 0, evicted=1)}, "evicted_keys"),
+        ({"http": _http(50, 50)}, "p95"),
+    ],
+)
+def test_what_speaks_for_a_larger_redis(parts: dict[str, Any], reason: str) -> None:
+    """Each of the three signs of R4.41 by itself."""
+    report = _of(_look(0), _look(60, **parts))
+    assert (report["should_upgrade"], [one["name"] for one in report["reasons"]]) == (True, [reason])
+
+
+def test_a_pool_with_nothing_left_is_a_wait() -> None:
+    """Of the looks in the span, those at which a reader would have waited."""
+    full = {"size": 16, "idle": 0, "size_max": 16}
+    growing = {"size": 15, "idle": 0, "size_max": 16}
+    report = _of(_look(0, pool=full), _look(10, pool=growing), _look(20, pool=full), _look(30))
+    assert report["database"]["connection_waits"] == 2
+
+
+def test_a_part_that_is_away_is_null() -> None:
+    """And one that was away in between is counted around it; nothing sampled yet is no number."""
+    report = _of(_look(0), _look(10, redis=None, database=None, pool={}))
+    assert (report["redis"], report["database"]) == (None, None)
+    report = _of(_look(0, redis=None, database=None), _look(10), _look(20, redis=_redis(9, 1)))
+    assert report["redis"]["hit_ratio"] == 0.9
+    report = _of(_look(0))
+    assert (report["redis"]["hit_ratio"], report["http"]["p95_seconds"], report["http"]["error_ratio"]) == (
+        None,
+        None,
+        None,
+    )
+    assert report["database"]["transactions_per_second"] is None
+
+
+def test_answers_are_counted_over_all_routes() -> None:
+    """By bound, all of them, and those above 499."""
+    before = http_counters()
+    for status, seconds in ((200, 0.01), (304, 0.001), (503, 0.3)):
+        telemetry.HTTP_SECONDS.labels("/test", "GET", status).observe(seconds)
+    after = http_counters()
+    assert (after.requests - before.requests, after.errors - before.errors) == (3, 1)
+    grown = {bound: count - before.latency.get(bound, 0) for bound, count in after.latency.items()}
+    assert (grown[0.005], grown[0.02], grown[0.5], grown[math.inf]) == (1, 2, 3, 3)
+
+
+async def test_it_reports_with_everything_away_and_forgets_in_time() -> None:
+    """No part has to be there, and memory is bounded by five minutes of samples."""
+
+    def away() -> Any:
+        raise UnavailableError
+
+    monitor = Monitor(RedisLink(None), away, lambda: START_MS)
+    report = await monitor.report()
+    assert (report["redis"], report["database"], report["should_upgrade"]) == (None, None, False)
+    assert (monitor._looks.maxlen, SAMPLES_MAX) == (31, 31)
