@@ -41,7 +41,7 @@ class MatchDocuments:
         self._documents = documents
         self._pool = pool
         # Match -> the version of the other part under which the live one was found gone, and the last version it had.
-        # Only a result brings it back, and that changes the other part, so there is nothing to be told here.
+        # Only a result or another date brings it back; both change the other part, so there is nothing to be told here.
         self._dropped: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     async def read(self, match_id: str, *, is_positioned: bool = False) -> MatchParts:

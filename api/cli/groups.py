@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 REQUEST_SECONDS = 10.0
 KAFKA_GROUP_PREFIX = "highwater-"
-# The catalogue's name of the Faust worker, and its group in Kafka (streams/feeds/agents.py).
+# The catalogue's name of the Faust worker, and its group in Kafka (streams/agents.py).
 WORKER, WORKER_KAFKA_GROUP = "worker", "highwater-feeds"
 # Readers in the catalogue that are no consumers.
 _PEOPLE = frozenset({"operator"})

@@ -137,7 +137,7 @@ async def get_leaderboard(
     services: Wired,
     page: Annotated[int | None, Query(ge=1, le=PAGES_MAX, description="number of the page, from 1")] = None,
     cursor: Annotated[
-        int | None, Query(ge=1, le=PAGES_MAX, description="the same: `next_page` of the one before")
+        int | None, Query(ge=1, le=PAGES_MAX, description="the same: `next_cursor` of the one before")
     ] = None,
     _limit: Annotated[
         int, Query(alias="limit", ge=PAGE_USERS, description="a page holds 50 users; fewer cannot be had")

@@ -158,7 +158,7 @@ class Documents:
         windows = {} if found.kind is WINDOW.kind else await self.windows()
         if is_positioned:
             async with self._slots:
-                made = await self._make(found, "read with a position", since_ms=None)
+                made = await self._make(found, "read with a position", found_built_ms=None)
             return self._answer(found, made, windows)
         served = self.quick(found)
         if served is not None:
@@ -169,12 +169,12 @@ class Documents:
         except UnavailableError:
             return await self._kept(found, windows)
         if head is None:
-            return await self._first(found, windows)
+            return await self._first(found, 0, windows)
         served = self._answer(found, head, windows)
         if served.freshness is Freshness.COLD:
-            return await self._first(found, windows)
+            return await self._first(found, head.built_ms or 0, windows)
         if served.freshness is Freshness.STALE:
-            self._begin(found)
+            self._begin(found, head.built_ms or 0)
         return served
 
     async def payload(self, found: Resource, head: Head, encoding: str) -> bytes | None:
@@ -249,19 +249,22 @@ class Documents:
 
     # -- making ------------------------------------------------------------------------------------------------------
 
-    async def _first(self, found: Resource, windows: Windows) -> Served:
+    async def _first(self, found: Resource, built_ms: int, windows: Windows) -> Served:
         """Nothing can be served: make it, or say that somebody else does."""
-        task = self._begin(found)
+        task = self._begin(found, built_ms)
         done, _ = await asyncio.wait({task}, timeout=ANSWER_SECONDS_MAX)
         if not done:
             raise DocumentPendingError
         return self._answer(found, task.result(), windows)
 
-    def _begin(self, found: Resource) -> asyncio.Task[Head]:
-        """Join the regeneration under way in this process, or begin one; it outlives whoever asked."""
+    def _begin(self, found: Resource, built_ms: int) -> asyncio.Task[Head]:
+        """Join the regeneration under way in this process, or begin one; it outlives whoever asked.
+
+        `built_ms` is when the one that was found too old was made, 0 when there was none.
+        """
         task = self._making.get(found.key)
         if task is None:
-            task = asyncio.create_task(self._regenerate(found), name="regeneration")
+            task = asyncio.create_task(self._regenerate(found, built_ms), name="regeneration")
             self._making[found.key] = task
             task.add_done_callback(lambda done: self._ended(found.key, done))
         return task
@@ -272,16 +275,15 @@ class Documents:
         if error is not None and not isinstance(error, DocumentPendingError | NoSuchDocumentError):
             _log.warning("document_not_made", key=key, reason=str(error) or type(error).__name__)
 
-    async def _regenerate(self, found: Resource) -> Head:
-        since_ms = self._clock()
+    async def _regenerate(self, found: Resource, built_ms: int) -> Head:
         async with self._slots, self._locks.hold(found.key) as is_mine:
             if not is_mine:
                 raise DocumentPendingError
-            return await self._make(found, "expiry", since_ms=since_ms)
+            return await self._make(found, "expiry", found_built_ms=built_ms)
 
-    async def _make(self, found: Resource, reason: str, *, since_ms: int | None) -> Head:
+    async def _make(self, found: Resource, reason: str, *, found_built_ms: int | None) -> Head:
         async with transaction(self._pool()) as tx:
-            (made,) = await self._maker.make(tx, self._pool(), [Wanted(found, reason, since_ms=since_ms)])
+            (made,) = await self._maker.make(tx, self._pool(), [Wanted(found, reason, found_built_ms=found_built_ms)])
         key, head = found.key, made.head
         if head is not None:
             self._copies.put(key, head, made.payload)

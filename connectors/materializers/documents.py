@@ -78,13 +78,17 @@ class Outcome(StrEnum):
 
 
 class Wanted(NamedTuple):
-    """A document to be made, or taken away. One that was made at `since_ms` or later, by whoever, is taken as it is."""
+    """A document to be made, or taken away.
+
+    Whoever found it too old says when that one was made, `found_built_ms` (0: there was none): one made later, by whoever,
+    is taken as it is. None: it is made in any case.
+    """
 
     resource: Resource
     reason: str
     is_forced: bool = False
     is_dropped: bool = False
-    since_ms: int | None = None
+    found_built_ms: int | None = None
 
 
 class Made(NamedTuple):
@@ -140,7 +144,7 @@ class DocumentMaker:
         await documents.lock(tx, resource.key)
         now_ms = self._clock()
         before = await documents.stored(tx, resource.key, now_ms)
-        if before is not None and not wanted.is_forced and _was_made_since(before.head, wanted.since_ms):
+        if before is not None and not wanted.is_forced and _was_made_after(before.head, wanted.found_built_ms):
             return _Plan(wanted, Outcome.KEPT, before, None, now_ms)
         built = None if wanted.is_dropped else await self._builders[resource.kind.name](tx, resource.id, now_ms)
         if built is None:
@@ -241,8 +245,8 @@ def stamped(resource: Resource, head: Head, windows: Windows, now_ms: int) -> He
     return replace(head, expires_ms=found.expires_ms, stale_until_ms=found.stale_until_ms)
 
 
-def _was_made_since(head: Head, since_ms: int | None) -> bool:
-    return since_ms is not None and (head.built_ms or 0) >= since_ms
+def _was_made_after(head: Head, found_built_ms: int | None) -> bool:
+    return found_built_ms is not None and (head.built_ms or 0) > found_built_ms
 
 
 def _position(text: str) -> Position | None:

@@ -125,7 +125,7 @@ def leaderboard(page: int, rated: Sequence[Rated], better: int) -> dict[str, Any
             rank = (page - 1) * PAGE_USERS + index + 1
         before = merit
         users.append({"rank": rank, **row._asdict()})
-    return {"page": page, "users": users, "next_page": page + 1 if len(rated) > PAGE_USERS else None}
+    return {"page": page, "users": users, "next_cursor": str(page + 1) if len(rated) > PAGE_USERS else None}
 
 
 def ads(held: Iterable[Ad]) -> dict[str, Any]:

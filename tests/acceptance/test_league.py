@@ -393,7 +393,7 @@ def test_postgresql_stopped_pages_are_served_marked(league: Product) -> None:
     """A page that was read is served as stale while PostgreSQL is away; one that never was is 503 with Retry-After."""
     path = "/api/league/real/table"
     etag = league.get(path).headers["etag"]
-    league.parts.stop_part("postgres")
+    league.parts.stop_part("database")
     try:
         kept = league.until(
             lambda: (answer := league.get(path)).headers.get("x-stale") == "true" and answer, "never marked"
@@ -402,7 +402,7 @@ def test_postgresql_stopped_pages_are_served_marked(league: Product) -> None:
         unread = league.get("/api/clubs/Nobody%20Ever/matches")
         assert (unread.status_code, "retry-after" in unread.headers) == (503, True)
     finally:
-        league.parts.start_part("postgres")
+        league.parts.start_part("database")
     league.until_ready()
     league.until(lambda: "x-stale" not in league.get(path).headers, "stays marked")
 

@@ -58,12 +58,13 @@ def guarded(stack, seeds: Seeds) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 async def league(api: Api, seeds: Seeds) -> None:
-    """Three matches as the sinks store them: final, in play, and tomorrow; and one of another season long ago."""
+    """Matches as the sinks store them: final, in play, and tomorrow; of other seasons one of three days ago and one long ago."""
     now = to_datetime(api.clock())
     for match_id, season, kickoff, home, away, score, result in (
         ("m-final", SEASON, now - timedelta(hours=2), "Leeds", "York", None, (2, 1)),
         ("m-live", SEASON, now - timedelta(minutes=50), "Hull", "Leeds", (1, 0), None),
         ("m-next", SEASON, now + timedelta(days=1), "York", "Hull", None, None),
+        ("m-past", "ger", now - timedelta(days=3), "Ulm", "Jena", None, (0, 0)),
         ("m-old", "old", now - timedelta(days=400), "Hull", "York", None, (0, 0)),
     ):
         goals = result or score or (None, None)
@@ -137,10 +138,9 @@ async def test_every_page_is_conditional(http, path: str, member: str | None) ->
         assert again.headers["cache-control"].partition(",")[0] == first.headers["cache-control"].partition(",")[0]
     assert (await http.get(path, headers={"If-None-Match": '"x"'})).status_code == 200
     assert int(first.headers["x-resource-version"]) >= 1
-    if path != "/api/league":
-        head = await http.head(path)
-        assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", first.headers["etag"])
-        assert head.headers["content-length"] == first.headers["content-length"]
+    head = await http.head(path)
+    assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", first.headers["etag"])
+    assert head.headers["content-length"] == first.headers["content-length"]
 
 
 async def test_what_a_cache_is_told(http) -> None:
@@ -214,6 +214,17 @@ async def test_a_match_is_composed_of_two_documents(http, seeds: Seeds) -> None:
     assert response.headers["etag"] == f'W/"md-{meta}-{live}"'
     assert response.headers["x-resource-version"] == str(meta + live)
     assert response.headers["x-caused-by"].startswith("league.")
+
+
+async def test_a_match_of_days_ago_has_no_live_part(http) -> None:
+    """Three hours after the match it is null (R4.17), and the page is conditional as before; HEAD says the same."""
+    for path in ("/api/matches/m-past", "/api/matches/m-old"):
+        first = await http.get(path)
+        assert (first.status_code, first.json()["live"], "result" in first.json()["meta"]) == (200, None, True)
+        assert int(first.headers["x-resource-version"]) >= 1
+        again = await http.get(path, headers={"If-None-Match": first.headers["etag"]})
+        assert (again.status_code, again.headers["etag"]) == (304, first.headers["etag"])
+        assert (await http.head(path)).headers["etag"] == first.headers["etag"]
 
 
 async def test_a_short_cut_and_the_usual_way_say_the_same(http, api: Api) -> None:
@@ -371,7 +382,7 @@ async def test_who_may_write_what(guarded: Api, league: None) -> None:
 
 
 async def test_a_prewarm_asks_for_the_pages_of_seasons_about_to_be_read(stack, http, codec, guarded: Api) -> None:
-    """202 names seasons with a match in its window or within seven days, and their four pages; one event a season."""
+    """202 names seasons with a match in its window or within seven days, not one that is over, and their four pages."""
     response = await http.post("/api/cache/prewarm", headers={"x-prewarm-token": TOKEN.encode()})
     assert response.status_code == 202, response.text
     document = response.json()

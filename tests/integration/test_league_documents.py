@@ -149,7 +149,7 @@ async def test_nothing_is_there(db: Database):
     assert await db.document("ads") == {"ads": []}
     assert await db.document("match_window") == {"windows": {}}
     assert await db.document("predictions_user", "1") == {"user_id": "1", "predictions": []}
-    assert await db.document("leaderboard", "1") == {"page": 1, "users": [], "next_page": None}
+    assert await db.document("leaderboard", "1") == {"page": 1, "users": [], "next_cursor": None}
     assert {0} == set((await db.document("admin_stats")).values())
 
 
@@ -305,7 +305,7 @@ async def test_pages_of_the_rating(db: Database):
         [(f"u{n:03}", 1_000 - n // 4, f"league.match-finalized/0/{n}") for n in range(count)],
     )
     pages = [await db.document("leaderboard", str(page)) for page in (1, 2, 3)]
-    assert [page["next_page"] for page in pages] == [2, 3, None]
+    assert [page["next_cursor"] for page in pages] == ["2", "3", None]
     users = [user for page in pages for user in page["users"]]
     assert [(f"u{n:03}", n // 4 * 4 + 1) for n in range(count)] == [(user["user_id"], user["rank"]) for user in users]
     assert await db.built("leaderboard", "4") is None

@@ -121,11 +121,11 @@ def test_ranks():
     found = leaderboard(1, rated((9, 2), (9, 2), (9, 1), (4, 0), (4, 0), (1, 0)), 0)
     assert [user["rank"] for user in found["users"]] == [1, 1, 3, 4, 4, 6]
     assert found["users"][2] == {"rank": 3, "user_id": "u2", "points": 9, "exact": 1, "correct": 9, "judged": 9}
-    assert (found["page"], found["next_page"]) == (1, None)
+    assert (found["page"], found["next_cursor"]) == (1, None)
     full = rated(*[(1, 0)] * (PAGE_USERS + 1))
-    assert (leaderboard(2, full[1:], 7)["next_page"], leaderboard(2, full, 7)["next_page"]) == (None, 3)
+    assert (leaderboard(2, full[1:], 7)["next_cursor"], leaderboard(2, full, 7)["next_cursor"]) == (None, "3")
     assert len(leaderboard(2, full, 7)["users"]) == PAGE_USERS
-    assert leaderboard(1, [], 0) == {"page": 1, "users": [], "next_page": None}
+    assert leaderboard(1, [], 0) == {"page": 1, "users": [], "next_cursor": None}
 
 
 @unhurried
@@ -140,9 +140,9 @@ def test_ranks_over_pages(merits: list[tuple[int, int]]):
         better = sum((r.points, r.exact) > (held[0].points, held[0].exact) for r in ordered) if held else 0
         found = leaderboard(page, held, better)
         shown += found["users"]
-        if found["next_page"] is None:
+        if found["next_cursor"] is None:
             break
-        assert found["next_page"] == page + 1
+        assert found["next_cursor"] == str(page + 1)
     assert [r.user_id for r in ordered] == [user["user_id"] for user in shown]
     assert [1 + sum((o.points, o.exact) > (r.points, r.exact) for o in ordered) for r in ordered] == [
         user["rank"] for user in shown
