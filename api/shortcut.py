@@ -1,4 +1,4 @@
-"""The shortest way to a 304: a page of a league that the client has, from memory, before any routing.
+"""The shortest way to a page of a league: from memory, before any routing, as a 304 when the client has it.
 
 Law: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in the same
 metrics; in doubt it steps aside. Live pages go the usual way, since they are counted per address, and private ones, since they
@@ -8,18 +8,20 @@ belong to somebody.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeAlias
 
 from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
-from api.conditional import is_match
+from api.conditional import JSON, is_match
 from api.documents import document_headers
-from api.encodings import negotiate
+from api.encodings import Encoding, negotiate
 from api.errors import UnprocessableError
 from api.paths import canonical_path
 from api.services import Services
 from connectors.materializers.document_reads import Served
+from connectors.stores.copies import IDENTITY
 from streams.clock import monotonic_seconds
 from streams.league.resources import KINDS, Resource, resource
 from streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS
@@ -29,7 +31,9 @@ PATHS_MAX = 1_024
 _METHODS = ("GET", "HEAD")
 # What a read waits for is not known here.
 _ASIDE = (b"x-min-position", b"x-max-wait-ms")
-_END = {"type": "http.response.body", "body": b"", "more_body": False}
+_JSON = (b"content-type", JSON.encode())
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class Page(NamedTuple):
@@ -41,18 +45,26 @@ class Page(NamedTuple):
 
 
 class _Known:
-    """A path whose document was found, and the answer as it was last given."""
+    """A path whose document was found, and its headers as they were last given."""
 
-    __slots__ = ("_key", "counts", "found", "seconds", "start", "tag")
+    __slots__ = ("_answers", "_key", "_reads", "_seconds", "found", "pairs", "tag")
 
     def __init__(self, found: Resource, template: str) -> None:
         self.found = found
         self.tag = b""
-        self.start: dict[str, Any] = {}
+        self.pairs: Headers = []
         self._key: tuple[Any, ...] = ()
         name = found.kind.name
-        self.counts = (CONDITIONAL_GETS.labels(name, "not_modified"), DOCUMENT_READS.labels(name, "memory"))
-        self.seconds = {method: HTTP_SECONDS.labels(template, method, 304) for method in _METHODS}
+        self._reads = DOCUMENT_READS.labels(name, "memory")
+        self._answers = {
+            HTTPStatus.OK: CONDITIONAL_GETS.labels(name, "sent"),
+            HTTPStatus.NOT_MODIFIED: CONDITIONAL_GETS.labels(name, "not_modified"),
+        }
+        self._seconds = {
+            (method, status): HTTP_SECONDS.labels(template, method, int(status))
+            for method in _METHODS
+            for status in self._answers
+        }
 
     def refresh(self, served: Served, *, is_open: bool) -> None:
         """Make the headers anew when they say something else: at most once a second and version."""
@@ -61,10 +73,24 @@ class _Known:
         if key == self._key:
             return
         headers = document_headers(served, is_shared=is_open)
-        pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        self.tag = dict(pairs)[b"etag"]
-        self.start = {"type": "http.response.start", "status": 304, "headers": pairs}
+        self.pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self.tag = dict(self.pairs)[b"etag"]
         self._key = key
+
+    def count(self, method: str, status: HTTPStatus, seconds: float) -> None:
+        """Count an answer as the usual way does."""
+        self._reads.inc()
+        self._answers[status].inc()
+        self._seconds[method, status].observe(seconds)
+
+
+class _Answer(NamedTuple):
+    """What is sent."""
+
+    known: _Known
+    status: HTTPStatus
+    headers: Headers
+    body: bytes
 
 
 class ShortCut:
@@ -80,22 +106,19 @@ class ShortCut:
         started = monotonic_seconds()
         if scope["query_string"] or scope["method"] not in _METHODS:
             return False
-        known = self._find(scope)
-        if known is None:
+        answer = self._find(scope)
+        if answer is None:
             return False
-        await send(known.start)
-        await send(_END)
-        for count in known.counts:
-            count.inc()
-        known.seconds[scope["method"]].observe(monotonic_seconds() - started)
+        await send({"type": "http.response.start", "status": int(answer.status), "headers": answer.headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+        answer.known.count(scope["method"], answer.status, monotonic_seconds() - started)
         return True
 
-    def _find(self, scope: Scope) -> _Known | None:
-        """The page, when the client has its current version and may read it."""
+    def _find(self, scope: Scope) -> _Answer | None:
+        """The page, when it is in memory, good, and the client may read it."""
         headers = dict(scope["headers"])
-        wanted = headers.get(b"if-none-match")
         # A field that came twice is left to who knows which of the two counts.
-        if wanted is None or len(headers) != len(scope["headers"]) or any(name in headers for name in _ASIDE):
+        if len(headers) != len(scope["headers"]) or any(name in headers for name in _ASIDE):
             return None
         raw_path = scope.get("raw_path") or b""
         known = self._known.get(raw_path) or self._of_path(raw_path)
@@ -104,18 +127,30 @@ class ShortCut:
         authorization, accept = headers.get(b"authorization"), headers.get(b"accept-encoding")
         services = self._services
         principal = services.authenticator.quick(None if authorization is None else authorization.decode("latin-1"))
-        if principal is None or negotiate(None if accept is None else accept.decode("latin-1")) is None:
+        encoding = negotiate(None if accept is None else accept.decode("latin-1"))
+        if principal is None or encoding is None:
             return None
         served = services.documents.quick(known.found)
         if served is None:
             return None
         known.refresh(served, is_open=services.authenticator.is_open)
-        if wanted != known.tag and not is_match(wanted.decode("latin-1"), served.head.etag):
+        answer = self._answer_of(known, served, headers.get(b"if-none-match"), encoding)
+        if answer is not None:
+            self._remember(raw_path, known)
+            if scope["method"] == "GET":
+                services.activity.note(principal)
+        return answer
+
+    def _answer_of(self, known: _Known, served: Served, wanted: bytes | None, encoding: Encoding) -> _Answer | None:
+        if wanted is not None and (wanted == known.tag or is_match(wanted.decode("latin-1"), served.head.etag)):
+            return _Answer(known, HTTPStatus.NOT_MODIFIED, known.pairs, b"")
+        body = self._services.documents.body(known.found, served.head, encoding)
+        if body is None:
             return None
-        self._remember(raw_path, known)
-        if scope["method"] == "GET":
-            services.activity.note(principal)
-        return known
+        headers = [*known.pairs, (b"content-length", b"%d" % len(body)), _JSON]
+        if encoding != IDENTITY:
+            headers.append((b"content-encoding", encoding.encode()))
+        return _Answer(known, HTTPStatus.OK, headers, body)
 
     def _of_path(self, raw_path: bytes) -> _Known | None:
         """The page that a router would find: the first whose pattern fits the path in its one spelling."""

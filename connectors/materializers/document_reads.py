@@ -177,10 +177,14 @@ class Documents:
             self._begin(found, head.built_ms or 0)
         return served
 
+    def body(self, found: Resource, head: Head, encoding: str) -> bytes | None:
+        """The body of exactly this version from memory; None when it is not there."""
+        return self._copies.body(found.key, head.version, encoding)
+
     async def payload(self, found: Resource, head: Head, encoding: str) -> bytes | None:
         """The body of exactly this version; None when it was overtaken meanwhile."""
         key = found.key
-        body = self._copies.body(key, head.version, encoding)
+        body = self.body(found, head, encoding)
         if body is not None:
             return body
         cached = await self._cache.payload(key, head.version)

@@ -1,4 +1,4 @@
-"""The short cut to a 304: it answers what the usual way answers, or not at all."""
+"""The short cut to a page: it answers what the usual way answers, or not at all."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class _Documents:
         self.freshness = Freshness.FRESH
         self.missing: set[str] = set()
         self.age_seconds = 3
+        self.has_bodies = True
 
     def _served(self, found: Resource) -> Served:
         if found.key in self.missing:
@@ -49,6 +50,9 @@ class _Documents:
 
     async def read(self, found: Resource, *, is_positioned: bool = False) -> Served:
         return self._served(found)
+
+    def body(self, found: Resource, head: Head, encoding: str) -> bytes | None:
+        return f"{found.key} {encoding}".encode() if self.has_bodies else None
 
     async def payload(self, found: Resource, head: Head, encoding: str) -> bytes:
         return f"{found.key} {encoding}".encode()
@@ -136,6 +140,30 @@ async def test_a_page_that_the_client_has_is_answered_at_once(path: str, kind: s
     assert {sample.labels["route"] for sample in _http_samples() if sample.value} == routes
 
 
+@pytest.mark.parametrize("coding", [b"", b"br", b"gzip", b"gzip;q=0.5, br;q=0.1"])
+@pytest.mark.parametrize("condition", [[], [(b"if-none-match", b'W/"ads-6"')]])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_page_in_memory_is_sent_at_once(coding: bytes, condition: list[Any], method: str) -> None:
+    """Without a tag, or with another: the answer of the usual way, in each coding, counted as one that was sent."""
+    short, usual, _ = _apps()
+    fields = [*condition, (b"accept-encoding", coding)]
+    counted = CONDITIONAL_GETS.labels("ads", "sent")
+    expected = await _ask(usual, "/api/ads", fields, method=method)
+    before = counted._value.get()
+    answer = await _ask(short, "/api/ads", fields, method=method)
+    assert (answer[0], answer) == (200, expected)  # the server leaves out the body of a HEAD
+    assert counted._value.get() == before + 1
+
+
+async def test_a_body_that_is_not_in_memory_goes_the_usual_way() -> None:
+    """It has to be fetched; nothing was sent before."""
+    short, usual, services = _apps()
+    services.documents.has_bodies = False
+    scope = {"type": "http", "method": "GET", "raw_path": b"/api/ads", "query_string": b"", "headers": []}
+    assert not await short.short_cut.answer(scope, _refuse)
+    assert await _ask(short, "/api/ads", []) == await _ask(usual, "/api/ads", [])
+
+
 def _http_samples() -> list[Any]:
     return [sample for metric in HTTP_SECONDS.collect() for sample in metric.samples if sample.name.endswith("_count")]
 
@@ -145,8 +173,6 @@ def _timed() -> float:
 
 
 ASIDE = [
-    ("no condition", "/api/ads", []),
-    ("another version", "/api/ads", [(b"if-none-match", b'W/"ads-6"')]),
     ("a position", "/api/ads", [_tag("ads"), (b"x-min-position", b"league.ad-changed/0/1")]),
     ("a wait", "/api/ads", [_tag("ads"), (b"x-max-wait-ms", b"x")]),
     ("two conditions", "/api/ads", [_tag("x"), _tag("ads")]),
