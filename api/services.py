@@ -100,6 +100,8 @@ class Services:
         reasons = {part.name: part.reason for part in (self.database, self.kafka, self.registry) if not part.ready}
         if not self.link.is_up:
             reasons["redis"] = self.link.reason
+        if not self.cache_link.is_up and self.cache_link is not self.link:
+            reasons["redis_cache"] = self.cache_link.reason
         return reasons
 
     async def start(self) -> None:
@@ -190,8 +192,8 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         return None if session is None else Principal(ROLES[session.role], session.user_id, session_id)
 
     _carry_over_when_back(link, sessions, clock)
-    cache = ResourceCache(link)
     cache_link = link if settings.redis_cache is None else RedisLink(settings.redis_cache)
+    cache = ResourceCache(cache_link)
     league_builders = builders(window_options(settings))
     documents = _make_documents(settings, clock, database, registry, cache_link, league_builders)
     return Services(

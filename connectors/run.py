@@ -188,7 +188,8 @@ async def _ratings(w: Wiring) -> Connector:
 
 
 async def _mirror(w: Wiring) -> Connector:
-    mirror = Mirror(w.around.pool, await w.redis(), w.around.clock, tick_seconds=w.settings.tick_seconds)
+    cache = ResourceCache(await w.redis_of_cache())
+    mirror = Mirror(w.around.pool, await w.redis(), cache, w.around.clock, tick_seconds=w.settings.tick_seconds)
     return WithWatch(BatchConsumer(mirror, w.around), mirror.watch)
 
 

@@ -25,22 +25,17 @@ from connectors.materializers.documents import (
     windows_in,
     windows_of,
 )
-from connectors.materializers.league_documents import builders
 from connectors.materializers.regeneration import RegenerationLocks
 from connectors.stores import documents
 from connectors.stores.copies import COPIES_MAX, IDENTITY, Copies, compress, decompress
 from connectors.stores.leases import CopyLease
 from connectors.stores.postgres import transaction
-from connectors.stores.redis import Head, RedisLink, ResourceCache
-from connectors.stores.redis_keys import DOCUMENT
+from connectors.stores.redis import Head, ResourceCache
 from connectors.stores.shared_reads import FollowingReads
-from schemas.codec import Codec
 from schemas.errors import HighwaterError, UnavailableError
-from streams.clock import Clock, fresh_id
+from streams.clock import Clock
 from streams.league.refresh import Freshness, Refresh, refresh_decision
 from streams.league.resources import CacheOptions, Resource
-from streams.league.windows import window_options
-from streams.settings import Settings
 from streams.telemetry import DOCUMENT_READS, get_log
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -309,19 +304,3 @@ def _served(head: Head, life: Refresh, now_ms: int) -> Served:
 
 def _is_fresh(window: Head, now_ms: int) -> bool:
     return refresh_decision(window.built_ms or 0, WINDOW.kind, (), now_ms).freshness is Freshness.FRESH
-
-
-def make_documents(
-    settings: Settings, *, pool: Callable[[], Pool], codec: Callable[[], Codec], link: RedisLink, clock: Clock
-) -> Documents:
-    """The documents of a process that reads them; `link` is to the Redis of evictable keys. Nothing is reached yet."""
-    cache, copies = ResourceCache(link, DOCUMENT), Copies()
-    return Documents(
-        DocumentMaker(builders(window_options(settings)), codec, cache, clock),
-        pool=pool,
-        cache=cache,
-        copies=copies,
-        lease=CopyLease(settings.database, copies, holder=fresh_id()),
-        locks=RegenerationLocks(link),
-        clock=clock,
-    )

@@ -19,7 +19,7 @@ import asyncpg
 from connectors.kafka.records import DeadLetter, Event
 from connectors.stores import redis_keys
 from connectors.stores.postgres import QUERIES, Connection, transaction
-from connectors.stores.redis import RedisAwayError, RedisLink
+from connectors.stores.redis import RedisAwayError, RedisLink, ResourceCache
 from connectors.stores.redis_keys import key
 from connectors.stores.sessions import SessionStore
 from schemas.envelope import iso_from_ms
@@ -78,10 +78,17 @@ class Mirror:
     batch_max = 1_000
 
     def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], redis: RedisLink, clock: Clock, *, tick_seconds: float
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        redis: RedisLink,
+        cache: ResourceCache,
+        clock: Clock,
+        *,
+        tick_seconds: float,
     ) -> None:
         self._pool = pool
         self._redis = redis
+        self._cache = cache
         self._sessions = SessionStore(redis, lambda: pool)
         self._clock = clock
         self._tick_ms = int(tick_seconds * 1000)
@@ -149,6 +156,9 @@ class Mirror:
         return True
 
     async def _write(self, channels: Sequence[Any], users: Sequence[Any], marks: Sequence[Any], look: Look) -> None:
+        for user_id in look.erased:
+            for resource in (f"feed:{user_id}", f"clusters:{user_id}"):
+                await self._cache.forget(resource)
         async with self._redis.require().pipeline(transaction=False) as pipe:
             for user_id, touched in look.erased.items():
                 pipe.delete(*_keys_of_user(user_id, touched))
@@ -204,10 +214,7 @@ def _user_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keys_of_user(user_id: str, channels: Sequence[str]) -> list[str]:
-    resources = (f"feed:{user_id}", f"clusters:{user_id}")
     return [
         key(redis_keys.USER, user_id=user_id),
         *(key(redis_keys.HIGH_WATER_MARK, user_id=user_id, channel_id=channel) for channel in channels),
-        *(key(redis_keys.RESOURCE_VERSION, key=resource) for resource in resources),
-        *(key(redis_keys.RESOURCE_PAYLOAD, key=resource) for resource in resources),
     ]

@@ -39,7 +39,7 @@ async def redis(stack: Stack, around: Surroundings) -> AsyncIterator[RedisLink]:
 
 def mirror(around: Surroundings, redis: RedisLink) -> Mirror:
     """A mirror that has not seen Redis yet."""
-    return Mirror(around.pool, redis, lambda: NOW_MS, tick_seconds=1)
+    return Mirror(around.pool, redis, ResourceCache(redis), lambda: NOW_MS, tick_seconds=1)
 
 
 def advanced(channel: str) -> Any:
