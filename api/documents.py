@@ -52,7 +52,7 @@ async def serve(request: Request, services: Services, found: Resource) -> Respon
     """
     kind = found.kind
     if kind.is_live:
-        await services.live.check(request)
+        await services.live.check(request.scope)
     is_positioned = await services.fresh(request, kind.topics)
     encoding = _encoding(request, ALL)
     for _ in range(ATTEMPTS_MAX):
@@ -68,7 +68,7 @@ async def serve(request: Request, services: Services, found: Resource) -> Respon
 
 async def serve_match(request: Request, services: Services, match_id: str) -> Response:
     """A match, put together from its two documents, or 304; errors as of `serve`."""
-    await services.live.check(request)
+    await services.live.check(request.scope)
     topics = KINDS["match_meta"].topics | KINDS["match_live"].topics
     is_positioned = await services.fresh(request, topics)
     encoding = _encoding(request, MATCH_ENCODINGS)
@@ -79,9 +79,13 @@ async def serve_match(request: Request, services: Services, match_id: str) -> Re
             return _not_modified(MATCH_KIND, headers)
         body = await services.matches.payload(parts)
         if body is not None:
-            coded = gzip.compress(body, _GZIP_LEVEL, mtime=0) if encoding == "gzip" else body
-            return _sent(MATCH_KIND, headers, coded, encoding)
+            return _sent(MATCH_KIND, headers, match_body(body, encoding), encoding)
     raise OvertakenError
+
+
+def match_body(body: bytes, encoding: Encoding) -> bytes:
+    """A match in a coding."""
+    return gzip.compress(body, _GZIP_LEVEL, mtime=0) if encoding == "gzip" else body
 
 
 def document_headers(served: Served, *, is_shared: bool) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
-from fastapi import Request
+from starlette.types import Scope
 
 from api.errors import TooManyRequestsError
 from connectors.stores.live_requests import LiveRequests
@@ -25,6 +25,9 @@ from streams.telemetry import LIVE_REFUSED
 # Addresses counted by one process while Redis is away: 20,000 of 15 times each take about 15 MB. The one that asked longest ago
 # is forgotten and begins anew: who has so many addresses is not held by a limit per address anyway.
 ADDRESSES_MAX = 20_000
+
+# In the scope of a request that was counted, what came of it: the short cut counts before it steps aside.
+_CHECKED = "highwater.live_retry_after_ms"
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
@@ -115,20 +118,26 @@ class LiveLimit:
         self._clock = clock
         self._trusted = trusted
 
-    async def check(self, request: Request) -> None:
-        """Count this request.
+    async def check(self, scope: Scope) -> None:
+        """Count this request: once, however often it is checked.
 
         Raises:
             TooManyRequestsError: the address has asked too often; says when it may come again.
         """
-        peer = request.client.host if request.client is not None else ""
-        address = client_address(peer, request.headers.getlist("x-forwarded-for"), self._trusted)
+        if _CHECKED not in scope:
+            scope[_CHECKED] = await self._retry_after_ms(scope)
+            if scope[_CHECKED]:
+                LIVE_REFUSED.inc()
+        if scope[_CHECKED]:
+            # Rounded up: who comes a part of a second too early is refused again.
+            raise TooManyRequestsError(headers={"Retry-After": str(-(-scope[_CHECKED] // 1000))})
+
+    async def _retry_after_ms(self, scope: Scope) -> int:
+        client = scope.get("client")
+        forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        address = client_address(client[0] if client else "", forwarded, self._trusted)
         now_ms = self._clock()
         try:
-            retry_after_ms = await self._shared.retry_after_ms(address, now_ms)
+            return await self._shared.retry_after_ms(address, now_ms)
         except RedisAwayError:
-            retry_after_ms = self._local.retry_after_ms(address, now_ms)
-        if retry_after_ms > 0:
-            LIVE_REFUSED.inc()
-            # Rounded up: who comes a part of a second too early is refused again.
-            raise TooManyRequestsError(headers={"Retry-After": str(-(-retry_after_ms // 1000))})
+            return self._local.retry_after_ms(address, now_ms)

@@ -67,17 +67,39 @@ class MatchDocuments:
             raise of_live
         return _with_live(of_meta, meta, of_live, live)
 
+    def quick(self, match_id: str) -> MatchParts | None:
+        """As `read`, from memory alone; None when anything has to be asked."""
+        meta, live = resource("match_meta", match_id), resource("match_live", match_id)
+        of_meta = self._documents.quick(meta)
+        if of_meta is None:
+            return None
+        dropped = self._dropped.get(match_id)
+        if dropped is not None and dropped[0] == of_meta.head.version:
+            return _without_live(of_meta, meta, dropped[1])
+        of_live = self._documents.quick(live)
+        return None if of_live is None else _with_live(of_meta, meta, of_live, live)
+
+    def body(self, parts: MatchParts) -> bytes | None:
+        """As `payload`, from memory alone."""
+        meta = self._documents.body(*parts.meta, IDENTITY)
+        live = b"null" if parts.live is None else self._documents.body(*parts.live, IDENTITY)
+        return _joined(meta, live)
+
     async def payload(self, parts: MatchParts) -> bytes | None:
         """The body of exactly these versions; None when one was overtaken."""
         meta = await self._documents.payload(*parts.meta, IDENTITY)
         live = b"null" if parts.live is None else await self._documents.payload(*parts.live, IDENTITY)
-        return None if meta is None or live is None else b'{"meta":%b,"live":%b}' % (meta, live)
+        return _joined(meta, live)
 
     def _remember(self, match_id: str, meta_version: int, live_version: int) -> None:
         self._dropped[match_id] = (meta_version, live_version)
         self._dropped.move_to_end(match_id)
         if len(self._dropped) > DROPPED_MAX:
             self._dropped.popitem(last=False)
+
+
+def _joined(meta: bytes | None, live: bytes | None) -> bytes | None:
+    return None if meta is None or live is None else b'{"meta":%b,"live":%b}' % (meta, live)
 
 
 def _without_live(served: Served, meta: Resource, live_version: int) -> MatchParts:

@@ -1,27 +1,30 @@
 """The shortest way to a page of a league: from memory, before any routing, as a 304 when the client has it.
 
 Law: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in the same
-metrics; in doubt it steps aside. Live pages go the usual way, since they are counted per address, and private ones, since they
-belong to somebody.
+metrics; in doubt it steps aside. A live page is counted per address first, and not again when it then goes the usual way. Private
+pages always do, since they belong to somebody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
+from api.auth import Principal
 from api.conditional import JSON, is_match
-from api.documents import document_headers
-from api.encodings import Encoding, negotiate
-from api.errors import UnprocessableError
+from api.documents import MATCH_ENCODINGS, MATCH_KIND, document_headers, match_body
+from api.encodings import ALL, Encoding, negotiate
+from api.errors import TooManyRequestsError, UnprocessableError
+from api.matches import MatchParts
 from api.paths import canonical_path
 from api.services import Services
 from connectors.materializers.document_reads import Served
 from connectors.stores.copies import IDENTITY
+from connectors.stores.redis import Head
 from streams.clock import monotonic_seconds
 from streams.league.resources import KINDS, Resource, resource
 from streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS
@@ -37,28 +40,87 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class Page(NamedTuple):
-    """A path that answers with one document; `about` is what it is about where the path does not say."""
+    """A path that answers with one document, or (`MATCH_KIND`) with a match; `about` is what of, where the path does not say."""
 
     path: str
     kind: str
     about: str = ""
 
 
+class _Source(Protocol):
+    """What a path shows, from memory alone; None where anything would have to be asked."""
+
+    @property
+    def name(self) -> str:
+        """What it is counted as."""
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """The documents that it reads."""
+
+    @property
+    def encodings(self) -> Sequence[Encoding]:
+        """The codings that there are, the preferred first."""
+
+    def look(self, services: Services) -> tuple[Served, Any] | None:
+        """The page as it may be served now, and what its body is made from."""
+
+    def body(self, services: Services, of: Any, encoding: Encoding) -> bytes | None:
+        """The body of exactly that version."""
+
+
+class _DocumentSource:
+    """One document."""
+
+    encodings = ALL
+
+    def __init__(self, found: Resource) -> None:
+        self._found = found
+        self.name = found.kind.name
+        self.reads = (self.name,)
+
+    def look(self, services: Services) -> tuple[Served, Head] | None:
+        served = services.documents.quick(self._found)
+        return None if served is None else (served, served.head)
+
+    def body(self, services: Services, of: Head, encoding: Encoding) -> bytes | None:
+        return services.documents.body(self._found, of, encoding)
+
+
+class _MatchSource:
+    """A match, of two documents."""
+
+    name = MATCH_KIND
+    reads = ("match_meta", "match_live")
+    encodings = MATCH_ENCODINGS
+
+    def __init__(self, match_id: str) -> None:
+        self._match_id = match_id
+
+    def look(self, services: Services) -> tuple[Served, MatchParts] | None:
+        parts = services.matches.quick(self._match_id)
+        return None if parts is None else (parts.served, parts)
+
+    def body(self, services: Services, of: MatchParts, encoding: Encoding) -> bytes | None:
+        body = services.matches.body(of)
+        return None if body is None else match_body(body, encoding)
+
+
 class _Known:
-    """A path whose document was found, and its headers as they were last given."""
+    """A path whose page was found, and its headers as they were last given."""
 
-    __slots__ = ("_answers", "_key", "_reads", "_seconds", "found", "pairs", "tag")
+    __slots__ = ("_answers", "_key", "_reads", "_seconds", "is_live", "pairs", "source", "tag")
 
-    def __init__(self, found: Resource, template: str) -> None:
-        self.found = found
+    def __init__(self, source: _Source, template: str, *, is_live: bool) -> None:
+        self.source = source
+        self.is_live = is_live
         self.tag = b""
         self.pairs: Headers = []
         self._key: tuple[Any, ...] = ()
-        name = found.kind.name
-        self._reads = DOCUMENT_READS.labels(name, "memory")
+        self._reads = [DOCUMENT_READS.labels(name, "memory") for name in source.reads]
         self._answers = {
-            HTTPStatus.OK: CONDITIONAL_GETS.labels(name, "sent"),
-            HTTPStatus.NOT_MODIFIED: CONDITIONAL_GETS.labels(name, "not_modified"),
+            HTTPStatus.OK: CONDITIONAL_GETS.labels(source.name, "sent"),
+            HTTPStatus.NOT_MODIFIED: CONDITIONAL_GETS.labels(source.name, "not_modified"),
         }
         self._seconds = {
             (method, status): HTTP_SECONDS.labels(template, method, int(status))
@@ -79,7 +141,8 @@ class _Known:
 
     def count(self, method: str, status: HTTPStatus, seconds: float) -> None:
         """Count an answer as the usual way does."""
-        self._reads.inc()
+        for reads in self._reads:
+            reads.inc()
         self._answers[status].inc()
         self._seconds[method, status].observe(seconds)
 
@@ -87,7 +150,6 @@ class _Known:
 class _Answer(NamedTuple):
     """What is sent."""
 
-    known: _Known
     status: HTTPStatus
     headers: Headers
     body: bytes
@@ -106,51 +168,53 @@ class ShortCut:
         started = monotonic_seconds()
         if scope["query_string"] or scope["method"] not in _METHODS:
             return False
-        answer = self._find(scope)
-        if answer is None:
-            return False
-        await send({"type": "http.response.start", "status": int(answer.status), "headers": answer.headers})
-        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
-        answer.known.count(scope["method"], answer.status, monotonic_seconds() - started)
-        return True
-
-    def _find(self, scope: Scope) -> _Answer | None:
-        """The page, when it is in memory, good, and the client may read it."""
         headers = dict(scope["headers"])
         # A field that came twice is left to who knows which of the two counts.
         if len(headers) != len(scope["headers"]) or any(name in headers for name in _ASIDE):
-            return None
-        raw_path = scope.get("raw_path") or b""
-        known = self._known.get(raw_path) or self._of_path(raw_path)
-        if known is None:
-            return None
-        authorization, accept = headers.get(b"authorization"), headers.get(b"accept-encoding")
-        services = self._services
-        principal = services.authenticator.quick(None if authorization is None else authorization.decode("latin-1"))
-        encoding = negotiate(None if accept is None else accept.decode("latin-1"))
-        if principal is None or encoding is None:
-            return None
-        served = services.documents.quick(known.found)
-        if served is None:
-            return None
-        known.refresh(served, is_open=services.authenticator.is_open)
-        answer = self._answer_of(known, served, headers.get(b"if-none-match"), encoding)
-        if answer is not None:
-            self._remember(raw_path, known)
-            if scope["method"] == "GET":
-                services.activity.note(principal)
-        return answer
+            return False
+        known = self._known.get(scope.get("raw_path") or b"") or self._of_path(scope.get("raw_path") or b"")
+        principal = None if known is None else self._principal(headers)
+        if known is None or principal is None:
+            return False
+        if known.is_live:
+            try:
+                await self._services.live.check(scope)
+            except TooManyRequestsError:
+                return False  # the usual way refuses it, without counting it again
+        answer = self._answer_of(known, headers)
+        if answer is None:
+            return False
+        self._remember(scope["raw_path"], known)
+        if scope["method"] == "GET":
+            self._services.activity.note(principal)
+        await send({"type": "http.response.start", "status": int(answer.status), "headers": answer.headers})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+        known.count(scope["method"], answer.status, monotonic_seconds() - started)
+        return True
 
-    def _answer_of(self, known: _Known, served: Served, wanted: bytes | None, encoding: Encoding) -> _Answer | None:
+    def _principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
+        authorization = headers.get(b"authorization")
+        return self._services.authenticator.quick(None if authorization is None else authorization.decode("latin-1"))
+
+    def _answer_of(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
+        """The page, when it is in memory and good."""
+        services, accept = self._services, headers.get(b"accept-encoding")
+        encoding = negotiate(None if accept is None else accept.decode("latin-1"), known.source.encodings)
+        found = None if encoding is None else known.source.look(services)
+        if found is None or encoding is None:
+            return None
+        served, of = found
+        known.refresh(served, is_open=services.authenticator.is_open)
+        wanted = headers.get(b"if-none-match")
         if wanted is not None and (wanted == known.tag or is_match(wanted.decode("latin-1"), served.head.etag)):
-            return _Answer(known, HTTPStatus.NOT_MODIFIED, known.pairs, b"")
-        body = self._services.documents.body(known.found, served.head, encoding)
+            return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"")
+        body = known.source.body(services, of, encoding)
         if body is None:
             return None
-        headers = [*known.pairs, (b"content-length", b"%d" % len(body)), _JSON]
+        pairs = [*known.pairs, (b"content-length", b"%d" % len(body)), _JSON]
         if encoding != IDENTITY:
-            headers.append((b"content-encoding", encoding.encode()))
-        return _Answer(known, HTTPStatus.OK, headers, body)
+            pairs.append((b"content-encoding", encoding.encode()))
+        return _Answer(HTTPStatus.OK, pairs, body)
 
     def _of_path(self, raw_path: bytes) -> _Known | None:
         """The page that a router would find: the first whose pattern fits the path in its one spelling."""
@@ -162,11 +226,14 @@ class ShortCut:
             match = regex.match(path)
             if match is None:
                 continue
+            named = [convertors[name].convert(value) for name, value in match.groupdict().items()]
+            about = named[0] if named else page.about
+            if page.kind == MATCH_KIND:
+                return _Known(_MatchSource(about), template, is_live=True)
             kind = KINDS[page.kind]
-            if kind.is_live or kind.is_private:
+            if kind.is_private:
                 return None
-            about = [convertors[name].convert(value) for name, value in match.groupdict().items()]
-            return _Known(resource(page.kind, about[0] if about else page.about), template)
+            return _Known(_DocumentSource(resource(page.kind, about)), template, is_live=kind.is_live)
         return None
 
     def _remember(self, raw_path: bytes, known: _Known) -> None:

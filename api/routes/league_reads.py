@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from api import conditional
 from api.auth import Admin, ReadUser, Viewer, require_user
 from api.conditional import CACHE_PUBLIC
-from api.documents import serve, serve_match
+from api.documents import MATCH_KIND, serve, serve_match
 from api.errors import UnprocessableError
 from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from api.services import Wired
@@ -35,7 +35,7 @@ Season = Annotated[str, Path(description="id of a season")]
 MatchId = Annotated[str, Path(description="id of a match")]
 Endpoint = Callable[..., Awaitable[Response]]
 
-# Paths that answer with one document, in the order in which they are tried: what the short cut knows.
+# Paths that answer with one document, or with a match, in the order in which they are tried: what the short cut knows.
 PAGES: list[Page] = []
 
 
@@ -107,7 +107,7 @@ async def get_live_matches(request: Request, _principal: Viewer, services: Wired
     return await serve(request, services, resource("matches_live"))
 
 
-@_route("/api/matches/{match:id}", "A match; conditional")
+@_page("/api/matches/{match:id}", MATCH_KIND, "A match")
 async def get_match(request: Request, match: MatchId, _principal: Viewer, services: Wired) -> Response:
     """What is fixed under `meta`, score and votes under `live`, null once they were taken away; limited per address."""
     check_id("match", match)

@@ -223,15 +223,16 @@ class Documents:
             return head
 
         async def ask() -> Head | None:
-            return await documents.read_head(self._pool(), key, self._clock())
+            asked_ms = self._clock()
+            found_head = await documents.read_head(self._pool(), key, asked_ms)
+            if found_head is not None:
+                self._copies.put(key, found_head)
+                windows = {} if self._windows is None else self._windows[1]
+                await self._cache.put(key, stamped(found, found_head, windows, asked_ms), ttl_seconds=ENTRY_SECONDS_MAX)
+            return found_head
 
-        head = await self._heads.read(key, ask)
         DOCUMENT_READS.labels(found.kind.name, "postgres").inc()
-        if head is not None:
-            self._copies.put(key, head)
-            windows = {} if self._windows is None else self._windows[1]
-            await self._cache.put(key, stamped(found, head, windows, now_ms), ttl_seconds=ENTRY_SECONDS_MAX)
-        return head
+        return await self._heads.read(key, ask)
 
     async def _kept(self, found: Resource, windows: Windows) -> Served:
         """PostgreSQL is away: what is known, while its stale life lasts."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,18 +92,24 @@ async def test_without_redis_the_process_limits_by_itself() -> None:
     now_ms = START_MS
     shared = LiveRequests(RedisLink(None), 2)
     limit = LiveLimit(shared, LocalRequests(2), lambda: now_ms, ())
-    request = Request({"type": "http", "headers": [], "client": ("192.0.2.7", 1)})
+
+    def request(address: str = "192.0.2.7") -> Any:
+        return {"type": "http", "headers": [], "client": (address, 1)}
+
     refused = LIVE_REFUSED._value.get()
-    await limit.check(request)
+    await limit.check(request())
     now_ms += 100
-    await limit.check(request)
+    await limit.check(request())
     now_ms += 9_899
     with pytest.raises(TooManyRequestsError) as caught:
-        await limit.check(request)
+        await limit.check(request())
     assert caught.value.headers["Retry-After"] == "1"
     assert LIVE_REFUSED._value.get() == refused + 1
     now_ms += 1
-    await limit.check(request)
+    await limit.check(request())
     with pytest.raises(TooManyRequestsError):
-        await limit.check(request)
-    await limit.check(Request({"type": "http", "headers": [], "client": ("192.0.2.8", 1)}))
+        await limit.check(request())
+    await limit.check(request("192.0.2.8"))
+    counted = request("192.0.2.9")
+    for _ in range(5):
+        await limit.check(counted)  # one request, looked at by several

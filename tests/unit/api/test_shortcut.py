@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from api.app import Application, create_app
 from api.auth import Authenticator, Principal, Role, parse_api_keys
+from api.errors import TooManyRequestsError
+from api.matches import MatchDocuments
 from api.routes.league_reads import PAGES
 from api.shortcut import PATHS_MAX, ShortCut
 from connectors.materializers.document_reads import NoSuchDocumentError, Served
@@ -66,12 +68,29 @@ async def _nothing(*_: Any) -> bool:
     return False
 
 
+class _Live:
+    """A limit that counts, once a request, and refuses when it is told to."""
+
+    def __init__(self) -> None:
+        self.counted = 0
+        self.is_full = False
+
+    async def check(self, scope: dict[str, Any]) -> None:
+        if not scope.get("counted"):
+            scope["counted"] = True
+            self.counted += 1
+        if self.is_full:
+            raise TooManyRequestsError(headers={"Retry-After": "3"})
+
+
 def _services(keys: str | None) -> Any:
+    documents: Any = _Documents()
     return SimpleNamespace(
-        documents=_Documents(),
+        documents=documents,
+        matches=MatchDocuments(documents, lambda: None),  # type: ignore[arg-type, return-value]
         authenticator=Authenticator(parse_api_keys(keys), _no_session),
         activity=SimpleNamespace(noted=[], note=lambda _principal: None),
-        live=SimpleNamespace(check=_nothing),
+        live=_Live(),
         fresh=_nothing,
         clock=lambda: 0,
     )
@@ -121,6 +140,8 @@ QUICK = [
     ("/api/leaderboard", "leaderboard", "lb:1"),
     ("/api/predictions", "predictions_active", "predictions:active:6d"),
     ("/api/ads", "ads", "ads:all"),
+    ("/api/matches/live", "matches_live", "public:matches:live"),
+    ("/api/league/eng/stats/live", "league_stats_live", "league:stats-live:eng"),
 ]
 
 
@@ -155,6 +176,31 @@ async def test_a_page_in_memory_is_sent_at_once(coding: bytes, condition: list[A
     assert counted._value.get() == before + 1
 
 
+@pytest.mark.parametrize("fields", [[], [(b"if-none-match", b'W/"md-7-7"')], [(b"accept-encoding", b"br, gzip;q=0.5")]])
+async def test_a_match_in_memory_is_answered_at_once(fields: list[Any]) -> None:
+    """Of its two documents, under the tag of both."""
+    short, usual, services = _apps()
+    expected = await _ask(usual, "/api/matches/m-1", fields)
+    answer = await _ask(short, "/api/matches/m-1", fields)
+    assert answer == expected
+    assert services.documents.quick_reads == ["md:m-1:meta", "md:m-1:live"]
+
+
+@pytest.mark.parametrize("path", ["/api/matches/live", "/api/matches/m-1", "/api/league/eng/stats/live"])
+@pytest.mark.parametrize("is_full", [False, True])
+@pytest.mark.parametrize("is_in_memory", [False, True])
+async def test_a_live_page_is_counted_once(path: str, is_full: bool, is_in_memory: bool) -> None:
+    """Whichever way it goes; beyond the limit it is refused as the usual way refuses."""
+    short, usual, services = _apps()
+    services.live.is_full = is_full
+    if not is_in_memory:
+        services.documents.freshness = Freshness.STALE
+    answer = await _ask(short, path, [])
+    assert services.live.counted == 1
+    assert answer == await _ask(usual, path, [])
+    assert answer[0] == (429 if is_full else 200)
+
+
 async def test_a_body_that_is_not_in_memory_goes_the_usual_way() -> None:
     """It has to be fetched; nothing was sent before."""
     short, usual, services = _apps()
@@ -179,8 +225,6 @@ ASIDE = [
     ("no coding left", "/api/ads", [_tag("ads"), (b"accept-encoding", b"*;q=0")]),
     ("a session", "/api/ads", [_tag("ads"), (b"authorization", b"Bearer hws_1")]),
     ("a key nobody has", "/api/ads", [_tag("ads"), (b"authorization", b"Bearer nobody")]),
-    ("a live page", "/api/matches/live", [_tag("matches_live")]),
-    ("a live page of a season", "/api/league/eng/stats/live", [_tag("league_stats_live")]),
     ("what is for administrators", "/api/league/admin/stats", [_tag("admin_stats")]),
     ("the same in another spelling", "/api/league/%61dmin/stats", [_tag("league_stats")]),
     ("what a user achieved", "/api/users/ada/achievements", [_tag("achievements")]),
