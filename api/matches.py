@@ -79,6 +79,17 @@ class MatchDocuments:
         of_live = self._documents.quick(live)
         return None if of_live is None else _with_live(of_meta, meta, of_live, live)
 
+    async def near(self, match_id: str) -> MatchParts | None:
+        """As `read`, with one question to Redis at most; None when that is not enough."""
+        meta, live = resource("match_meta", match_id), resource("match_live", match_id)
+        dropped = self._dropped.get(match_id)
+        if dropped is not None:
+            of_meta = await self._documents.near(meta)
+            is_over = of_meta is not None and of_meta.head.version == dropped[0]
+            return _without_live(of_meta, meta, dropped[1]) if of_meta is not None and is_over else None
+        of_meta, of_live = await asyncio.gather(self._documents.near(meta), self._documents.near(live))
+        return None if of_meta is None or of_live is None else _with_live(of_meta, meta, of_live, live)
+
     def body(self, parts: MatchParts) -> bytes | None:
         """As `payload`, from memory alone."""
         meta = self._documents.body(*parts.meta, IDENTITY)

@@ -1,4 +1,4 @@
-"""The shortest way to a page of a league: from memory, before any routing, as a 304 when the client has it.
+"""The shortest way to a page of a league, before any routing: from memory, and a 304 also with one question to Redis.
 
 Law: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in the same
 metrics; in doubt it steps aside. A live page is counted per address first, and not again when it then goes the usual way. Private
@@ -48,7 +48,7 @@ class Page(NamedTuple):
 
 
 class _Source(Protocol):
-    """What a path shows, from memory alone; None where anything would have to be asked."""
+    """What a path shows; None where more would have to be asked."""
 
     @property
     def name(self) -> str:
@@ -63,10 +63,13 @@ class _Source(Protocol):
         """The codings that there are, the preferred first."""
 
     def look(self, services: Services) -> tuple[Served, Any] | None:
-        """The page as it may be served now, and what its body is made from."""
+        """From memory alone: the page as it may be served now, and what its body is made from."""
+
+    async def near(self, services: Services) -> Served | None:
+        """From memory, or with one question to Redis."""
 
     def body(self, services: Services, of: Any, encoding: Encoding) -> bytes | None:
-        """The body of exactly that version."""
+        """The body of exactly that version, from memory alone."""
 
 
 class _DocumentSource:
@@ -82,6 +85,9 @@ class _DocumentSource:
     def look(self, services: Services) -> tuple[Served, Head] | None:
         served = services.documents.quick(self._found)
         return None if served is None else (served, served.head)
+
+    async def near(self, services: Services) -> Served | None:
+        return await services.documents.near(self._found)
 
     def body(self, services: Services, of: Head, encoding: Encoding) -> bytes | None:
         return services.documents.body(self._found, of, encoding)
@@ -100,6 +106,10 @@ class _MatchSource:
     def look(self, services: Services) -> tuple[Served, MatchParts] | None:
         parts = services.matches.quick(self._match_id)
         return None if parts is None else (parts.served, parts)
+
+    async def near(self, services: Services) -> Served | None:
+        parts = await services.matches.near(self._match_id)
+        return None if parts is None else parts.served
 
     def body(self, services: Services, of: MatchParts, encoding: Encoding) -> bytes | None:
         body = services.matches.body(of)
@@ -139,9 +149,15 @@ class _Known:
         self.tag = dict(self.pairs)[b"etag"]
         self._key = key
 
-    def count(self, method: str, status: HTTPStatus, seconds: float) -> None:
+    def is_held(self, wanted: bytes | None, served: Served) -> bool:
+        """Whether an `If-None-Match` names the version; `refresh` comes first."""
+        if wanted is None:
+            return False
+        return wanted == self.tag or is_match(wanted.decode("latin-1"), served.head.etag)
+
+    def count(self, method: str, status: HTTPStatus, seconds: float, *, is_read: bool) -> None:
         """Count an answer as the usual way does."""
-        for reads in self._reads:
+        for reads in self._reads if is_read else ():
             reads.inc()
         self._answers[status].inc()
         self._seconds[method, status].observe(seconds)
@@ -153,6 +169,12 @@ class _Answer(NamedTuple):
     status: HTTPStatus
     headers: Headers
     body: bytes
+    is_read: bool = False  # from memory, and not counted as a read yet
+
+
+def _encoding(known: _Known, headers: Mapping[bytes, bytes]) -> Encoding | None:
+    accept = headers.get(b"accept-encoding")
+    return negotiate(None if accept is None else accept.decode("latin-1"), known.source.encodings)
 
 
 class ShortCut:
@@ -181,7 +203,7 @@ class ShortCut:
                 await self._services.live.check(scope)
             except TooManyRequestsError:
                 return False  # the usual way refuses it, without counting it again
-        answer = self._answer_of(known, headers)
+        answer = self._from_memory(known, headers) or await self._unchanged(known, headers)
         if answer is None:
             return False
         self._remember(scope["raw_path"], known)
@@ -189,32 +211,41 @@ class ShortCut:
             self._services.activity.note(principal)
         await send({"type": "http.response.start", "status": int(answer.status), "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body, "more_body": False})
-        known.count(scope["method"], answer.status, monotonic_seconds() - started)
+        known.count(scope["method"], answer.status, monotonic_seconds() - started, is_read=answer.is_read)
         return True
 
     def _principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         authorization = headers.get(b"authorization")
         return self._services.authenticator.quick(None if authorization is None else authorization.decode("latin-1"))
 
-    def _answer_of(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
+    def _from_memory(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
         """The page, when it is in memory and good."""
-        services, accept = self._services, headers.get(b"accept-encoding")
-        encoding = negotiate(None if accept is None else accept.decode("latin-1"), known.source.encodings)
-        found = None if encoding is None else known.source.look(services)
+        encoding = _encoding(known, headers)
+        found = None if encoding is None else known.source.look(self._services)
         if found is None or encoding is None:
             return None
         served, of = found
-        known.refresh(served, is_open=services.authenticator.is_open)
-        wanted = headers.get(b"if-none-match")
-        if wanted is not None and (wanted == known.tag or is_match(wanted.decode("latin-1"), served.head.etag)):
-            return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"")
-        body = known.source.body(services, of, encoding)
+        known.refresh(served, is_open=self._services.authenticator.is_open)
+        if known.is_held(headers.get(b"if-none-match"), served):
+            return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"", is_read=True)
+        body = known.source.body(self._services, of, encoding)
         if body is None:
             return None
         pairs = [*known.pairs, (b"content-length", b"%d" % len(body)), _JSON]
         if encoding != IDENTITY:
             pairs.append((b"content-encoding", encoding.encode()))
-        return _Answer(HTTPStatus.OK, pairs, body)
+        return _Answer(HTTPStatus.OK, pairs, body, is_read=True)
+
+    async def _unchanged(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
+        """A 304 where memory may not speak and Redis can; a page is not worth the question, since its body may be elsewhere."""
+        wanted = headers.get(b"if-none-match")
+        if wanted is None or _encoding(known, headers) is None:
+            return None
+        served = await known.source.near(self._services)
+        if served is None:
+            return None
+        known.refresh(served, is_open=self._services.authenticator.is_open)
+        return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"") if known.is_held(wanted, served) else None
 
     def _of_path(self, raw_path: bytes) -> _Known | None:
         """The page that a router would find: the first whose pattern fits the path in its one spelling."""

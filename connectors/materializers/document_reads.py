@@ -142,6 +142,27 @@ class Documents:
         self._known_fresh[found.key] = _KnownFresh(copy.head, served, now_ms, now_ms + KNOWN_MS)
         return served
 
+    async def near(self, found: Resource) -> Served | None:
+        """A good document from memory, or with one question to Redis; None when that is not enough."""
+        served = self.quick(found)
+        if served is not None:
+            DOCUMENT_READS.labels(found.kind.name, "memory").inc()
+            return served
+        now_ms = self._clock()
+        head, window = await self._cache.heads([found.key, WINDOW.key])
+        windows = self._windows
+        if head is None or window is None or windows is None or windows[0] != window.version:
+            return None
+        if not (head.is_trusted(now_ms) and window.is_trusted(now_ms) and _is_fresh(window, now_ms)):
+            return None
+        served = self._answer(found, head, windows[1])
+        if head.built_ms is None or served.freshness is not Freshness.FRESH:
+            return None
+        self._copies.put(WINDOW.key, window)
+        self._copies.put(found.key, head)
+        DOCUMENT_READS.labels(found.kind.name, "redis").inc()
+        return served
+
     async def read(self, found: Resource, *, is_positioned: bool = False) -> Served:
         """A document as it may be served now; with positions, as the facts are now.
 
@@ -150,15 +171,15 @@ class Documents:
             DocumentPendingError: another process is making it and there is no former one.
             UnavailableError: PostgreSQL is away and nothing known is good enough.
         """
+        if not is_positioned:
+            served = await self.near(found)
+            if served is not None:
+                return served
         windows = {} if found.kind is WINDOW.kind else await self.windows()
         if is_positioned:
             async with self._slots:
                 made = await self._make(found, "read with a position", found_built_ms=None)
             return self._answer(found, made, windows)
-        served = self.quick(found)
-        if served is not None:
-            DOCUMENT_READS.labels(found.kind.name, "memory").inc()
-            return served
         try:
             head = await self._head(found)
         except UnavailableError:

@@ -241,6 +241,14 @@ async def test_a_lease_ends_by_itself(world: World) -> None:
 
         await until(ended, "the lease ends")
         assert monotonic_seconds() - started <= HELD_SECONDS + 0.2
+        # One question to Redis is then enough, for the page and the windows together, until it is trusted no longer.
+        await reader.text()
+        before = (await world.link.client.info("commandstats"))["cmdstat_hmget"]["calls"]
+        assert await reader.documents.near(ADS) is not None
+        after = (await world.link.client.info("commandstats"))["cmdstat_hmget"]["calls"]
+        assert after - before == 2
+        world.now_ms += TRUSTED_MS + 1
+        assert await reader.documents.near(ADS) is None
 
 
 async def test_a_bump_that_redis_was_not_told_of_is_acknowledged_later(world: World) -> None:

@@ -39,6 +39,7 @@ class _Documents:
         self.missing: set[str] = set()
         self.age_seconds = 3
         self.has_bodies = True
+        self.is_near = False
 
     def _served(self, found: Resource) -> Served:
         if found.key in self.missing:
@@ -52,6 +53,9 @@ class _Documents:
 
     async def read(self, found: Resource, *, is_positioned: bool = False) -> Served:
         return self._served(found)
+
+    async def near(self, found: Resource) -> Served | None:
+        return self._served(found) if self.is_near and found.key not in self.missing else None
 
     def body(self, found: Resource, head: Head, encoding: str) -> bytes | None:
         return f"{found.key} {encoding}".encode() if self.has_bodies else None
@@ -199,6 +203,26 @@ async def test_a_live_page_is_counted_once(path: str, is_full: bool, is_in_memor
     assert services.live.counted == 1
     assert answer == await _ask(usual, path, [])
     assert answer[0] == (429 if is_full else 200)
+
+
+@pytest.mark.parametrize(("path", "tag"), [("/api/ads", b'W/"ads-7"'), ("/api/matches/m-1", b'W/"md-7-7"')])
+async def test_without_the_lease_redis_is_enough_for_a_304(path: str, tag: bytes) -> None:
+    """Where memory may not speak one question answers it; a page that the client lacks goes the usual way."""
+    short, usual, services = _apps()
+    services.documents.quick = lambda _found: None
+    services.documents.is_near = True
+    for fields in ([(b"if-none-match", tag)], [(b"if-none-match", b'"x"')], []):
+        answer = await _ask(short, path, fields)
+        assert answer == await _ask(usual, path, fields)
+    scope = {"type": "http", "method": "GET", "raw_path": path.encode(), "query_string": b"", "headers": []}
+    assert not await short.short_cut.answer(scope, _refuse)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    assert await short.short_cut.answer({**scope, "headers": [(b"if-none-match", tag)]}, send)
+    assert sent[0]["status"] == 304
 
 
 async def test_a_body_that_is_not_in_memory_goes_the_usual_way() -> None:
