@@ -25,6 +25,10 @@ REFRESH, PREWARM, INVALIDATION = (
     "cache.prewarm-requested",
     "cache.invalidation-requested",
 )
+# Of a family so many are made anew with the one that is wanted; the rest (each page of a rating that anybody ever turned to) are
+# taken away, and made when somebody asks for one again.
+RELATIVES_MADE_MAX = 32
+
 _log = get_log("documents")
 
 
@@ -84,7 +88,12 @@ class Refreshes:
         """Make what exists and is wanted, what is to be warm, and what is forced; take away what ends."""
         work = prepared
         asked = await documents.existing(tx, sorted({*work.wanted, *work.dropped}))
+        relatives = await _relatives(tx, work)
         wanted = {
+            key: Wanted(_known(key), "relative", is_dropped=number >= RELATIVES_MADE_MAX)
+            for number, key in enumerate(relatives)
+        }
+        wanted |= {
             key: Wanted(_known(key), work.wanted.get(key, "dropped"), is_dropped=key in work.dropped) for key in asked
         }
         wanted |= {key: Wanted(_known(key), reason) for key, reason in work.prewarmed.items()}
@@ -102,6 +111,18 @@ class Refreshes:
             await self._maker.tell(self._pool, prepared.told, erased=prepared.erased)
         except UnavailableError as error:
             _log.warning("redis_not_told", reason=str(error), effect="readers ask PostgreSQL")
+
+
+async def _relatives(tx: Connection, work: Work) -> list[str]:
+    """The other documents of families that are wanted, as old as those."""
+    kinds = {_known(key).kind for key in work.wanted}
+    found = [
+        key
+        for kind in sorted(kinds, key=lambda kind: kind.name)
+        if kind.is_family
+        for key in await documents.existing_from(tx, kind.template.split("{id}")[0])
+    ]
+    return [key for key in found if key not in work.wanted]
 
 
 def _can_be_made(key: str) -> bool:

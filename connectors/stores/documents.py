@@ -65,6 +65,11 @@ async def existing(tx: Connection, keys: Sequence[str]) -> list[str]:
     return [row["key"] for row in await tx.fetch(QUERIES["document_keys"], list(keys))]
 
 
+async def existing_from(tx: Connection, prefix: str) -> list[str]:
+    """Those that begin so."""
+    return [row["key"] for row in await tx.fetch(QUERIES["document_keys_from"], prefix)]
+
+
 async def read_head(pool: Any, key: str, now_ms: int) -> Head | None:
     """The head of a stored document.
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from connectors import outbox
 from connectors.kafka.records import DeadLetter, Event
 from connectors.sinks.refreshing import refresh_row
+from connectors.stores import documents
 from connectors.stores.league_locks import hold_ratings, share_erasures
 from connectors.stores.postgres import QUERIES, Connection
 from schemas.codec import Codec
@@ -23,8 +24,8 @@ from streams.league.resources import Resource, resource
 CHANGED, TICK = "league.match-changed", "streams.tick"
 # A full recalculation each six hours of the ticks' time (R4.22).
 RUN_MS = 6 * 3_600_000
-# Users whose own documents are asked for at once; those of more are made anew when their 300 s are over.
-_USERS_TOLD_MAX = 100
+# Documents of users in one request: 64 KiB of keys.
+_DOCUMENTS_MAX = 1_000
 # Users rated by one statement: a season of 380 matches of each is two million rows, well under its minute.
 _USERS_MAX = 5_000
 
@@ -72,25 +73,42 @@ class RatingsWorker:
             rated = await tx.fetch(QUERIES["rate_users"], users[start : start + _USERS_MAX])
             changed += [row["user_id"] for row in rated]
         if is_run or users:
-            await outbox.add(tx, [self._request(changed if is_run else users, prepared.cause)])
+            dropped = await _documents_of(tx, changed if is_run else users)
+            await outbox.add(tx, self._requests(dropped, prepared.cause))
         return []
 
     async def settle(self, prepared: Due) -> None:
         """Nothing is held."""
 
-    def _request(self, users: Sequence[str], cause: Position) -> outbox.OutboxRow:
-        documents: list[Resource] = [resource("leaderboard", "1")]
-        if len(users) <= _USERS_TOLD_MAX:
-            documents += [resource(kind, user) for user in users for kind in ("predictions_user", "achievements")]
-        return refresh_row(
-            self._codec,
-            "ratings",
-            documents,
-            reason="ratings",
-            source="workers/ratings",
-            now_ms=self._clock(),
-            caused_by=str(cause),
-        )
+    def _requests(self, dropped: Sequence[Resource], cause: Position) -> list[outbox.OutboxRow]:
+        """The rating is made anew; what users had read of their own is taken away, and made when they ask again."""
+        parts = [dropped[start : start + _DOCUMENTS_MAX] for start in range(0, len(dropped), _DOCUMENTS_MAX)]
+        return [
+            refresh_row(
+                self._codec,
+                "ratings",
+                [resource("leaderboard", "1")],
+                dropped=part,
+                reason="ratings",
+                source="workers/ratings",
+                now_ms=self._clock(),
+                caused_by=str(cause),
+            )
+            for part in parts or [()]
+        ]
+
+
+async def _documents_of(tx: Connection, users: Sequence[str]) -> list[Resource]:
+    """The stored documents of these users."""
+    found: list[Resource] = []
+    for start in range(0, len(users), _USERS_MAX):
+        asked = {
+            one.key: one
+            for user in users[start : start + _USERS_MAX]
+            for one in (resource("predictions_user", user), resource("achievements", user))
+        }
+        found += [asked[key] for key in sorted(await documents.existing(tx, list(asked)))]
+    return found
 
 
 def _is_rated(change: Mapping[str, Any]) -> bool:

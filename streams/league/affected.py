@@ -15,9 +15,9 @@ SCHEDULE, SCORE, RESULT = "schedule", "score", "result"
 
 # Pages of a season that count results and dates, never a score in play.
 _RESULT_PAGES = ("league_table", "league_schedule", "league_results", "league_stats", "league_bracket")
-# The range that is shown if no other is asked for (R4.19); other ranges live at most their 300 s.
+# The range that is shown if no other is asked for (R4.19); who makes it makes the other ranges with it (`Kind.is_family`).
 _PREDICTION_DAYS = "6"
-# Only the first page of the rating is kept warm (R4.22); the others live 60 s.
+# The first page of the rating (R4.22), and with it the others.
 _FIRST_PAGE = "1"
 
 

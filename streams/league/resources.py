@@ -44,6 +44,7 @@ class Kind:
     stale_outside_seconds: int | None = None
     is_private: bool = False
     is_live: bool = False
+    is_family: bool = False  # its documents come from the same facts: what makes one old makes all of them old
     about: str = ""
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
@@ -72,7 +73,7 @@ _KINDS = (
     ),
     Kind(
         "predictions_active", "predictions:active:{id}d", 300, 300, MATCH_TOPICS | VOTE_TOPICS,
-        stale_in_window_seconds=120, stale_outside_seconds=120, about="matches of the next days, with votes",
+        stale_in_window_seconds=120, stale_outside_seconds=120, is_family=True, about="matches of the next days, with votes",
     ),
     Kind(
         "predictions_user", "predictions:user:{id}", 300, 300, MATCH_TOPICS | VOTE_TOPICS,
@@ -81,7 +82,7 @@ _KINDS = (
     Kind("predictions_legacy", "predictions:legacy", 300, 300, VOTE_TOPICS, about="kept for migrations; no endpoint"),
     Kind(
         "leaderboard", "lb:{id}", 60, 60, MATCH_TOPICS | VOTE_TOPICS,
-        stale_in_window_seconds=120, stale_outside_seconds=120, about="a page of the rating",
+        stale_in_window_seconds=120, stale_outside_seconds=120, is_family=True, about="a page of the rating",
     ),
     Kind("achievements", "achievements:{id}", 1_800, 1_800, MATCH_TOPICS | VOTE_TOPICS, is_private=True,
          about="what a user has achieved"),

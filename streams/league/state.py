@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -158,9 +158,7 @@ def decode_row(data: bytes | None) -> Row | None:
     """
     if data is None:
         return None
-    version, *facts = orjson.loads(data)
-    if version != _ROW_VERSION:
-        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
+    facts = _facts(data)
     season, match_id, revision, kickoff_ms, status, state, home, away, finalized_ms, over_told_ms = facts
     return Row(
         season, match_id, revision, kickoff_ms, Status(status), State(state), home, away, finalized_ms, over_told_ms
@@ -180,7 +178,11 @@ def decode_season(data: bytes | None) -> int | None:
     """
     if data is None:
         return None
+    return int(_facts(data)[0])
+
+
+def _facts(data: bytes) -> list[Any]:
     version, *facts = orjson.loads(data)
     if version != _ROW_VERSION:
         raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
-    return int(facts[0])
+    return list(facts)

@@ -225,9 +225,9 @@ async def test_a_result(db: Database):
 
 
 async def test_the_result_of_a_long_match_is_behind_its_absence(db: Database):
-    """One that ended most of a day after its kickoff was in play until then."""
+    """One that lasted longer than a match was in play until then."""
     result = Cause(9, "league.match-finalized/2/17")
-    long = {"kickoff_ms": NOW_MS - 20 * HOUR_MS}
+    long = {"kickoff_ms": NOW_MS - 3 * HOUR_MS}
     await db.put(live("A", "B", 1, 0, **long), live("C", "D", 1, 0))
     await db.put(final("A", "B", 1, 0, result_by=result, **long))
     assert [match["match_id"] for match in (await db.document("matches_live"))["matches"]] == ["C-D"]
@@ -235,9 +235,10 @@ async def test_the_result_of_a_long_match_is_behind_its_absence(db: Database):
 
 
 async def test_matches_in_play_of_all_seasons(db: Database):
-    """Told live whenever that was, or begun by the clock; a telling long ago does not push out those of now."""
+    """Told live and not over by any measure, or begun by the clock; one of which nothing more was heard is let go."""
     await db.put(
-        live("A", "B", 1, 0, kickoff_ms=NOW_MS - 100 * DAY_MS, season="old"),
+        live("A", "B", 1, 0, kickoff_ms=NOW_MS - 3 * HOUR_MS, season="other"),
+        live("I", "J", 1, 0, kickoff_ms=NOW_MS - 100 * DAY_MS, season="old"),
         scheduled("C", "D", kickoff_ms=NOW_MS - 1),
         scheduled("E", "F", kickoff_ms=NOW_MS + 1),
         scheduled("G", "H", kickoff_ms=NOW_MS - 2 * HOUR_MS),

@@ -14,6 +14,7 @@ from connectors.stores.league_rows import match_of
 from connectors.workers.ratings import RUN_MS, RatingsWorker
 from streams.league.matches import Cause
 from streams.league.ratings import Prediction, Rating, Stake, Vote, rate
+from streams.league.resources import resource
 from tests.conftest import Stack
 from tests.integration.connecting import in_transaction, until
 from tests.integration.databases import own_database
@@ -105,16 +106,25 @@ async def test_a_new_date_of_a_final_match_rates_anew(league: League):
 
 
 async def test_documents_of_the_rating_are_asked_for(league: League):
-    """One request a batch: the first page, and the documents of the users when they are few."""
+    """One request a batch: the first page is made anew, and what the users had read of their own is taken away."""
     await league.stores(league.scheduled("a"), league.scheduled("b"), league.scheduled("nobody's"))
     crowd = [league.voted("b", f"u{n:03}", "home", ts=BEFORE) for n in range(101)]
     await league.stores(league.voted("a", "u", "home", ts=BEFORE), *crowd)
     await league.stores(league.finalized("a", 1, 0), league.finalized("b", 1, 0), league.finalized("nobody's", 1, 0))
+    for user, kind in (("u", "predictions_user"), ("u007", "achievements"), ("u100", "predictions_user")):
+        await store_document(league, resource(kind, user).key)
     for match_id in ("a", "b", "nobody's"):
         await league.rates(changed(league, match_id, "result"))
     few, many = await league.asked("ratings")
-    assert (few["reason"], few["keys"]) == ("ratings", ["lb:1", "predictions:user:u", "achievements:u"])
-    assert many["keys"] == ["lb:1"]
+    assert (few["reason"], few["keys"], few["dropped"]) == ("ratings", ["lb:1"], ["predictions:user:u"])
+    assert many["dropped"] == ["achievements:u007", "predictions:user:u100"]
+
+
+async def store_document(league: League, key: str) -> None:
+    """A document as somebody has read it."""
+    await league.around.pool.execute(
+        "INSERT INTO documents (key, version, coming, payload, built_at) VALUES ($1, 1, 1, '', to_timestamp(0))", key
+    )
 
 
 async def test_all_are_rated_once_in_six_hours_of_ticks(league: League):

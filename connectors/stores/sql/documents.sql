@@ -19,6 +19,9 @@ FROM documents AS d JOIN resource_versions AS v USING (key) WHERE d.key = ANY ($
 -- name: document_keys
 SELECT key FROM documents WHERE key = ANY ($1::text[])
 
+-- name: document_keys_from
+SELECT key FROM documents WHERE starts_with(key, $1)
+
 -- name: put_document
 INSERT INTO documents (key, version, coming, payload, built_at) VALUES ($1, $2, $2, $3, $4)
 ON CONFLICT (key) DO UPDATE SET
