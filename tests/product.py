@@ -191,17 +191,21 @@ class Product:
         consumer = Consumer({"bootstrap.servers": self.environment["KAFKA_BOOTSTRAP_SERVERS"], "group.id": "look"})
         try:
             partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in partitions}
+            first = {p: max(low, (starts or {}).get(p, 0)) for p, (low, _) in ends.items()}
+            left = {p: high for p, (_, high) in ends.items() if first[p] < high}
+            consumer.assign([TopicPartition(topic, p, first[p]) for p in left])
             found: list[Any] = []
-            for partition in partitions:
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-                position = max(low, (starts or {}).get(partition, 0))
-                consumer.assign([TopicPartition(topic, partition, position)])
-                while position < high:
-                    message = consumer.poll(10)
-                    assert message is not None, f"{topic}/{partition} ends before {high}"
-                    assert message.error() is None, message.error()
+            while left:
+                message = consumer.poll(10)
+                assert message is not None, f"{topic} ends before {left}"
+                assert message.error() is None, message.error()
+                # What came after the ends were asked for is left to the next look.
+                if message.offset() < ends[message.partition()][1]:
                     found.append(message)
-                    position = message.offset() + 1
+                if message.offset() + 1 >= left.get(message.partition(), 0):
+                    left.pop(message.partition(), None)
+            found.sort(key=lambda message: (message.partition(), message.offset()))
             return found
         finally:
             consumer.close()

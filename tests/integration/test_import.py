@@ -56,16 +56,18 @@ def log(stack: Any, topic: str, season: str) -> list[Any]:
     consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "look", "enable.partition.eof": False})
     found = []
     try:
-        for partition in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
-            consumer.assign([TopicPartition(topic, partition, low)])
-            while low < high:
-                record = consumer.poll(10)
-                assert record is not None
-                assert record.error() is None
-                low = record.offset() + 1
-                if record.key() == season.encode():
-                    found.append(record)
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in partitions}
+        left = {p: high for p, (low, high) in ends.items() if low < high}
+        consumer.assign([TopicPartition(topic, p, ends[p][0]) for p in left])
+        while left:
+            record = consumer.poll(10)
+            assert record is not None
+            assert record.error() is None
+            if record.offset() + 1 >= left.get(record.partition(), 0):
+                left.pop(record.partition(), None)
+            if record.key() == season.encode():
+                found.append(record)
     finally:
         consumer.close()
     return found
