@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -67,21 +68,48 @@ async def _init(settings: Settings) -> None:
     await Registry(settings.schema_registry).register(TOPICS.values())
 
 
+# What is running for the session, by fixture, and the last test that uses each. A product that ticks takes a third of the
+# machine from the tests that come after it, so what nobody needs any more is ended before the end of the session.
+_RUNNING: dict[str, contextlib.ExitStack] = {}
+_LAST_USER: dict[str, str] = {}
+_ENDED_EARLY = ("product", "stack")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note who is last."""
+    for item in session.items:
+        for name in _ENDED_EARLY:
+            if name in getattr(item, "fixturenames", ()):
+                _LAST_USER[name] = item.nodeid
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """End what was used for the last time."""
+    for name, last in _LAST_USER.items():
+        if nodeid == last and name in _RUNNING:
+            _RUNNING.pop(name).close()
+
+
 @pytest.fixture(scope="session")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The whole product as `highwater up` runs it, on parts of its own that a test may stop and start."""
     from tests.product import Product
 
     folder: Path = tmp_path_factory.mktemp("product")
-    with LocalStack(folder / "parts") as local, Product(folder / "data", local) as running:
-        yield running
+    with contextlib.ExitStack() as running:
+        _RUNNING["product"] = running
+        local = running.enter_context(LocalStack(folder / "parts"))
+        yield running.enter_context(Product(folder / "data", local))
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka, registry, PostgreSQL and Redis, with topics, schemas and tables in place."""
     data_dir: Path = tmp_path_factory.mktemp("stack") / "data"
-    with LocalStack(data_dir) as local:
+    with contextlib.ExitStack() as running:
+        _RUNNING["stack"] = running
+        local = running.enter_context(LocalStack(data_dir))
         found = local.addresses
         named = {name: address or "" for name, address in found.by_name().items()}
         made = Stack(**named, local=local)
