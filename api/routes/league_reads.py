@@ -22,14 +22,15 @@ from api.shortcut import Page
 from connectors.stores import league_api
 from connectors.stores.redis import Head
 from streams.checks import check_id, check_name
-from streams.league.resources import SCHEDULE_TOPICS, resource
+from streams.league.documents import PAGE_USERS
+from streams.league.resources import PREDICTION_DAYS, SCHEDULE_TOPICS, resource
 from streams.league.validation import NAME_BYTES_MAX
 
 router = APIRouter(tags=["leagues"])
 
-DAYS_DEFAULT, DAYS_MAX = 6, 30
-# Users on a page of the rating, and pages that can be asked for: each that was asked for is kept.
-PAGE_USERS, PAGES_MAX = 50, 20_000
+DAYS_MAX = 30
+# Pages of the rating that can be asked for: each that was asked for is kept.
+PAGES_MAX = 20_000
 
 Season = Annotated[str, Path(description="id of a season")]
 MatchId = Annotated[str, Path(description="id of a match")]
@@ -149,12 +150,14 @@ async def get_leaderboard(
     return await serve(request, services, resource("leaderboard", str(page or cursor or 1)))
 
 
-@_page("/api/predictions", "predictions_active", "Matches to predict, or a user's predictions", about=str(DAYS_DEFAULT))
+@_page(
+    "/api/predictions", "predictions_active", "Matches to predict, or a user's predictions", about=str(PREDICTION_DAYS)
+)
 async def get_predictions(
     request: Request,
     principal: Viewer,
     services: Wired,
-    days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="how far ahead")] = DAYS_DEFAULT,
+    days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="how far ahead")] = PREDICTION_DAYS,
     user: Annotated[str | None, Query(description="whose predictions; they are the user's own")] = None,
 ) -> Response:
     """Matches of the next days with their votes; with `user` what that user predicted, and what became of it."""

@@ -20,22 +20,19 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
-from connectors import outbox
+from connectors.materializers.bumps import bump
 from connectors.stores import documents
 from connectors.stores.copies import compress
 from connectors.stores.leases import wait_until_told
-from connectors.stores.postgres import QUERIES, Connection
+from connectors.stores.postgres import Connection
 from connectors.stores.redis import TRUSTED_MS, Head, RedisAwayError, ResourceCache
 from schemas.codec import Codec
-from schemas.errors import InvalidEventError
-from schemas.positions import Position, parse_position
-from streams.clock import Clock, monotonic_seconds, to_datetime
+from streams.clock import Clock, monotonic_seconds
 from streams.league.refresh import refresh_decision
 from streams.league.resources import Resource, resource, resource_of
 from streams.league.windows import Window
 from streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
 
-VERSION_BUMPED = "cache.version-bumped"
 SOURCE = "/connectors/materializers/documents"
 # An entry in Redis outlives the longest life and stale life of a document: garbage collection only.
 ENTRY_SECONDS_MAX = 8 * 86_400
@@ -177,25 +174,13 @@ class DocumentMaker:
                 before = before._replace(head=replace(before.head, built_ms=plan.now_ms))
             return Made(resource, plan.outcome, *before)
         assert plan.built is not None  # what is first or bumped was built
-        head = await self._bump(tx, resource.key, plan.built.caused_by, plan.wanted.reason, plan.now_ms)
+        bumped = await bump(
+            tx, self._codec(), resource.key,
+            caused_by=plan.built.caused_by, now_ms=plan.now_ms, source=SOURCE, reason=plan.wanted.reason,
+        )  # fmt: skip
+        head = replace(bumped, built_ms=plan.now_ms)
         await documents.put(tx, resource.key, head.version, plan.built.payload, plan.now_ms)
         return Made(resource, plan.outcome, head, plan.built.payload)
-
-    async def _bump(self, tx: Connection, key: str, caused_by: str, reason: str, now_ms: int) -> Head:
-        row = await tx.fetchrow(QUERIES["bump_version"], key, caused_by, to_datetime(now_ms))
-        event = {
-            "key": key,
-            "version": row["version"],
-            "etag": row["etag"],
-            "caused_by": caused_by,
-            "bumped_at": now_ms,
-            "reason": reason,
-        }
-        cause = _position(caused_by)
-        await outbox.add(
-            tx, [outbox.event_row(self._codec(), VERSION_BUMPED, event, source=SOURCE, now_ms=now_ms, caused_by=cause)]
-        )
-        return Head(row["version"], row["etag"], caused_by, checked_ms=now_ms, built_ms=now_ms)
 
     async def tell(self, pool: Any, keys: Sequence[str], *, erased: Collection[str] = ()) -> None:
         """Carry bumped documents to Redis, once their transaction has ended, whichever way: what is carried is read again.
@@ -247,10 +232,3 @@ def stamped(resource: Resource, head: Head, windows: Windows, now_ms: int) -> He
 
 def _was_made_after(head: Head, found_built_ms: int | None) -> bool:
     return found_built_ms is not None and (head.built_ms or 0) > found_built_ms
-
-
-def _position(text: str) -> Position | None:
-    try:
-        return parse_position(text)
-    except InvalidEventError:
-        return None  # a document that no event is behind, such as the first page of an empty rating

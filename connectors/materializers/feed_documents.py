@@ -22,7 +22,7 @@ import orjson
 from connectors.llm.chat import ModelError
 from connectors.llm.feed_items import ITEMS_MAX, FeedCluster, FeedWriter
 from connectors.materializers.build_locks import BuildLocks
-from connectors.outbox import add, event_row
+from connectors.materializers.bumps import bump
 from connectors.stores import feeds_reads
 from connectors.stores.feeds_reads import FEED_FORM, ClusterInsights, Clusters, FeedHead
 from connectors.stores.postgres import QUERIES, transaction
@@ -30,12 +30,10 @@ from connectors.stores.redis import Head, ResourceCache
 from connectors.stores.shared_reads import SharedReads
 from schemas.codec import Codec
 from schemas.envelope import iso_from_ms
-from schemas.errors import InvalidEventError, UnavailableError
-from schemas.positions import Position, parse_position
+from schemas.errors import UnavailableError
 from streams.clock import Clock, monotonic_seconds, to_datetime
 from streams.telemetry import FEEDS_BUILT, get_log
 
-VERSION_BUMPED = "cache.version-bumped"
 SOURCE = "/feeds"
 # Longer than the slowest model call, so that a waiter reads the winner's document rather than give up before it.
 LOCK_SECONDS_MAX = 40.0
@@ -289,20 +287,10 @@ class FeedBuilder:
             values = (user_id, clusters.cluster_version, built_at, self._ttl_seconds, payload, FEED_FORM)
             if await tx.fetchval(QUERIES["store_feed"], *values) is None:
                 return None
-            row = await tx.fetchrow(QUERIES["bump_version"], resource, clusters.caused_by, built_at)
-            event = {
-                "key": resource,
-                "version": row["version"],
-                "etag": row["etag"],
-                "caused_by": clusters.caused_by,
-                "bumped_at": built_ms,
-            }
-            cause = _position(clusters.caused_by)
-            bumped = event_row(self._codec(), VERSION_BUMPED, event, source=SOURCE, now_ms=built_ms, caused_by=cause)
-            await add(tx, [bumped])
+            head = await bump(tx, self._codec(), resource, caused_by=clusters.caused_by, now_ms=built_ms, source=SOURCE)
         expires_ms = built_ms + int(self._ttl_seconds * 1000)
         basis = clusters.head.version
-        return Head(row["version"], row["etag"], clusters.caused_by, built_ms, basis, expires_ms)
+        return replace(head, basis=basis, expires_ms=expires_ms)
 
     async def close(self) -> None:
         """End the builds under way; what they would have stored is built by the next reader."""
@@ -312,13 +300,6 @@ class FeedBuilder:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._locks.close()
         await self._writer.close()
-
-
-def _position(text: str) -> Position | None:
-    try:
-        return parse_position(text)
-    except InvalidEventError:
-        return None  # a row that no event made, as after a repair by hand
 
 
 def _empty_payload(user_id: str) -> bytes:

@@ -20,11 +20,8 @@ from connectors.sinks.refreshing import refresh_row
 from connectors.stores import league_erasures
 from connectors.stores.league_votes import PREDICTION, VOTE, newest_causes, recount, store_words
 from connectors.stores.postgres import QUERIES, Connection
-from streams.league.resources import Resource, resource
+from streams.league.resources import PREDICTION_DAYS, Resource, resource
 from streams.league.votes import Word
-
-# The range of days that is shown where no other is asked for (R4.19).
-ACTIVE_DAYS = "6"
 
 
 class VotesSink:
@@ -83,7 +80,11 @@ class VotesSink:
 
 def documents_of_votes(match_id: str) -> list[Resource]:
     """The documents that say how a match is voted."""
-    return [resource("match_live", match_id), resource("predictions_active", ACTIVE_DAYS), resource("admin_stats")]
+    return [
+        resource("match_live", match_id),
+        resource("predictions_active", str(PREDICTION_DAYS)),
+        resource("admin_stats"),
+    ]
 
 
 def _documents_of_users(user_ids: Sequence[str]) -> Iterator[Resource]:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from schemas.league import MatchChanged
-from streams.league.resources import resource
+from streams.league.resources import PREDICTION_DAYS, resource
 
 SCHEDULE, SCORE, RESULT = "schedule", "score", "result"
 
 # Pages of a season that count results and dates, never a score in play.
 _RESULT_PAGES = ("league_table", "league_schedule", "league_results", "league_stats", "league_bracket")
-# The range that is shown if no other is asked for (R4.19); who makes it makes the other ranges with it (`Kind.is_family`).
-_PREDICTION_DAYS = "6"
 # The first page of the rating (R4.22), and with it the others.
 _FIRST_PAGE = "1"
 
@@ -59,7 +57,8 @@ def affected_keys(before: Known | None, event: MatchChanged) -> list[str]:
         found.append(resource("match_window"))
     teams = [event["home"], event["away"], *event["former_teams"], *((before.home, before.away) if before else ())]
     found += [resource("club_matches", team) for team in teams]
-    found.append(resource("predictions_active", _PREDICTION_DAYS))
+    # With it the other ranges are made (`Kind.is_family`).
+    found.append(resource("predictions_active", str(PREDICTION_DAYS)))
     if not is_score_only:
         # Also a new date: whether a vote came before kickoff, and so counts, depends on it.
         found.append(resource("leaderboard", _FIRST_PAGE))

@@ -17,6 +17,8 @@ WEEK_SECONDS = 7 * DAY_SECONDS
 STALE_LIVES_IN_WINDOW = 4
 STALE_SHARE_OUTSIDE, STALE_SECONDS_OUTSIDE_MAX = 0.1, 3_600
 LOCK_SECONDS = 10
+# The range of days of predictions that is shown where no other is asked for (R4.19).
+PREDICTION_DAYS = 6
 
 SCHEDULE_TOPICS = frozenset({"league.match-scheduled"})
 MATCH_TOPICS = SCHEDULE_TOPICS | {"league.match-updated", "league.match-finalized"}

@@ -1,0 +1,40 @@
+"""A new version of a resource: the number and the event that tells of it, in one transaction with what it is a version of."""
+
+from __future__ import annotations
+
+from connectors import outbox
+from connectors.stores.postgres import QUERIES, Connection
+from connectors.stores.redis import Head
+from schemas.codec import Codec
+from schemas.errors import InvalidEventError
+from schemas.positions import Position, parse_position
+from streams.clock import to_datetime
+
+VERSION_BUMPED = "cache.version-bumped"
+
+
+async def bump(
+    tx: Connection, codec: Codec, key: str, *, caused_by: str, now_ms: int, source: str, reason: str = ""
+) -> Head:
+    """Take the next version of a resource; `caused_by` is the position of the event behind it, empty where there is none."""
+    row = await tx.fetchrow(QUERIES["bump_version"], key, caused_by, to_datetime(now_ms))
+    event = {
+        "key": key,
+        "version": row["version"],
+        "etag": row["etag"],
+        "caused_by": caused_by,
+        "bumped_at": now_ms,
+        "reason": reason,
+    }
+    cause = _position(caused_by)
+    await outbox.add(
+        tx, [outbox.event_row(codec, VERSION_BUMPED, event, source=source, now_ms=now_ms, caused_by=cause)]
+    )
+    return Head(row["version"], row["etag"], caused_by, checked_ms=now_ms)
+
+
+def _position(text: str) -> Position | None:
+    try:
+        return parse_position(text)
+    except InvalidEventError:
+        return None  # no event is behind it, such as the first page of an empty rating or a repair by hand
