@@ -20,7 +20,20 @@ from api.auth import parse_api_keys, refuse_open_door
 from api.errors import TooLargeError, problem
 from api.limits import parse_networks
 from api.paths import RouteOnRawPath
-from api.routes import cache, events, feeds_reads, feeds_writes, league_reads, league_writes, sessions, system
+from api.routes import (
+    cache,
+    events,
+    feeds_reads,
+    feeds_writes,
+    league_reads,
+    league_writes,
+    prompts,
+    queries,
+    query_metrics,
+    query_socket,
+    sessions,
+    system,
+)
 from api.services import make_services
 from api.shortcut import ShortCut
 from streams.clock import Clock, ProductClock, monotonic_seconds
@@ -29,6 +42,8 @@ from streams.telemetry import HTTP_SECONDS, get_log
 
 # Ten thousand events of 1.5 kB, or a few insights with a megabyte of text.
 BODY_BYTES_MAX = 16 * 1024 * 1024
+# What a client says over a socket is a command of a few hundred bytes.
+SOCKET_MESSAGE_BYTES_MAX = 64 * 1024
 # A stop waits this long for requests under way; a stream of changes is cut.
 STOP_SECONDS_MAX = 10
 
@@ -136,7 +151,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     )
     errors.install(application)
     # The hot reads first: routes are tried in order.
-    for module in (league_reads, feeds_reads, feeds_writes, league_writes, events, sessions, cache, system):
+    reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
+    for module in (*reads, *writes, query_socket, prompts, cache, system):
         application.include_router(module.router)
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)
@@ -145,13 +161,14 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which waits for requests under way; a stream of changes has no end of its own and is told to end first."""
+    """uvicorn, which waits for requests under way; streams and sockets have no end of their own and are told to end first."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then everything else."""
+        """End the streams and sockets, then everything else."""
         services = getattr(getattr(self.config.app, "state", None), "services", None)
         if services is not None:
             services.changes.end()
+            await services.sockets.end()
         await super().shutdown(sockets)
 
 
@@ -163,6 +180,8 @@ def server_of(app: Any, host: str, port: int) -> Server:
         port=port,
         loop="uvloop",
         http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=SOCKET_MESSAGE_BYTES_MAX,
         access_log=False,
         log_config=None,
         server_header=False,

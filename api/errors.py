@@ -66,6 +66,12 @@ class NotAcceptableError(ProblemError):
     status = HTTPStatus.NOT_ACCEPTABLE
 
 
+class ConflictError(ProblemError):
+    """What is asked does not fit the state of the resource. Read `detail`, and the resource."""
+
+    status = HTTPStatus.CONFLICT
+
+
 class GoneError(ProblemError):
     """The resource was taken back. Nothing to do."""
 

@@ -1,4 +1,5 @@
 """Whether the parts beneath league pages are large enough: counters sampled, the verdict, and the same as metrics (R4.40, R4.41).
+Beside them the gauges of the queries, at the same times.
 
 Law: what is told is the increase over the last five minutes of what Redis, PostgreSQL and this process count by themselves. A
 part that is away is told as null, and sampling goes on.
@@ -7,6 +8,8 @@ part that is away is told as null, and sampling goes on.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from connectors.stores import league_api
+from connectors.stores import league_api, query_metrics
 from connectors.stores.league_api import DatabaseCounters
 from connectors.stores.redis import RedisAwayError, RedisLink
 from schemas.errors import UnavailableError
@@ -24,6 +27,8 @@ from streams.league.monitoring import SPAN_MS, Sample, quantile_seconds, upgrade
 from streams.telemetry import get_log
 
 SAMPLE_SECONDS = 10
+# Sizes of tables move slowly, and asking for them reads the file system: each sixth sample.
+_SIZES_EACH = 6
 # Five minutes, and the sample at their beginning.
 SAMPLES_MAX = SPAN_MS // (SAMPLE_SECONDS * 1000) + 1
 _ERROR_MIN = 500
@@ -80,11 +85,24 @@ class Monitor:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _sample(self) -> None:
-        while True:
+        for number in itertools.count():
             look = await self._look()
             self._looks.append(look)
             _export(_report([*self._looks], look))
+            await self.export_queries(has_sizes=number % _SIZES_EACH == 0)
             await asyncio.sleep(SAMPLE_SECONDS)
+
+    async def export_queries(self, *, has_sizes: bool) -> None:
+        """Set the gauges of the queries: how many wait, and how large their tables are (R1.38, R1.40)."""
+        try:
+            telemetry.QUERY_BACKLOG.set(await query_metrics.backlog(self._pool()))
+            sizes = await query_metrics.store_bytes(self._pool()) if has_sizes else {}
+        except UnavailableError as error:
+            _log.debug("queries are not sampled", reason=str(error))
+            telemetry.QUERY_BACKLOG.set(math.nan)
+            return
+        for table, size in sizes.items():
+            telemetry.QUERY_STORE_BYTES.labels(table).set(size)
 
     async def report(self) -> dict[str, Any]:
         """The counters as of now, what they grew by, and the verdict."""

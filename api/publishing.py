@@ -60,8 +60,10 @@ class Publisher:
         check_event(topic, event, embedding_dimensions=self._dimensions)
         return str(event[TOPICS[topic].key]), self._codec.require().encode(topic, event)
 
-    async def publish(self, topic: str, encoded: Sequence[tuple[str, bytes]]) -> list[str]:
-        """Produce encoded events in order, wait for the broker, and for up to 100 ms for their sink.
+    async def publish(
+        self, topic: str, encoded: Sequence[tuple[str, bytes]], *, sink_wait_ms: int = WRITE_WAIT_MS
+    ) -> list[str]:
+        """Produce encoded events in order, wait for the broker, and for so long for their sink.
 
         Raises:
             NotTakenError: the broker did not acknowledge all; says which it did.
@@ -79,12 +81,12 @@ class Publisher:
             raise failed
         if failed is not None:
             raise NotTakenError(str(failed), [str(position) for position in positions]) from failed
-        await self._give_the_sink_a_moment(positions)
+        await self._give_the_sink_a_moment(positions, sink_wait_ms)
         return [str(position) for position in positions]
 
-    async def one(self, topic: str, event: Mapping[str, Any]) -> list[str]:
+    async def one(self, topic: str, event: Mapping[str, Any], *, sink_wait_ms: int = WRITE_WAIT_MS) -> list[str]:
         """Validate and produce one event; its position in a list, as answers carry it."""
-        return await self.publish(topic, [self.encode(topic, event)])
+        return await self.publish(topic, [self.encode(topic, event)], sink_wait_ms=sink_wait_ms)
 
     async def commands(self, topic: str, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Produce events that the API itself makes, of a topic that no outsider writes; their positions in order."""
@@ -92,13 +94,13 @@ class Publisher:
         encoded = [(str(event[TOPICS[topic].key]), codec.encode(topic, event)) for event in events]
         return await self.publish(topic, encoded)
 
-    async def _give_the_sink_a_moment(self, positions: Sequence[Position]) -> None:
+    async def _give_the_sink_a_moment(self, positions: Sequence[Position], wait_ms: int) -> None:
         wanted: dict[tuple[str, str, int], int] = {}
         for topic, partition, offset in positions:
             place = (group_of(topic), topic, partition)
             wanted[place] = max(offset, wanted.get(place, -1))
         try:
-            await self._watcher.wait(wanted, WRITE_WAIT_MS)
+            await self._watcher.wait(wanted, wait_ms)
         except UnavailableError as error:
             # The write stands; a client that wants to read it names the position and is told then.
             _log.debug("the sink was not waited for", reason=str(error))

@@ -19,6 +19,7 @@ from api.matches import MatchDocuments
 from api.monitor import Monitor
 from api.parts import Part
 from api.publishing import Publisher
+from api.query_stream import QueryHub
 from connectors.kafka.admin import Admin
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
@@ -29,7 +30,7 @@ from connectors.materializers.documents import Builder, DocumentMaker
 from connectors.materializers.feed_documents import FeedBuilder
 from connectors.materializers.league_documents import builders
 from connectors.materializers.regeneration import RegenerationLocks
-from connectors.stores import feeds_reads
+from connectors.stores import feeds_reads, query_reads
 from connectors.stores.copies import Copies
 from connectors.stores.leases import CopyLease
 from connectors.stores.live_requests import LiveRequests
@@ -84,6 +85,7 @@ class Services:
     live: LiveLimit
     monitor: Monitor
     cache_link: RedisLink
+    sockets: QueryHub
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -117,6 +119,7 @@ class Services:
     async def close(self) -> None:
         """Let go of everything, in the order of use."""
         await self.changes.close()
+        await self.sockets.close()
         await self.monitor.close()
         await self.documents.close()
         await self.activity.close()
@@ -233,7 +236,20 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         ),
         monitor=Monitor(cache_link, database.require, clock),
         cache_link=cache_link,
+        sockets=_make_sockets(settings, client, admin, database, registry),
     )
+
+
+def _make_sockets(
+    settings: Settings, client: Mapping[str, str], admin: Admin, database: Part[Pool], registry: Part[Codec]
+) -> QueryHub:
+    async def learn(codec: Codec, schema_id: int) -> None:
+        codec.teach(schema_id, await Registry(settings.schema_registry).text_of(schema_id))
+
+    async def read_answers(request_ids: Sequence[str]) -> Mapping[str, query_reads.Answer]:
+        return await query_reads.answers(database.require(), request_ids)
+
+    return QueryHub(client, admin, registry.require, learn, read_answers)
 
 
 def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock) -> None:

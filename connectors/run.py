@@ -13,6 +13,7 @@ from connectors.kafka.consumer import BatchConsumer, not_ready
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
+from connectors.llm.calls import open_chat_port
 from connectors.llm.chat import open_chat_model
 from connectors.llm.cluster_titles import ClusterTitles
 from connectors.llm.embeddings import RemoteEmbedder
@@ -21,26 +22,36 @@ from connectors.materializers.documents import DocumentMaker
 from connectors.materializers.league_documents import builders
 from connectors.materializers.mirror import Mirror
 from connectors.materializers.refreshes import Refreshes
+from connectors.materializers.timeline import Timeline
 from connectors.outbox import Relay
+from connectors.sinks.controls import ControlsSink
 from connectors.sinks.fixtures import FixturesSink
 from connectors.sinks.insights import InsightsSink
 from connectors.sinks.posts import PostsSink
+from connectors.sinks.queries import QueriesSink
 from connectors.sinks.results import ResultsSink
 from connectors.sinks.users import UsersSink
 from connectors.sinks.votes import VotesSink
 from connectors.stores.postgres import open_pool
 from connectors.stores.redis import RedisLink, ResourceCache, open_redis
 from connectors.stores.redis_keys import DOCUMENT
+from connectors.stores.runs import Runs
+from connectors.workers.alerts import open_alerts
 from connectors.workers.embed import EmbedWorker
 from connectors.workers.fanout import Fanout
 from connectors.workers.pool import ClusterPool
+from connectors.workers.queries.commands import StageCommands
+from connectors.workers.queries.engine import Engine
+from connectors.workers.queries.stages import Stages
+from connectors.workers.queries.watch import Watch
 from connectors.workers.ratings import RatingsWorker
 from connectors.workers.rebuild import RebuildWorker
 from schemas.errors import ConfigurationError, UnavailableError
-from streams.clock import ProductClock
+from streams.clock import ProductClock, fresh_number
 from streams.feeds.policy import load_policy
 from streams.health import serve_health
 from streams.league.windows import window_options
+from streams.queries.costs import parse_prices
 from streams.retry import UNAVAILABLE
 from streams.settings import Settings
 from streams.telemetry import get_log
@@ -119,8 +130,12 @@ class Wiring:
     def titles(self) -> ClusterTitles:
         """The titles of clusters, by the configured model if there is one."""
         titles = ClusterTitles(open_chat_model(self.settings))
-        self._resources.push_async_callback(titles.close)
+        self.close_at_end(titles.close)
         return titles
+
+    def close_at_end(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have something closed at the end."""
+        self._resources.push_async_callback(close)
 
     async def keep(self, pool: ClusterPool) -> ClusterPool:
         """Have a pool of processes closed at the end."""
@@ -152,6 +167,14 @@ async def _votes(w: Wiring) -> Connector:
 
 async def _posts(w: Wiring) -> Connector:
     return BatchConsumer(PostsSink(w.around), w.around)
+
+
+async def _queries(w: Wiring) -> Connector:
+    return BatchConsumer(QueriesSink(w.around), w.around)
+
+
+async def _controls(w: Wiring) -> Connector:
+    return BatchConsumer(ControlsSink(w.around), w.around)
 
 
 async def _outbox(w: Wiring) -> Connector:
@@ -187,6 +210,34 @@ async def _ratings(w: Wiring) -> Connector:
     return BatchConsumer(RatingsWorker(w.around.codec, w.around.clock), w.around)
 
 
+async def _stages(w: Wiring) -> Connector:
+    s, around = w.settings, w.around
+    if s.database is None:
+        raise ConfigurationError("DATABASE_URL is not set")
+    if s.query_lease_seconds <= s.llm_timeout_seconds:
+        raise ConfigurationError("HIGHWATER_QUERY_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
+    runs = Runs(around.pool, around.codec)
+    stages = Stages(around.pool, model=s.llm_model, strong_model=s.llm_strong_model)
+    engine = Engine(
+        runs,
+        stages,
+        open_chat_port(s),
+        parse_prices(s.llm_prices),
+        around.clock,
+        worker=fresh_number(),
+        lease_ms=int(s.query_lease_seconds * 1000),
+        slots=s.query_concurrency,
+    )
+    watch = Watch(s.database, runs, engine, around.clock)
+    return WithWatch(BatchConsumer(StageCommands(engine, watch, around.clock), around), watch.run)
+
+
+async def _alerts(w: Wiring) -> Connector:
+    worker = open_alerts(w.around, w.settings)
+    w.close_at_end(worker.close)
+    return BatchConsumer(worker, w.around)
+
+
 async def _mirror(w: Wiring) -> Connector:
     cache = ResourceCache(await w.redis_of_cache())
     mirror = Mirror(w.around.pool, await w.redis(), cache, w.around.clock, tick_seconds=w.settings.tick_seconds)
@@ -204,6 +255,10 @@ async def _documents(w: Wiring) -> Connector:
     return BatchConsumer(Refreshes(maker, w.around.pool), w.around)
 
 
+async def _timeline(w: Wiring) -> Connector:
+    return BatchConsumer(Timeline(), w.around)
+
+
 # Every connector by name; `connect` without names runs them all.
 CONNECTORS: Mapping[str, Callable[[Wiring], Awaitable[Connector]]] = {
     "insights": _insights,
@@ -212,20 +267,25 @@ CONNECTORS: Mapping[str, Callable[[Wiring], Awaitable[Connector]]] = {
     "results": _results,
     "votes": _votes,
     "posts": _posts,
+    "queries": _queries,
+    "controls": _controls,
     "outbox": _outbox,
     "fanout": _fanout,
     "rebuild": _rebuild,
     "embed": _embed,
     "ratings": _ratings,
+    "stages": _stages,
+    "alerts": _alerts,
     "mirror": _mirror,
     "cache": _cache,
     "documents": _documents,
+    "timeline": _timeline,
 }
 # Names for several at once.
 CONNECTOR_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "sinks": ("insights", "users", "fixtures", "results", "votes", "posts"),
-    "workers": ("fanout", "rebuild", "embed", "ratings"),
-    "materializers": ("mirror", "cache", "documents"),
+    "sinks": ("insights", "users", "fixtures", "results", "votes", "posts", "queries", "controls"),
+    "workers": ("fanout", "rebuild", "embed", "ratings", "stages", "alerts"),
+    "materializers": ("mirror", "cache", "documents", "timeline"),
 }
 
 

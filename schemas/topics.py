@@ -79,6 +79,11 @@ _TOPICS = (
     _outside("league.prediction-made", "league/PredictionMade.v1", "match_id", "votes", "results that users predict"),
     _outside("league.comment-posted", "league/CommentPosted.v1", "match_id", "posts", "comments on matches"),
     _outside("league.ad-changed", "league/AdChanged.v1", "ad_id", "posts", "advertisements put and taken away"),
+    _outside("queries.query-submitted", "queries/QuerySubmitted.v1", "user_id", "queries", "what users ask"),
+    _outside(
+        "queries.run-controlled", "queries/RunControlled.v1", "user_id", "controls", "runs cancelled or restarted"
+    ),
+    _outside("queries.prompt-changed", "queries/PromptChanged.v1", "role_name", "queries", "prompts of the pipeline"),
     Topic(
         "streams.tick",
         "streams/Tick.v1",
@@ -169,6 +174,38 @@ _TOPICS = (
         ("worker", "outbox"),
         ("documents",),
         about="documents that a change has made old",
+    ),
+    Topic(
+        "queries.pipeline-stage",
+        "queries/PipelineStage.v1",
+        "user_id",
+        ("outbox",),
+        ("timeline", "worker"),
+        about="a run of the pipeline was made or changed its status",
+    ),
+    Topic(
+        "queries.stage-requested",
+        "queries/StageRequested.v1",
+        "user_id",
+        ("worker",),
+        ("stages",),
+        about="a run is to be worked on, with the inputs of that decision",
+    ),
+    Topic(
+        "queries.run-archived",
+        "queries/RunArchived.v1",
+        "user_id",
+        ("outbox",),
+        ("timeline", "worker"),
+        about="a run's memory is stored; its user's next run may begin",
+    ),
+    Topic(
+        "queries.run-failed",
+        "queries/RunFailed.v1",
+        "request_id",
+        ("outbox",),
+        ("alerts",),
+        about="failures, with what an operator needs to know",
     ),
     Topic(
         "cache.prewarm-requested",

@@ -29,6 +29,7 @@ from streams.intake import Intake, Learn
 from streams.league.agents import SeasonAgent
 from streams.league.windows import window_options
 from streams.preflight import claim_state_dir, security_of
+from streams.queries.agents import RunAgent
 from streams.settings import Settings
 from streams.telemetry import TICK_LAG_SECONDS
 from streams.worker import Worker, serve
@@ -38,6 +39,7 @@ AGENT_KINDS: Mapping[type[TableAgent], str] = {
     ChannelAgent: "channel_heads",
     UserAgent: "users",
     SeasonAgent: "matches",
+    RunAgent: "active_runs",
 }
 
 # A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
@@ -137,6 +139,7 @@ def _makers(
         ChannelAgent: partial(ChannelAgent, feeds),
         UserAgent: partial(UserAgent, feeds),
         SeasonAgent: partial(SeasonAgent, window_options(settings)),
+        RunAgent: RunAgent,
     }
 
 

@@ -58,6 +58,11 @@ def fresh_id() -> str:
     return uuid.uuid4().hex
 
 
+def fresh_number() -> int:
+    """A fresh random number that fits PostgreSQL's int, above 0."""
+    return uuid.uuid4().int % (2**31 - 1) + 1
+
+
 def monotonic_seconds() -> float:
     """For measuring durations and waits; not a time of day."""
     return time.monotonic()

@@ -95,6 +95,30 @@ class Settings:
     llm_url: str | None = _setting("LLM_BASE_URL", _text, None, "OpenAI-compatible service; unset = extractive")
     llm_key: str | None = _setting("LLM_API_KEY", _text, None, "its key", True)
     llm_model: str = _setting("LLM_MODEL", _text, "gpt-4o-mini", "its model")
+    llm_strong_model: str = _setting("LLM_STRONG_MODEL", _text, "gpt-4o", "its model for answers to queries (R1.24)")
+    llm_timeout_seconds: float = _setting(
+        "HIGHWATER_LLM_TIMEOUT_SECONDS", _positive_float, 30.0, "time limit of a call in a query (R1.24)"
+    )
+    llm_prices: str = _setting(
+        "HIGHWATER_LLM_PRICES",
+        _text,
+        "gpt-4o-mini=0.15/0.60,gpt-4o=2.50/10.00",
+        "model=input/output in USD per million tokens, comma-separated (R1.41)",
+    )
+    query_lease_seconds: float = _setting(
+        "HIGHWATER_QUERY_LEASE_SECONDS", _positive_float, 120.0, "a stage not ended by then is begun again (R1.7)"
+    )
+    query_concurrency: int = _setting(
+        "HIGHWATER_QUERY_CONCURRENCY", _positive_int, 64, "queries that one process works on at once"
+    )
+    alert_smtp_url: str | None = _setting(
+        "HIGHWATER_ALERT_SMTP_URL", _text, None, "smtp://, smtp+starttls:// or smtps:// [user:password@]host[:port] (R1.35)", True
+    )
+    alert_email_from: str | None = _setting("HIGHWATER_ALERT_EMAIL_FROM", _text, None, "sender of alerts")
+    alert_email_to: tuple[str, ...] = _setting("HIGHWATER_ALERT_EMAIL_TO", _names, (), "who is told, comma-separated")
+    alert_webhook_url: str | None = _setting(
+        "HIGHWATER_ALERT_WEBHOOK_URL", _text, None, "is sent each alert as JSON by POST", True
+    )
     embeddings_url: str | None = _setting("EMBEDDINGS_BASE_URL", _text, None, "the same; unset = hashed text")
     embeddings_key: str | None = _setting("EMBEDDINGS_API_KEY", _text, None, "its key", True)
     embeddings_model: str = _setting("EMBEDDINGS_MODEL", _text, "text-embedding-3-small", "its model")

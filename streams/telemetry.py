@@ -15,6 +15,8 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 # Seconds; a rebuild spans 10 ms (few insights) to minutes (20,000 at the limit).
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 240)
 _ROWS = (0, 10, 100, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
+# Tokens; a context is at most 8,000 (R1.22), and most of the price of an answer.
+_TOKENS = (0, 100, 250, 500, 1_000, 2_000, 4_000, 6_000, 8_000)
 
 EVENTS_CONSUMED = Counter(
     "highwater_events_consumed", "Events accounted for, by consumer group and topic.", ["group", "topic"]
@@ -50,7 +52,9 @@ HTTP_SECONDS = Histogram(
     "highwater_http_seconds", "Time to answer, by route.", ["route", "method", "status"], buckets=_SECONDS
 )
 REDIS_UP = Gauge("highwater_redis_up", "1 while Redis answers; at 0 reads and rebuilds go on from PostgreSQL (R0.42).")
-MODEL_CALLS = Counter("highwater_model_calls", "Calls of the LLM or embedding service.", ["kind", "outcome"])
+MODEL_CALLS = Counter(
+    "highwater_model_calls", "Calls of the embedding service, and of the LLM for feeds and titles.", ["kind", "outcome"]
+)
 INSIGHTS_REEMBEDDED = Counter(
     "highwater_insights_reembedded", "Insights given a vector in the basis that is rolled out."
 )
@@ -91,6 +95,38 @@ HTTP_QUANTILE_SECONDS = Gauge(
 )
 HTTP_ERROR_RATIO = Gauge("highwater_http_error_ratio", "Share of answers of this process above 499, over five minutes.")
 UPGRADE_ADVISED = Gauge("highwater_upgrade_advised", "1 while the last five minutes ask for a larger Redis (R4.41).")
+LLM_CALLS = Counter(
+    "highwater_llm_calls", "Calls for queries, by stage and what became of them (R1.41).", ["stage", "outcome"]
+)
+LLM_TOKENS = Counter(
+    "highwater_llm_tokens", "Tokens of calls for queries: prompt or completion (R1.41).", ["model", "direction"]
+)
+LLM_COST_USD = Counter(
+    "highwater_llm_cost_usd", "What calls for queries cost by HIGHWATER_LLM_PRICES (R1.41).", ["model"]
+)
+QUERY_RUNS = Counter("highwater_query_runs", "Runs that came to their end, by status (R1.38).", ["status"])
+QUERY_STAGE_SECONDS = Histogram(
+    "highwater_query_stage_seconds", "From the capture of a stage to its end (R1.39).", ["stage"], buckets=_SECONDS
+)
+QUERY_CONTEXT_TOKENS = Histogram(
+    "highwater_query_context_tokens", "Size of what the Assembler gives the responder (R1.39).", buckets=_TOKENS
+)
+QUERY_CONTEXT_FOUND = Counter(
+    "highwater_query_context_found", "Analyses, by whether they found context (R1.39).", ["found"]
+)
+QUERIES_FENCED = Counter(
+    "highwater_queries_fenced", "Captures and stores that found the run elsewhere and changed nothing (R1.6)."
+)
+RAW_LOG_FAILURES = Counter("highwater_raw_log_failures", "Lines of raw_logs that could not be written (R1.13).")
+QUERY_BACKLOG = Gauge("highwater_query_backlog", "Runs that nobody has begun to work on; NaN while unknown (R1.38).")
+QUERY_STORE_BYTES = Gauge(
+    "highwater_query_store_bytes",
+    "Size of a table of the queries with its indexes, as last seen (R1.40).",
+    ["table"],
+)
+ALERTS = Counter(
+    "highwater_alerts", "Alerts on failed runs, by channel and what became of them (R1.35).", ["channel", "outcome"]
+)
 LIVE_REFUSED = Counter("highwater_live_refused", "Requests to live pages refused with 429 (R4.36).")
 
 METRIC_NAMES = frozenset(name for name in (m.name for m in REGISTRY.collect()) if name.startswith("highwater_"))

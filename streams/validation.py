@@ -7,6 +7,7 @@ from typing import Any
 
 from streams.feeds.validation import check_feeds_event
 from streams.league.validation import check_league_event
+from streams.queries.validation import check_queries_event
 
 
 def check_event(topic: str, event: Mapping[str, Any], *, embedding_dimensions: int) -> None:
@@ -22,5 +23,7 @@ def check_event(topic: str, event: Mapping[str, Any], *, embedding_dimensions: i
     """
     if topic.startswith("league."):
         check_league_event(topic, event)
+    elif topic.startswith("queries."):
+        check_queries_event(topic, event)
     else:
         check_feeds_event(topic, event, embedding_dimensions=embedding_dimensions)

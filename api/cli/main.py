@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from api.cli.ask import ask
 from api.cli.bench import bench
 from api.cli.command import Group, run_command
 from api.cli.dead_letters import dlq
@@ -27,7 +28,7 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health),
-    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench),
+    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench, ask),
 ):
     highwater.add_command(_command)
 

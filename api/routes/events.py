@@ -70,7 +70,14 @@ def _check_owner(principal: Principal, topic: str, event: dict[str, Any]) -> Non
 
 # As their own endpoints are: nobody gets round a role by the other door.
 _ADMIN_TOPICS = frozenset(
-    {"feeds.rebuild-demanded", "feeds.user-erased", "league.match-finalized", "league.ad-changed"}
+    {
+        "feeds.rebuild-demanded",
+        "feeds.user-erased",
+        "league.match-finalized",
+        "league.ad-changed",
+        "queries.run-controlled",
+        "queries.prompt-changed",
+    }
 )
 
 

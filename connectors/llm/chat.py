@@ -1,7 +1,7 @@
-"""One call of an OpenAI-compatible chat service that answers with a JSON object, within one time limit.
+"""The answer of a chat service as a JSON object, within one time limit: what feeds and titles are written with.
 
 The port: `ChatModel.object_for`. Whatever goes wrong (silence, an error page, half a document) is one error, `ModelError`,
-after as many attempts as fit the time; nothing of the service's answer reaches a caller unparsed.
+after as many attempts as fit the time; nothing of the service's answer reaches a caller unparsed. How one is made: `calls.py`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import openai
 import orjson
 
+from connectors.llm.calls import CallFailedError, ChatEndpoint
 from schemas.errors import UnavailableError
+from streams.queries.retries import Failure
 from streams.retry import MODEL_CALL, RetryPolicy
 from streams.settings import Settings
 from streams.telemetry import MODEL_CALLS, get_log
@@ -21,8 +22,6 @@ from streams.telemetry import MODEL_CALLS, get_log
 CALL_SECONDS_MAX = 30.0
 # A feed of 50 items of three sentences each is about 6,000 tokens.
 TOKENS_MAX = 8_000
-_TOO_MANY_REQUESTS = 429
-_SERVER_ERROR = 500
 
 _log = get_log("llm")
 
@@ -31,15 +30,6 @@ class ModelError(UnavailableError):
     """The language model gave no usable answer. The last document is served; see the log and LLM_BASE_URL."""
 
     retry_after_ms = 5_000
-
-
-class _AttemptError(Exception):
-    """One attempt failed; `wait_ms` is what the service asked for, None when it asked for nothing."""
-
-    def __init__(self, reason: str, *, is_final: bool = False, wait_ms: int | None = None) -> None:
-        super().__init__(reason)
-        self.is_final = is_final
-        self.wait_ms = wait_ms
 
 
 class ChatModel:
@@ -54,12 +44,7 @@ class ChatModel:
         seconds_max: float = CALL_SECONDS_MAX,
         policy: RetryPolicy = MODEL_CALL,
     ) -> None:
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key=api_key or "none",  # local services need no key, the client insists on one
-            max_retries=0,  # attempts are counted here, so that they share one time limit
-            timeout=seconds_max,
-        )
+        self._endpoint = ChatEndpoint(base_url, api_key, seconds_max=seconds_max)
         self._model = model
         self._seconds_max = seconds_max
         self._policy = policy
@@ -78,13 +63,13 @@ class ChatModel:
                     attempt += 1
                     try:
                         found = await self._attempt(system, user)
-                    except _AttemptError as error:
+                    except CallFailedError as error:
                         reason = str(error)
                         MODEL_CALLS.labels("chat", "failed").inc()
                         wait_ms = self._policy.wait_ms(attempt)
-                        if error.is_final or wait_ms is None:
+                        if error.failure is Failure.REFUSED or wait_ms is None:
                             break
-                        await asyncio.sleep(max(wait_ms, error.wait_ms or 0) / 1000)
+                        await asyncio.sleep(max(wait_ms, error.retry_after_ms or 0) / 1000)
                     else:
                         MODEL_CALLS.labels("chat", "answered").inc()
                         return found
@@ -94,46 +79,18 @@ class ChatModel:
         raise ModelError(f"the language model gave no usable answer: {reason}")
 
     async def _attempt(self, system: str, user: str) -> dict[str, Any]:
+        answer = await self._endpoint.ask(self._model, system, user, temperature=0, tokens_max=TOKENS_MAX, is_json=True)
         try:
-            completion = await self._client.chat.completions.create(
-                model=self._model,
-                messages=[{"role": "system", "content": system}, {"role": "user", "content": user}],
-                response_format={"type": "json_object"},
-                temperature=0,
-                max_tokens=TOKENS_MAX,
-            )
-        except openai.APIStatusError as error:
-            is_final = error.status_code < _SERVER_ERROR and error.status_code != _TOO_MANY_REQUESTS
-            wait_ms = _retry_after_ms(error.response.headers.get("retry-after"))
-            raise _AttemptError(f"status {error.status_code}", is_final=is_final, wait_ms=wait_ms) from error
-        except openai.OpenAIError as error:
-            raise _AttemptError(str(error) or type(error).__name__) from error
-        except ValueError as error:  # a body that says it is JSON and is not
-            raise _AttemptError(f"not JSON: {error}") from error
-        return _object_in(completion)
+            found = orjson.loads(answer.text)
+        except orjson.JSONDecodeError as error:
+            raise CallFailedError(Failure.UNUSABLE, f"the content is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise CallFailedError(Failure.UNUSABLE, "the content is not a JSON object")
+        return found
 
     async def close(self) -> None:
         """Close its connections."""
-        await self._client.close()
-
-
-def _retry_after_ms(text: str | None) -> int | None:
-    return int(text) * 1000 if text is not None and text.isascii() and text.isdigit() and len(text) < 7 else None
-
-
-def _object_in(completion: Any) -> dict[str, Any]:
-    """The object in a completion. The client does not check what it is given, so nothing is taken for granted here."""
-    choices = getattr(completion, "choices", None)
-    content = getattr(getattr(choices[0], "message", None), "content", None) if choices else None
-    if not isinstance(content, str):
-        raise _AttemptError("the answer is not a chat completion")
-    try:
-        found = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise _AttemptError(f"the content is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise _AttemptError("the content is not a JSON object")
-    return found
+        await self._endpoint.close()
 
 
 def open_chat_model(settings: Settings) -> ChatModel | None:

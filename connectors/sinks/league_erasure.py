@@ -1,18 +1,17 @@
 """What an erasure of users takes of the leagues: all they said up to it, their ratings and their documents.
 
-Law: it erases alone; who stores votes or comments waits. Votes of the matches are counted anew, and it is told which documents
-may have changed.
+Law: it erases alone (`connectors/stores/erasures.py`); who stores votes or comments waits. Votes of the matches are counted anew,
+and it is told which documents may have changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from connectors import outbox
 from connectors.sinks.refreshing import refresh_row
 from connectors.sinks.votes import documents_of_votes
-from connectors.stores import documents, league_erasures
-from connectors.stores.league_locks import hold_erasures
+from connectors.stores import documents
 from connectors.stores.league_votes import recount
 from connectors.stores.postgres import QUERIES, Connection
 from schemas.codec import Codec
@@ -27,19 +26,20 @@ def documents_of_user(user_id: str) -> list[Resource]:
     return [resource("predictions_user", user_id), resource("achievements", user_id)]
 
 
+async def lock_documents(tx: Connection, users: Collection[str]) -> None:
+    """Lock what there is of the users' documents: no maker gives one a version that the floor does not know of."""
+    for key in sorted(await documents.existing(tx, _keys(users))):
+        await documents.lock(tx, key)
+
+
 async def erase_from_league(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
-    """Erase users in the transaction of their erasures (`erased`: user to event), and tell of it."""
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it."""
     users, until_ms = list(erased), [cause.arrived_ms for cause in erased.values()]
-    keys = sorted(document.key for user_id in users for document in documents_of_user(user_id))
-    for key in sorted(await documents.existing(tx, keys)):
-        await documents.lock(tx, key)  # no maker gives it a version that the floor does not know of
-    await hold_erasures(tx)
-    await league_erasures.remember(tx, dict(zip(users, until_ms, strict=True)))
     voted = await _erased(tx, "erase_votes", users, until_ms)
     predicted = await _erased(tx, "erase_predictions", users, until_ms)
     commented = await _erased(tx, "erase_comments", users, until_ms)
     rated = await tx.fetch(QUERIES["erase_ratings"], users)
-    await documents.drop(tx, keys)
+    await documents.drop(tx, _keys(users))
     last = max(erased.values(), key=lambda cause: cause.order)
     await recount(tx, dict.fromkeys(voted, last))
 
@@ -53,6 +53,10 @@ async def erase_from_league(tx: Connection, codec: Codec, erased: Mapping[str, C
     rows += [told("ratings", [resource("leaderboard", "1")])] if rated else []
     rows += [told(user_id, [], documents_of_user(user_id)) for user_id in users]
     await outbox.add(tx, rows)
+
+
+def _keys(users: Collection[str]) -> list[str]:
+    return sorted(document.key for user_id in users for document in documents_of_user(user_id))
 
 
 async def _erased(tx: Connection, name: str, users: Sequence[str], until_ms: Sequence[int]) -> set[str]:

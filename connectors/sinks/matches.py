@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from connectors import outbox
 from connectors.kafka.records import DeadLetter, Event, Record
 from connectors.outbox import OutboxRow
+from connectors.sinks.checking import divided
 from connectors.stores.league_rows import match_of
 from connectors.stores.postgres import QUERIES, Connection
 from schemas.codec import Codec
-from schemas.errors import InvalidEventError, UnavailableError
+from schemas.errors import UnavailableError
 from schemas.league import MatchChanged
 from schemas.positions import parse_position
 from streams.clock import Clock, to_datetime
@@ -37,15 +38,7 @@ class Change(NamedTuple):
 
 def checked(events: Sequence[Event]) -> tuple[list[Event], list[DeadLetter]]:
     """Valid events, and the others as dead letters."""
-    good, dead = [], []
-    for event in events:
-        try:
-            check_league_event(event.record.topic, event.value)
-        except InvalidEventError as error:
-            dead.append(DeadLetter(event.record, error.reason, str(error)))
-        else:
-            good.append(event)
-    return good, dead
+    return divided(events, check_league_event)
 
 
 def cause_of(record: Record) -> Cause:

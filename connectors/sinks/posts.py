@@ -16,7 +16,7 @@ from connectors.outbox import OutboxRow
 from connectors.sinks.known_matches import KnownMatches
 from connectors.sinks.matches import cause_of, checked
 from connectors.sinks.refreshing import refresh_row
-from connectors.stores import league_erasures
+from connectors.stores import erasures
 from connectors.stores.league_locks import hold_ads
 from connectors.stores.postgres import QUERIES, Connection
 from streams.clock import to_datetime
@@ -67,7 +67,7 @@ class PostsSink:
         """Store what is new and tell whose documents it is in."""
         told = []
         if prepared.comments:
-            newest = await _store_comments(tx, await league_erasures.valid(tx, prepared.comments))
+            newest = await _store_comments(tx, await erasures.valid(tx, prepared.comments))
             told += [
                 self._told(match_id, resource("match_comments", match_id), "comments", caused_by)
                 for match_id, caused_by in newest.items()

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from connectors import outbox
 from connectors.kafka.records import DeadLetter, Event
 from connectors.outbox import OutboxRow
-from connectors.sinks.league_erasure import documents_of_user, erase_from_league
+from connectors.sinks.league_erasure import documents_of_user, erase_from_league, lock_documents
+from connectors.sinks.query_erasure import erase_queries
+from connectors.stores import erasures
 from connectors.stores.postgres import QUERIES, Connection
 from schemas.codec import Codec
 from schemas.errors import InvalidEventError
@@ -82,7 +84,11 @@ class UsersSink:
         changed = {u: folded for u, folded in stored.items() if folded.changed}
         erased = {user_id: prepared.erasures[user_id] for user_id, folded in changed.items() if folded.erased}
         if erased:
+            await lock_documents(tx, erased)
+            await erasures.hold(tx)
+            await erasures.remember(tx, {user_id: cause.arrived_ms for user_id, cause in erased.items()})
             await erase_from_league(tx, self._codec, erased, now_ms)
+            await erase_queries(tx, self._codec, erased, now_ms)
         for user_id in erased:
             await _erase(tx, user_id)
         await _store_users(tx, stored, prepared.causes)

@@ -17,7 +17,7 @@ from connectors.sinks.fixtures import Prepared
 from connectors.sinks.known_matches import KnownMatches
 from connectors.sinks.matches import checked
 from connectors.sinks.refreshing import refresh_row
-from connectors.stores import league_erasures
+from connectors.stores import erasures
 from connectors.stores.league_votes import PREDICTION, VOTE, newest_causes, recount, store_words
 from connectors.stores.postgres import QUERIES, Connection
 from streams.league.resources import PREDICTION_DAYS, Resource, resource
@@ -46,7 +46,7 @@ class VotesSink:
 
     async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
         """Store the last word of each user and match, count the votes of the matches where one changed, and tell."""
-        valid = await league_erasures.valid(tx, prepared.events)
+        valid = await erasures.valid(tx, prepared.events)
         if valid:
             await tx.execute(QUERIES["lock_matches"], sorted({event.value["match_id"] for event in valid}))
             votes = await store_words(tx, VOTE, valid)

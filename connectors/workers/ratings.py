@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from connectors import outbox
 from connectors.kafka.records import DeadLetter, Event
 from connectors.sinks.refreshing import refresh_row
-from connectors.stores import documents
-from connectors.stores.league_locks import hold_ratings, share_erasures
+from connectors.stores import documents, erasures
+from connectors.stores.league_locks import hold_ratings
 from connectors.stores.postgres import QUERIES, Connection
 from schemas.codec import Codec
 from schemas.positions import Position
@@ -61,7 +61,7 @@ class RatingsWorker:
         """Rate, and ask for the documents that ratings are in."""
         if not prepared.matches and prepared.run is None:
             return []
-        await share_erasures(tx)
+        await erasures.share(tx)
         await hold_ratings(tx)  # the statements that follow see what was committed while this waited
         is_run = prepared.run is not None and await tx.fetchval(QUERIES["begin_rating_run"], prepared.run) is not None
         rows = await (

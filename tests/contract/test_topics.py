@@ -10,10 +10,13 @@ import pytest
 
 from connectors.materializers.cache import CacheVersions
 from connectors.materializers.mirror import Mirror
+from connectors.materializers.timeline import Timeline
 from connectors.run import CONNECTORS
+from connectors.sinks.controls import ControlsSink
 from connectors.sinks.fixtures import FixturesSink
 from connectors.sinks.insights import InsightsSink
 from connectors.sinks.posts import PostsSink
+from connectors.sinks.queries import QueriesSink
 from connectors.sinks.results import ResultsSink
 from connectors.sinks.users import UsersSink
 from connectors.sinks.votes import VotesSink
@@ -37,6 +40,7 @@ OUTSIDER: dict[str, tuple[str, str]] = {
     "feeds.subscriptions-replaced": ("user_id", "user_id, channels, ts"),
     "feeds.user-active": ("user_id", "user_id, ts"),
     "feeds.plan-changed": ("user_id", "user_id, plan, ts"),
+    "queries.query-submitted": ("user_id", "request_id, user_id, query, ts"),
 }
 # What the system writes and analysts read.
 SYSTEM = {
@@ -50,13 +54,15 @@ SYSTEM = {
     "feeds.cluster-evolved",
     "feeds.basis-changed",
     "league.match-changed",
+    "queries.stage-requested",
+    "queries.pipeline-stage",
     "cache.prewarm-requested",
     "cache.version-bumped",
 }
 READERS = (
-    InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink,
+    InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, ControlsSink,
     Fanout, RebuildWorker, RatingsWorker,
-    Mirror, CacheVersions,
+    Mirror, CacheVersions, Timeline,
 )  # fmt: skip
 
 
@@ -109,7 +115,7 @@ def test_readers_and_catalogue_agree():
 def test_only_sinks_read_what_outsiders_write():
     """Outside clients partition as they like, so nothing that trusts the place of a key reads their topics."""
     readers = {consumer for topic in TOPICS.values() if topic.outsider for consumer in topic.consumers}
-    assert {"insights", "users", "fixtures", "results", "votes", "posts"} == readers
+    assert {"insights", "users", "fixtures", "results", "votes", "posts", "queries", "controls"} == readers
 
 
 def test_every_consumed_topic_has_a_dead_letter_topic():

@@ -15,7 +15,8 @@ from connectors.kafka.consumer import BatchConsumer
 from connectors.kafka.handler import Surroundings
 from connectors.sinks import posts
 from connectors.sinks.fixtures import FixturesSink
-from connectors.sinks.known_matches import KnownMatches
+from connectors.sinks.known import Known
+from connectors.sinks.known_matches import SCHEDULES, KnownMatches
 from connectors.sinks.results import ResultsSink
 from connectors.stores.league_rows import match_of
 from schemas.errors import UnavailableError
@@ -322,7 +323,7 @@ async def test_a_bad_comment_and_one_of_no_match_are_dead(league: League, stack:
 
         async def caught_up() -> bool:
             try:
-                await KnownMatches(league.around.pool, league.around.admin)._require_schedules()
+                await Known(league.around.pool, league.around.admin, SCHEDULES).require_all()
             except Exception:  # noqa: BLE001 - not yet
                 return False
             return True

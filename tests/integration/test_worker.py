@@ -41,10 +41,18 @@ CONSUMED = (
     "feeds.novelty",
     "feeds.rebuild-finished",
     "league.match-changed",
+    "queries.pipeline-stage",
+    "queries.run-archived",
 )
-DECIDED = ("feeds.channel-dirty", "feeds.rebuild-requested", "league.refresh-requested", "cache.prewarm-requested")
-# Agents that count a tick as applied: of channels, users and seasons.
-AGENTS = 3
+DECIDED = (
+    "feeds.channel-dirty",
+    "feeds.rebuild-requested",
+    "league.refresh-requested",
+    "cache.prewarm-requested",
+    "queries.stage-requested",
+)
+# Agents that count a tick as applied: of channels, users, seasons and runs.
+AGENTS = 4
 
 # The composition root in miniature: fixed schema ids instead of a registry.
 WORKER = """

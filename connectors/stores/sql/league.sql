@@ -1,8 +1,5 @@
 -- What the sinks of the leagues store. Rows of matches are locked with NO KEY UPDATE: what refers to a match may be stored beside.
 
--- name: share_league_lock
-SELECT pg_advisory_xact_lock_shared($1, $2)
-
 -- name: hold_league_lock
 SELECT pg_advisory_xact_lock($1, $2)
 
@@ -38,9 +35,6 @@ WHERE held.season = excluded.season
 -- name: advance_seasons
 UPDATE league_seasons AS s SET revision = a.revision
 FROM unnest($1::text[], $2::bigint[]) AS a (season, revision) WHERE s.season = a.season
-
--- name: league_erasures
-SELECT user_hash, erased_ms FROM league_erasures WHERE user_hash = ANY ($1::bytea[])
 
 -- name: votes_held
 SELECT v.match_id, v.user_id, v.choice, v.cast_at, v.cast_ms, v.position
@@ -150,11 +144,6 @@ SELECT user_id FROM stored UNION ALL SELECT user_id FROM gone
 INSERT INTO league_rating_runs AS held (number) VALUES ($1)
 ON CONFLICT (one) DO UPDATE SET number = excluded.number WHERE held.number < excluded.number
 RETURNING number
-
--- $1 hashes of users' ids, $2 broker times of their erasures: what they said up to then is void.
--- name: remember_league_erasures
-INSERT INTO league_erasures AS held (user_hash, erased_ms) SELECT * FROM unnest($1::bytea[], $2::bigint[])
-ON CONFLICT (user_hash) DO UPDATE SET erased_ms = GREATEST(held.erased_ms, excluded.erased_ms)
 
 -- name: erase_votes
 DELETE FROM league_votes AS v USING unnest($1::text[], $2::bigint[]) AS e (user_id, erased_ms)

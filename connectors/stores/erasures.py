@@ -1,7 +1,8 @@
 """Users who were erased: what they said up to then is void, whenever it is read.
 
 Law: votes wait for their window, and a log may be read again from its beginning; neither brings back what an erasure took. The
-erased are known by a hash of their ids, the ids themselves are not kept.
+erased are known by a hash of their ids, the ids themselves are not kept. Who stores what users said shares a lock with others
+who do; an erasure holds it alone, so nothing slips between the two.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
 from connectors.kafka.records import Event
-from connectors.stores.league_locks import share_erasures
 from connectors.stores.postgres import QUERIES, Connection
 
+# The advisory lock; the numbers of others are in `connectors/outbox.py` and beside them in this folder.
+_LOCK_CLASS, _ERASURES = 7_422, 0
 
-def _hash(user_id: str) -> bytes:
-    return hashlib.sha256(user_id.encode()).digest()
+
+async def share(tx: Connection) -> None:
+    """Store what users said: no user is erased until the transaction ends."""
+    await tx.execute(QUERIES["share_erasures"], _LOCK_CLASS, _ERASURES)
+
+
+async def hold(tx: Connection) -> None:
+    """Erase users: nobody stores what users said until the transaction ends."""
+    await tx.execute(QUERIES["hold_erasures"], _LOCK_CLASS, _ERASURES)
 
 
 async def valid(tx: Connection, events: Sequence[Event]) -> list[Event]:
     """Events that no erasure of their user has voided; none is added until the transaction ends."""
-    await share_erasures(tx)
+    await share(tx)
     voided = await _erased_ms(tx, {event.value["user_id"] for event in events})
     return [event for event in events if event.record.arrived_ms > voided.get(event.value["user_id"], -1)]
 
@@ -28,11 +37,15 @@ async def valid(tx: Connection, events: Sequence[Event]) -> list[Event]:
 async def _erased_ms(tx: Connection, user_ids: Collection[str]) -> dict[str, int]:
     """Broker times up to which what users said is void, of those who were erased."""
     by_hash = {_hash(user_id): user_id for user_id in user_ids}
-    rows = await tx.fetch(QUERIES["league_erasures"], list(by_hash))
+    rows = await tx.fetch(QUERIES["user_erasures"], list(by_hash))
     return {by_hash[row["user_hash"]]: row["erased_ms"] for row in rows}
 
 
 async def remember(tx: Connection, erased_ms: Mapping[str, int]) -> None:
     """Void what users said up to a broker time."""
     ordered = sorted((_hash(user_id), ms) for user_id, ms in erased_ms.items())
-    await tx.execute(QUERIES["remember_league_erasures"], [h for h, _ in ordered], [ms for _, ms in ordered])
+    await tx.execute(QUERIES["remember_user_erasures"], [h for h, _ in ordered], [ms for _, ms in ordered])
+
+
+def _hash(user_id: str) -> bytes:
+    return hashlib.sha256(user_id.encode()).digest()

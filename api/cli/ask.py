@@ -1,0 +1,183 @@
+"""`highwater ask`: a question to the running API, its progress on a terminal, and the answer.
+
+Law: the run belongs to the product, not to this command: whoever stops waiting leaves it alone and is told its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from api.cli.connection import own_settings, running_addresses
+from api.cli.roles import reachable
+from api.cli.terminal import print_json, printable, warn
+from streams.settings import environment_with_file
+
+if TYPE_CHECKING:
+    import httpx
+
+    from streams.settings import Settings
+
+# Three attempts a stage with a minute between them (R1.33) make no longer run than this in any ordinary case.
+TIMEOUT_SECONDS_DEFAULT = 600.0
+# An answer takes seconds; looking this often costs a millisecond each time.
+_LOOK_SECONDS = 0.2
+_REQUEST_SECONDS = 30.0
+
+
+@click.command(cls=Command)
+@click.argument("user")
+@click.argument("question")
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=TIMEOUT_SECONDS_DEFAULT,
+    show_default=True,
+    help="How long to wait for the answer.",
+)
+@json_option
+def ask(user: str, question: str, timeout_seconds: float, as_json: bool) -> None:
+    """Ask QUESTION as USER (a UUID) and print the answer."""
+    from streams.queries.validation import is_uuid
+
+    context = click.get_current_context()
+    user_id = user.lower()
+    if not is_uuid(user_id):
+        raise click.UsageError(f"USER {user!r} is not a UUID", context)
+    settings = own_settings()
+    with _client(settings, user_id) as client:
+        asked = _post(client, user_id, question)
+        request_id = asked["request_id"]
+        try:
+            with _progress() as show:
+                document = _wait(client, asked, timeout_seconds, show)
+        except KeyboardInterrupt:
+            warn(f"request {request_id} goes on without this command")
+            context.exit(INTERRUPTED)
+    if as_json:
+        print_json(document)
+    elif document["status"] == "completed":
+        click.echo("\n".join(printable(line) for line in document["answer"].splitlines()))
+    else:
+        raise CommandFailedError(f"request {request_id} failed: {printable(document['error'])}")
+    if document["status"] != "completed":
+        context.exit(FAILED)
+
+
+def api_address(settings: Settings, environment: Mapping[str, str]) -> str:
+    """Where the API is: as it is set, or where the local stack on the data folder has it."""
+    is_set = any(environment.get(name, "").strip() for name in ("HIGHWATER_HOST", "HIGHWATER_PORT"))
+    found = None if is_set else running_addresses(settings).get("api")
+    return str(found or f"http://{reachable(settings.host)}:{settings.port}")
+
+
+def key_for(settings: Settings, user_id: str) -> str | None:
+    """The first of the API's keys that may ask for a user; None where there are no keys.
+
+    Raises:
+        CommandFailedError: none may.
+    """
+    from api.auth import parse_api_keys
+
+    keys = parse_api_keys(settings.api_keys)
+    if not keys:
+        return None
+    for key in keys:
+        if key.principal.may_touch(user_id):
+            return key.secret.decode()
+    raise CommandFailedError(f"none of HIGHWATER_API_KEYS may ask for {user_id}")
+
+
+@contextmanager
+def _client(settings: Settings, user_id: str) -> Iterator[httpx.Client]:
+    import httpx
+
+    key = key_for(settings, user_id)
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    url = api_address(settings, environment_with_file())
+    # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
+    with httpx.Client(base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False) as client:
+        yield client
+
+
+def _post(client: httpx.Client, user_id: str, question: str) -> dict[str, Any]:
+    import httpx
+
+    try:
+        answer = client.post("/api/query", json={"user_id": user_id, "query": question})
+    except httpx.HTTPError as error:
+        raise CommandFailedError(
+            f"the API at {client.base_url} does not answer ({error or type(error).__name__}); `highwater up` starts one"
+        ) from error
+    if answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
+        raise click.UsageError(_detail(answer), click.get_current_context())
+    if answer.status_code != httpx.codes.ACCEPTED:
+        raise CommandFailedError(f"the API answered {answer.status_code}: {_detail(answer)}")
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:200]
+
+
+def _wait(
+    client: httpx.Client, asked: Mapping[str, Any], timeout_seconds: float, show: Callable[[str], None]
+) -> dict[str, Any]:
+    """The status once the run has ended.
+
+    Raises:
+        CommandFailedError: it took too long, or the API will not say.
+    """
+    import time
+
+    import httpx
+
+    from streams.clock import monotonic_seconds
+
+    request_id = asked["request_id"]
+    headers = {"X-Min-Position": ",".join(asked["positions"])}
+    until = monotonic_seconds() + timeout_seconds
+    said = "taken down"
+    while True:
+        show(said)
+        try:
+            answer = client.get(f"/api/query/{request_id}/status", headers=headers)
+        except httpx.TransportError as error:
+            said = f"the API does not answer: {error or type(error).__name__}"
+        else:
+            if answer.status_code == httpx.codes.OK:
+                headers.clear()
+                document: dict[str, Any] = answer.json()
+                if document["status"] != "processing":
+                    return document
+                said = document["state"].lower()
+            elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                raise CommandFailedError(
+                    f"request {request_id}: the API answered {answer.status_code}: {_detail(answer)}"
+                )
+        if monotonic_seconds() > until:
+            raise CommandFailedError(f"request {request_id} has not ended within {timeout_seconds:g} s ({said})")
+        time.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Shows where the run stands on standard error when that is a terminal."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    with Console(stderr=True).status("asking") as status:
+        yield lambda said: status.update(escape(said))

@@ -1,0 +1,105 @@
+"""Prompts of the pipeline of queries: read, and changed by an admin (R1.11).
+
+Law: a change is an event first, and every prompt there ever was is kept with its place in the log.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from api import conditional
+from api.auth import Admin, Editor
+from api.errors import BadRequestError, NotFoundError
+from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from api.routes.feeds_writes import Positions
+from api.services import Wired
+from connectors.stores import query_reads
+from connectors.stores.query_reads import PLACE_MAX, Prompt
+from schemas.envelope import iso_from_ms
+from streams.queries.validation import PROMPT, ROLES
+
+PROMPT_TOPICS = frozenset({PROMPT})
+
+router = APIRouter(tags=["queries"])
+
+
+class NewPrompt(BaseModel):
+    """A prompt; not active, it leaves its role without one, and the stage that needs it fails."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    prompt_template: str
+    is_active: bool = True
+
+
+def _document(prompt: Prompt) -> dict[str, Any]:
+    """A prompt; one of those that come with the product has no place in the log and no time."""
+    return {
+        "role_name": prompt.role,
+        "prompt_template": prompt.template,
+        "is_active": prompt.is_active,
+        "position": prompt.position or None,
+        "changed_at": iso_from_ms(prompt.changed_ms) if prompt.position else None,
+    }
+
+
+def _none_of(role: str) -> dict[str, Any]:
+    return {"role_name": role, "prompt_template": None, "is_active": False, "position": None, "changed_at": None}
+
+
+def _json(document: Any) -> Response:
+    headers = {"Cache-Control": conditional.CACHE_NEVER}
+    return Response(orjson.dumps(document), headers=headers, media_type=conditional.JSON)
+
+
+def _check_role(role: str) -> None:
+    if role not in ROLES:
+        raise NotFoundError(f"there is no role {role[:100]!r}; there are {', '.join(ROLES)}")
+
+
+@router.get("/api/prompts", summary="The prompts in force (editor)", response_model=None)
+async def get_prompts(request: Request, _principal: Editor, services: Wired) -> Response:
+    """One of each role; one that has none says so."""
+    await services.fresh(request, PROMPT_TOPICS)
+    found = {prompt.role: _document(prompt) for prompt in await query_reads.prompts(services.database.require())}
+    return _json({"prompts": [found.get(role) or _none_of(role) for role in ROLES]})
+
+
+@router.get("/api/prompts/{role:id}", summary="The prompt of a role (editor)", response_model=None)
+async def get_prompt(
+    request: Request,
+    role: Annotated[str, Path(description="Analyzer, Assembler, Mentor or Archivist")],
+    _principal: Editor,
+    services: Wired,
+    *,
+    history: Annotated[bool, Query(description="those before it too, the newest first")] = False,
+    limit: Limit = LIMIT_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """The one in force; with `history` those that were told after it and before it, in pages."""
+    _check_role(role)
+    await services.fresh(request, PROMPT_TOPICS)
+    pool = services.database.require()
+    active = next((prompt for prompt in await query_reads.prompts(pool) if prompt.role == role), None)
+    document = _none_of(role) if active is None else _document(active)
+    if history:
+        before = int(decode_cursor(cursor, int)[0]) if cursor else PLACE_MAX
+        if not 0 <= before <= PLACE_MAX:
+            raise BadRequestError("cursor is not one that this list gave", field="cursor")
+        found = await query_reads.prompt_history(pool, role, before, limit + 1)
+        page = found[:limit]
+        document["history"] = [_document(prompt) for prompt in page]
+        document["next_cursor"] = encode_cursor(page[-1].prompt_id) if len(found) > limit else None
+    return _json(document)
+
+
+@router.put("/api/prompts/{role:id}", status_code=HTTPStatus.ACCEPTED, summary="Change the prompt of a role (admin)")
+async def put_prompt(role: str, body: NewPrompt, _principal: Admin, services: Wired) -> Positions:
+    """Runs whose stage begins from now on are given it."""
+    _check_role(role)
+    event = {"role_name": role, **body.model_dump(), "ts": services.clock()}
+    return Positions(positions=await services.publisher.one(PROMPT, event))

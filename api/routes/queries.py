@@ -1,0 +1,290 @@
+"""Queries: asked, followed, cancelled, begun again, listed and told from end to end.
+
+Laws. A query is an event first; its answer is never waited for (R1.12). A repeat under one `Idempotency-Key` is the same request,
+which needs nothing stored: the id is a function of user and key. A run is read by its user, and by keys bound to nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+from uuid import UUID, uuid4, uuid5
+
+import orjson
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from api import conditional
+from api.askers import asker, canonical_uuid, require_asker
+from api.auth import Admin, Principal, Viewer
+from api.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
+from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from api.run_timeline import timeline_document, told_sources
+from api.services import Services, Wired
+from connectors.stores import query_reads
+from connectors.stores.query_reads import Run, RunLine
+from connectors.stores.redis import Head
+from schemas.envelope import iso_from_ms
+from schemas.errors import UnavailableError
+from streams.queries.states import Stage, Status
+from streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED
+
+RUN_TOPICS = frozenset({SUBMITTED, CONTROLLED})
+TIMELINE_TOPICS = RUN_TOPICS | {"queries.pipeline-stage", "queries.run-archived"}
+# R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
+# is not waited for.
+SINK_WAIT_MS = 25
+KEY_CHARACTERS_MAX = 255
+# The names of requests under an idempotency key; any constant, and never another one.
+_REQUESTS = UUID("6f0c6f5e-7b62-4f0e-9a3c-2f8f6a2f7d10")
+_KEY = re.compile(r"[\x20-\x7e]{1,255}")
+_QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+
+router = APIRouter(tags=["queries"])
+ACCEPTED = HTTPStatus.ACCEPTED
+
+
+class Question(BaseModel):
+    """What a user asks; a key or session that is bound to a user needs not say whose it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    user_id: str | None = None
+    query: str
+
+
+class Restart(BaseModel):
+    """From which stage a run is begun again."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    stage: Literal["analyzer", "assembler", "responder"]
+
+
+class Asked(BaseModel):
+    """A query that was taken."""
+
+    request_id: str
+    status: Literal["processing"] = "processing"
+    positions: list[str]
+
+
+class Cancelling(BaseModel):
+    """A cancellation that was taken; a run that has ended meanwhile stays as it ended."""
+
+    request_id: str
+    positions: list[str]
+
+
+class Restarted(BaseModel):
+    """The run that begins again."""
+
+    request_id: str
+    restarted_from: str
+    status: Literal["processing"] = "processing"
+    positions: list[str]
+
+
+async def _run_id(request_id: Annotated[str, Path(description="what POST /api/query answered")]) -> str:
+    return canonical_uuid("request_id", request_id)
+
+
+async def _listed_user(principal: Viewer, user: Annotated[str, Path(description="a user")]) -> str:
+    return asker(principal, user)
+
+
+RunId = Annotated[str, Depends(_run_id)]
+ListedUser = Annotated[str, Depends(_listed_user)]
+
+
+def idempotency_key(request: Request) -> str | None:
+    """The `Idempotency-Key` of a request; a quoted string, as the draft has it, or the same without quotes.
+
+    Raises:
+        BadRequestError: it is empty, too long, not printable, or there are several.
+    """
+    values = request.headers.getlist("idempotency-key")
+    if not values:
+        return None
+    text = values[0].strip()
+    quoted = _QUOTED.fullmatch(text)
+    key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted is not None else text
+    if len(values) > 1 or _KEY.fullmatch(key) is None:
+        raise BadRequestError(f"Idempotency-Key is not one key of 1 to {KEY_CHARACTERS_MAX} printable ASCII characters")
+    return key
+
+
+def request_id_of(user_id: str, key: str | None) -> str:
+    """The id of a request: of a user's key always the same, and without a key a fresh one."""
+    return str(uuid4() if key is None else uuid5(_REQUESTS, f"{user_id}/{key}"))
+
+
+@router.post("/api/query", status_code=ACCEPTED, summary="Ask")
+async def post_query(request: Request, body: Question, principal: Viewer, services: Wired) -> Asked:
+    """The query is taken down; its status, its timeline and the WebSocket tell what comes of it."""
+    user_id = asker(principal, body.user_id)
+    key = idempotency_key(request)
+    request_id = request_id_of(user_id, key)
+    event = {"request_id": request_id, "user_id": user_id, "query": body.query, "ts": services.clock()}
+    encoded = services.publisher.encode(SUBMITTED, event)
+    known = await _known(services, request_id) if key is not None else None
+    if known is None:
+        positions = await services.publisher.publish(SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
+    elif known.query == body.query:
+        positions = [known.position]
+    else:
+        raise UnprocessableError(
+            f"Idempotency-Key was used for another query, request {request_id}",
+            field="Idempotency-Key",
+            request_id=request_id,
+        )
+    return Asked(request_id=request_id, positions=positions)
+
+
+async def _known(services: Services, request_id: str) -> Run | None:
+    """A run of that id; with PostgreSQL away the event is written all the same, and of two with one id the first counts."""
+    try:
+        return await query_reads.run(services.database.require(), request_id)
+    except UnavailableError:
+        return None
+
+
+async def _own_run(
+    request: Request, principal: Principal, request_id: str, services: Services, fed_by: frozenset[str] = RUN_TOPICS
+) -> Run:
+    """A run that the principal may see, once what the request names is accounted for.
+
+    Raises:
+        NotFoundError: there is none.
+        ForbiddenError: it is another user's.
+    """
+    await services.fresh(request, fed_by)
+    found = await query_reads.run(services.database.require(), request_id)
+    if found is None:
+        raise _unknown(request_id)
+    require_asker(principal, found.user_id)
+    return found
+
+
+def _unknown(request_id: str) -> NotFoundError:
+    return NotFoundError(f"there is no query {request_id}")
+
+
+def status_document(run: Run) -> dict[str, Any]:
+    """What became of a run (R1.29)."""
+    if run.status == Status.COMPLETED:
+        document: dict[str, Any] = {
+            "request_id": run.request_id,
+            "status": "completed",
+            "answer": run.answer or "",
+        }
+        if run.sources is not None:
+            document["sources"] = told_sources(run.sources)
+        return {**document, "archive_status": run.archive_status}
+    if run.status == Status.FAILED:
+        return {"request_id": run.request_id, "status": "failed", "error": run.error or ""}
+    return {"request_id": run.request_id, "status": "processing", "state": run.status}
+
+
+def _tag(position: str) -> str:
+    """What tells a run from another of the same id: one that was erased may be asked for again under its key."""
+    return position.partition("/")[2].replace("/", ".")
+
+
+@router.get("/api/query/{request_id}/status", summary="What became of a query; conditional", response_model=None)
+async def get_status(request: Request, request_id: RunId, principal: Viewer, services: Wired) -> Response:
+    """`processing`, `completed` with the answer, or `failed` with the error."""
+    found = await _own_run(request, principal, request_id, services)
+    head = Head(found.version, f"run-{_tag(found.position)}-{found.version}", found.caused_by, services.clock())
+    return conditional.answer(request, "query", head, orjson.dumps(status_document(found)))
+
+
+@router.get("/api/query/{request_id}/timeline", summary="How a query went; conditional", response_model=None)
+async def get_timeline(request: Request, request_id: RunId, principal: Viewer, services: Wired) -> Response:
+    """Each stage with its calls of the language model, each event with its place in the log."""
+    await services.fresh(request, TIMELINE_TOPICS)
+    found = await query_reads.run_history(services.database.require(), request_id)
+    if found is None:
+        raise _unknown(request_id)
+    require_asker(principal, found.user_id)
+    payload = orjson.dumps(timeline_document(found))
+    etag = f"timeline-{_tag(found.position)}-{found.version}-{sha256(payload).hexdigest()[:16]}"
+    caused_by = found.events[-1]["position"] if found.events else found.caused_by
+    return conditional.answer(
+        request, "query_timeline", Head(found.version, etag, caused_by, services.clock()), payload
+    )
+
+
+@router.get("/api/users/{user:id}/queries", summary="A user's queries, the newest first", response_model=None)
+async def get_queries(
+    request: Request, user: ListedUser, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
+) -> Response:
+    """In pages; none for a user who never asked."""
+    await services.fresh(request, RUN_TOPICS)
+    before = int(decode_cursor(cursor, int)[0]) if cursor else query_reads.PLACE_MAX
+    if not 0 <= before <= query_reads.PLACE_MAX:
+        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+    found = await query_reads.runs_of_user(services.database.require(), user, before, limit + 1)
+    page = found[:limit]
+    document = {
+        "user_id": user,
+        "queries": [_line(run) for run in page],
+        "next_cursor": encode_cursor(page[-1].ordinal) if len(found) > limit else None,
+    }
+    return Response(
+        orjson.dumps(document), headers={"Cache-Control": conditional.CACHE_NEVER}, media_type=conditional.JSON
+    )
+
+
+def _line(run: RunLine) -> dict[str, Any]:
+    ended = {Status.COMPLETED: "completed", Status.FAILED: "failed"}
+    return {
+        "request_id": run.request_id,
+        "query": run.query,
+        "status": ended.get(Status(run.status), "processing"),
+        "state": run.status,
+        "archive_status": run.archive_status,
+        "error": run.error,
+        "restarted_from": run.restarted_from,
+        "created_at": iso_from_ms(run.created_ms),
+        "completed_at": None if run.completed_ms is None else iso_from_ms(run.completed_ms),
+        "position": run.position,
+    }
+
+
+@router.post("/api/query/{request_id}/cancel", status_code=ACCEPTED, summary="Cancel a query")
+async def post_cancel(request: Request, request_id: RunId, principal: Viewer, services: Wired) -> Cancelling:
+    """It fails as cancelled, wherever it stands; one that has ended stays as it is."""
+    found = await _own_run(request, principal, request_id, services)
+    return Cancelling(request_id=request_id, positions=await publish_cancel(services, found))
+
+
+@router.delete("/api/query/{request_id}", status_code=ACCEPTED, summary="Cancel a query")
+async def delete_query(request: Request, request_id: RunId, principal: Viewer, services: Wired) -> Cancelling:
+    """The same."""
+    return await post_cancel(request, request_id, principal, services)
+
+
+async def publish_cancel(services: Services, run: Run) -> list[str]:
+    """Tell the log that a run is to be cancelled; the positions of that."""
+    return await services.publisher.one(CONTROLLED, _control(services, run, CANCEL), sink_wait_ms=SINK_WAIT_MS)
+
+
+@router.post("/api/query/{request_id}/restart", status_code=ACCEPTED, summary="Begin again from a stage (admin)")
+async def post_restart(
+    request: Request, request_id: RunId, body: Restart, principal: Admin, services: Wired
+) -> Restarted:
+    """A new run, which takes over what the stages before that one found; the former stays as it is."""
+    found = await _own_run(request, principal, request_id, services)
+    has_inputs = {Stage.ANALYZER: True, Stage.ASSEMBLER: found.has_analysis, Stage.RESPONDER: found.has_context}
+    if not has_inputs[Stage(body.stage)]:
+        raise ConflictError(f"query {request_id} cannot begin again from the {body.stage}: it never came so far")
+    new_id = str(uuid4())
+    event = _control(services, found, RESTART) | {"stage": body.stage, "new_request_id": new_id}
+    positions = await services.publisher.one(CONTROLLED, event, sink_wait_ms=SINK_WAIT_MS)
+    return Restarted(request_id=new_id, restarted_from=request_id, positions=positions)
+
+
+def _control(services: Services, run: Run, action: str) -> dict[str, Any]:
+    of_run = {"request_id": run.request_id, "user_id": run.user_id, "action": action}
+    return {**of_run, "stage": None, "new_request_id": None, "ts": services.clock()}

@@ -1,0 +1,28 @@
+"""How the pipeline of queries does: times, failures, sizes and what its calls cost (R1.38 to R1.41)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Query, Response
+
+from api.auth import Viewer
+from api.services import Wired
+from connectors.stores import query_metrics
+
+# A day: what is older belongs to whoever collects /metrics.
+MINUTES_MAX = 1_440
+
+router = APIRouter(tags=["queries"])
+
+
+@router.get("/api/queries/metrics", summary="How queries do: pipeline, stages, store, model", response_model=None)
+async def get_query_metrics(
+    _principal: Viewer,
+    services: Wired,
+    minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX, description="how far back")] = 60,
+) -> Response:
+    """Of the last minutes by the product's clock. Rows are PostgreSQL's estimates, everything else is counted."""
+    document = await query_metrics.report(services.database.require(), services.clock(), minutes)
+    return Response(orjson.dumps(document), headers={"Cache-Control": "no-store"}, media_type="application/json")

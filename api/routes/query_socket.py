@@ -1,0 +1,303 @@
+"""The WebSocket on which users are told what came of their queries, and cancel them (R1.30).
+
+Laws. Nobody is told anything before it is known who it is, and then of that one user only. A command that cannot be followed is
+answered and leaves the socket open; only who may not be here, cannot resume or reads too slowly is sent away, with a code that
+says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from fastapi import APIRouter
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from api.askers import asker, canonical_uuid
+from api.auth import Principal
+from api.errors import ForbiddenError, NotFoundError, ProblemError, UnauthorizedError
+from api.query_stream import (
+    GOING_AWAY,
+    INTERNAL_ERROR,
+    PARTITIONS,
+    TOPIC,
+    TRY_AGAIN_LATER,
+    EndingError,
+    ResumeError,
+    Subscriber,
+    partition_of,
+)
+from api.routes.queries import publish_cancel
+from api.services import Services
+from connectors.stores import query_reads
+from schemas.errors import HighwaterError, InvalidEventError, UnavailableError
+from schemas.positions import parse_position
+from streams.telemetry import get_log
+
+# Browsers cannot set a field of the handshake; they can name a subprotocol, which is then the one that is spoken.
+SUBPROTOCOL = "highwater.bearer."
+MALFORMED, UNAUTHENTICATED, FORBIDDEN = 4400, 4401, 4403
+AUTH_SECONDS_MAX = 5.0
+# A session may be ended while its socket is open; a key may not.
+RECHECK_SECONDS = 60.0
+# A reader that has stopped reading is not waited for longer than this to take its closing.
+CLOSE_SECONDS_MAX = 5.0
+# A closing's reason has at most 123 bytes (RFC 6455, section 5.5.1).
+_REASON_CHARACTERS_MAX = 120
+
+_log = get_log("sockets")
+router = APIRouter(tags=["queries"])
+
+
+class MalformedError(ProblemError):
+    """The handshake or the first message is malformed. Correct it."""
+
+
+@router.websocket("/api/ws")
+async def query_socket(websocket: WebSocket) -> None:
+    """What came of one user's queries, from now on or from `?after=`."""
+    services: Services = websocket.app.state.services
+    with contextlib.suppress(WebSocketDisconnect):
+        try:
+            with services.sockets.admitted():
+                await Socket(websocket, services).run()
+        except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
+            await _send_away(websocket, _code_of(error), str(error))
+
+
+def _code_of(error: HighwaterError) -> int:
+    if isinstance(error, UnauthorizedError):
+        return UNAUTHENTICATED
+    if isinstance(error, ForbiddenError):
+        return FORBIDDEN
+    if isinstance(error, EndingError):
+        return GOING_AWAY
+    return TRY_AGAIN_LATER if isinstance(error, UnavailableError) else MALFORMED
+
+
+async def _send_away(websocket: WebSocket, code: int, reason: str) -> None:
+    """Close; a handshake is finished first, since one that is refused could say no code."""
+    with contextlib.suppress(TimeoutError, RuntimeError):
+        if websocket.application_state.name == "CONNECTING":
+            await websocket.accept(_subprotocol(websocket))
+        reason = reason.encode("ascii", "replace").decode()[:_REASON_CHARACTERS_MAX]
+        await asyncio.wait_for(websocket.close(code, reason), CLOSE_SECONDS_MAX)
+
+
+def _subprotocol(websocket: WebSocket) -> str | None:
+    return next((name for name in websocket.scope["subprotocols"] if name.startswith(SUBPROTOCOL)), None)
+
+
+class Socket:
+    """One socket, from the handshake to its end."""
+
+    def __init__(self, websocket: WebSocket, services: Services) -> None:
+        self._websocket = websocket
+        self._services = services
+        self._authorization: str | None = None
+        self._past: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Find out who it is, then push and obey until one side ends it.
+
+        Raises:
+            ProblemError: it may not be here, or asks for what cannot be.
+            UnavailableError: a part is away that a socket begins with.
+        """
+        websocket = self._websocket
+        principal = await self._authenticated()
+        user_id = asker(principal, websocket.query_params.get("user_id"))
+        self._services.activity.note(principal)
+        after = _resume_offset(websocket.query_params.get("after"), user_id)
+        subscriber = await self._services.sockets.join(user_id, is_live=after is None)
+        try:
+            if websocket.application_state.name == "CONNECTING":
+                # Only now: what ends after the handshake is told.
+                await websocket.accept(_subprotocol(websocket))
+            if after is not None:
+                self._catch_up(subscriber, after)
+            await self._attend(subscriber, principal)
+        finally:
+            self._services.sockets.leave(subscriber)
+
+    async def _authenticated(self) -> Principal:
+        """Whoever it is: by its field, by its subprotocol, or by its first message."""
+        websocket, authenticator = self._websocket, self._services.authenticator
+        named = _subprotocol(websocket)
+        authorization = websocket.headers.get("authorization")
+        if authorization is None and named is not None:
+            authorization = f"Bearer {named.removeprefix(SUBPROTOCOL)}"
+        if authorization is None and not authenticator.is_open:
+            await websocket.accept()
+            authorization = await self._first_token()
+        if authenticator.is_open:
+            _refuse_other_sites(websocket)
+        self._authorization = authorization
+        return await authenticator.principal(authorization)
+
+    async def _first_token(self) -> str:
+        try:
+            text = await asyncio.wait_for(self._received(), AUTH_SECONDS_MAX)
+        except TimeoutError:
+            raise UnauthorizedError("nothing said who this is") from None
+        message = _parsed(text)
+        token = message.get("token") if message is not None and message.get("type") == "auth" else None
+        if not isinstance(token, str):
+            raise UnauthorizedError('the first message is not {"type": "auth", "token": ...}')
+        return f"Bearer {token}"
+
+    async def _received(self) -> str | bytes:
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        text: str | bytes = message.get("text") or message.get("bytes") or ""
+        return text
+
+    # -- once it is known who it is -----------------------------------------------------------------------------------
+
+    async def _attend(self, subscriber: Subscriber, principal: Principal) -> None:
+        """Push and obey until the client goes, or the socket is to be closed."""
+        tasks = [self._task(self._push(subscriber)), self._task(self._obey(subscriber))]
+        if principal.session_id is not None:
+            tasks.append(self._task(self._recheck(subscriber)))
+        ends: list[asyncio.Future[Any]] = [*tasks, subscriber.closed]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            tasks += [self._past] if self._past is not None else []
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
+                _log.error("a socket failed", error=repr(outcome), exc_info=outcome)
+                subscriber.close(INTERNAL_ERROR, "failed; resume after the last id")
+        if subscriber.closed.done():
+            await _send_away(self._websocket, *subscriber.closed.result())
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.create_task(work, name="socket")
+
+    async def _push(self, subscriber: Subscriber) -> None:
+        while True:
+            await self._websocket.send_text(await subscriber.waiting.get())
+
+    async def _recheck(self, subscriber: Subscriber) -> None:
+        while True:
+            await asyncio.sleep(RECHECK_SECONDS)
+            try:
+                await self._services.authenticator.principal(self._authorization)
+            except UnauthorizedError as error:
+                subscriber.close(UNAUTHENTICATED, str(error))
+            except UnavailableError:
+                continue  # it is asked again
+
+    async def _obey(self, subscriber: Subscriber) -> None:
+        is_first = True
+        while True:
+            text = await self._received()
+            reply = await self._reply(subscriber, text, is_first=is_first)
+            is_first = False
+            if reply is not None:
+                await subscriber.waiting.put(orjson.dumps(reply).decode())
+
+    async def _reply(self, subscriber: Subscriber, text: str | bytes, *, is_first: bool) -> dict[str, Any] | None:
+        """What a command is answered; None: it is not."""
+        message = _parsed(text)
+        kind = None if message is None else message.get("type")
+        if message is None:
+            return _error("not a JSON object")
+        if kind == "ping":
+            return {"type": "pong", "id": self._services.sockets.place_of(subscriber)}
+        if kind == "cancel":
+            return await self._cancel(subscriber, message.get("request_id"))
+        if kind == "resume":
+            return self._resume(subscriber, message.get("after"), is_first=is_first)
+        return _error("type is none of cancel, ping and, first of all, resume")
+
+    async def _cancel(self, subscriber: Subscriber, request_id: Any) -> dict[str, Any]:
+        try:
+            run_id = canonical_uuid("request_id", request_id if isinstance(request_id, str) else "")
+            found = await query_reads.run(self._services.database.require(), run_id)
+            if found is None or found.user_id != subscriber.user_id:
+                raise NotFoundError(f"this user has no query {run_id}")
+            positions = await publish_cancel(self._services, found)
+        except (ProblemError, InvalidEventError, UnavailableError) as error:
+            return _error(str(error), request_id=request_id if isinstance(request_id, str) else None)
+        return {"type": "cancelling", "request_id": run_id, "positions": positions}
+
+    def _resume(self, subscriber: Subscriber, after: Any, *, is_first: bool) -> dict[str, Any] | None:
+        if not is_first or self._past is not None:
+            return _error("resume is the first message or none")
+        try:
+            offset = _resume_offset(after if isinstance(after, str) else "", subscriber.user_id)
+        except MalformedError as error:
+            subscriber.close(MALFORMED, str(error))
+            return None
+        assert offset is not None
+        self._catch_up(subscriber, offset)
+        return None
+
+    def _catch_up(self, subscriber: Subscriber, after: int) -> None:
+        subscriber.is_live = False
+        self._past = self._task(self._caught_up(subscriber, after))
+
+    async def _caught_up(self, subscriber: Subscriber, after: int) -> None:
+        try:
+            await self._services.sockets.catch_up(subscriber, after)
+        except ResumeError as error:
+            subscriber.close(MALFORMED, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it was, this socket is told nothing more and must not stay open
+            _log.error("a socket could not catch up", error=repr(error), exc_info=True)
+            subscriber.close(INTERNAL_ERROR, "failed; resume after the last id")
+
+
+def _resume_offset(after: str | None, user_id: str) -> int | None:
+    """The offset after which a socket is told; None: from now on.
+
+    Raises:
+        MalformedError: it is no id that this user was given.
+    """
+    if after is None:
+        return None
+    try:
+        position = parse_position(after)
+    except InvalidEventError as error:
+        raise MalformedError("after is not an id that was given here") from error
+    if position.topic != TOPIC or position.partition >= PARTITIONS or position.partition != partition_of(user_id):
+        raise MalformedError("after is not an id that this user was given")
+    return position.offset
+
+
+def _refuse_other_sites(websocket: WebSocket) -> None:
+    """With no key to know, any page that this machine's browser shows could listen; only one of this machine may.
+
+    Raises:
+        ForbiddenError: the page is of another site.
+    """
+    origin = websocket.headers.get("origin")
+    if origin is None or urlsplit(origin).netloc == websocket.headers.get("host"):
+        return
+    host = urlsplit(origin).hostname or ""
+    with contextlib.suppress(ValueError):
+        if host == "localhost" or ip_address(host).is_loopback:
+            return
+    raise ForbiddenError("an API without keys is open to pages of this machine only")
+
+
+def _parsed(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object in a message; None: it is none."""
+    try:
+        message = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def _error(detail: str, **members: Any) -> dict[str, Any]:
+    return {"type": "error", "detail": detail} | {name: value for name, value in members.items() if value is not None}

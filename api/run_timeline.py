@@ -1,0 +1,142 @@
+"""The timeline of a run as it is served: stages with their calls of the language model, events with their places in the log.
+
+Law: a pure function of what is stored, so the same rows give the same bytes. A stage is there once it was begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from connectors.stores.query_reads import RunHistory
+from schemas.envelope import iso_from_ms
+from streams.queries.states import Stage, Status
+
+_Event = Mapping[str, Any]
+# The status in which a stage works, and that in which it has ended; the archivist works on a run that is COMPLETED.
+_WORKS = {
+    Stage.ANALYZER: (Status.ANALYZING, Status.ANALYZED),
+    Stage.ASSEMBLER: (Status.ASSEMBLING, Status.READY),
+    Stage.RESPONDER: (Status.RESPONDING, Status.COMPLETED),
+}
+
+
+def timeline_document(run: RunHistory) -> dict[str, Any]:
+    """The document."""
+    stages = [_stage(stage, run) for stage in Stage]
+    calls = run.calls
+    return {
+        "request_id": run.request_id,
+        "user_id": run.user_id,
+        "status": run.status,
+        "archive_status": run.archive_status,
+        "query": run.query,
+        "error": run.error,
+        "created_at": iso_from_ms(run.created_ms),
+        "completed_at": _iso(run.ended_ms),
+        "duration_ms": _duration(run.created_ms, run.ended_ms),
+        "restarted_from": run.restarted_from,
+        "position": run.position,
+        "stages": [stage for stage in stages if stage is not None],
+        "events": [_event(event) for event in run.events],
+        "sources": told_sources(run.sources),
+        "totals": {
+            "calls": len(calls),
+            "sends": sum(call["sends"] for call in calls),
+            "prompt_tokens": sum(call["prompt_tokens"] or 0 for call in calls),
+            "completion_tokens": sum(call["completion_tokens"] or 0 for call in calls),
+            "cost_usd": _total_cost(calls),
+        },
+    }
+
+
+def told_sources(stored: str | None) -> list[dict[str, Any]]:
+    """What an answer was made from, as it is served: with the place of each in the log, and times as everywhere."""
+    sources: list[dict[str, Any]] = orjson.loads(stored) if stored is not None else []
+    return [
+        {
+            ("ts" if name == "ts_ms" else name): (iso_from_ms(value) if name == "ts_ms" else value)
+            for name, value in one.items()
+        }
+        for one in sources
+    ]
+
+
+def _stage(stage: Stage, run: RunHistory) -> dict[str, Any] | None:
+    """One stage: from when it was first captured until it gave what it was to give, or failed; None: never begun."""
+    calls = [call for call in run.calls if call["stage"] == stage.value]
+    started_ms, ended_ms = _span(stage, run.events)
+    if started_ms is None and calls:
+        started_ms = calls[0]["started_ms"]  # the event is on its way
+    if started_ms is None:
+        return None
+    return {
+        "stage": stage.value,
+        "started_at": _iso(started_ms),
+        "ended_at": _iso(ended_ms),
+        "duration_ms": _duration(started_ms, ended_ms),
+        "attempts": [_attempt(run.request_id, call) for call in calls],
+    }
+
+
+def _span(stage: Stage, events: Sequence[_Event]) -> tuple[int | None, int | None]:
+    if stage is Stage.ARCHIVIST:
+        ended_ms = next((event["at_ms"] for event in events if event["archive_status"] is not None), None)
+        completed_ms = next((event["at_ms"] for event in events if event["status"] == Status.COMPLETED), None)
+        return (completed_ms if ended_ms is not None else None), ended_ms
+    works, ends = _WORKS[stage]
+    started_ms = next((event["at_ms"] for event in events if event["status"] == works), None)
+    if started_ms is None:
+        return None, None
+    ended_ms = next((event["at_ms"] for event in events if event["status"] == ends), None)
+    if ended_ms is None and len(events) > 1 and events[-1]["status"] == Status.FAILED:
+        # It failed where it stood; a stage before that had ended.
+        ended_ms = events[-1]["at_ms"]
+    return started_ms, ended_ms
+
+
+def _attempt(request_id: str, call: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "attempt": call["attempt"],
+        "key": f"{request_id}/{call['stage']}/{call['attempt']}",
+        "model": call["model"],
+        "sends": call["sends"],
+        "started_at": _iso(call["started_ms"]),
+        "ended_at": _iso(call["ended_ms"]),
+        "duration_ms": _duration(call["started_ms"], call["ended_ms"]),
+        "outcome": call["outcome"],
+        "error": call["error"],
+        "prompt_tokens": call["prompt_tokens"],
+        "completion_tokens": call["completion_tokens"],
+        "cost_usd": call["cost_usd"],
+    }
+
+
+def _event(event: _Event) -> dict[str, Any]:
+    return {
+        "status": event["status"],
+        "archive_status": event["archive_status"],
+        "operation": event["operation"],
+        "attempt": event["attempt"],
+        "at": iso_from_ms(event["at_ms"]),
+        "position": event["position"],
+        "error": event["error"],
+    }
+
+
+def _total_cost(calls: Sequence[Mapping[str, Any]]) -> float | None:
+    """The sum of what is known; None where no call has a price."""
+    costs = [Decimal(str(call["cost_usd"])) for call in calls if call["cost_usd"] is not None]
+    return float(sum(costs)) if costs else None
+
+
+def _iso(ms: int | None) -> str | None:
+    return None if ms is None else iso_from_ms(ms)
+
+
+def _duration(start_ms: int | None, end_ms: int | None) -> int | None:
+    """Never below nothing: the product's clock may be set back meanwhile."""
+    return None if start_ms is None or end_ms is None else max(0, end_ms - start_ms)

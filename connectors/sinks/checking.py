@@ -1,0 +1,24 @@
+"""How a sink divides a batch: what its subsystem's rules accept, and the rest as dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from connectors.kafka.records import DeadLetter, Event
+from schemas.errors import InvalidEventError
+
+
+def divided(
+    events: Sequence[Event], check: Callable[[str, Mapping[str, Any]], None]
+) -> tuple[list[Event], list[DeadLetter]]:
+    """Valid events, and the others as dead letters."""
+    good, dead = [], []
+    for event in events:
+        try:
+            check(event.record.topic, event.value)
+        except InvalidEventError as error:
+            dead.append(DeadLetter(event.record, error.reason, str(error)))
+        else:
+            good.append(event)
+    return good, dead

@@ -1,0 +1,226 @@
+"""The sink of controls: runs that are cancelled, and runs that are begun again from a stage as new ones.
+
+Law: a run that ended stays as it ended (R1.4); who begins it again gets a run of its own, at the end of the user's order. A
+control of a run that is not known waits until all submissions of the log are accounted for, so it is a group of its own: were it
+that of the submissions, a batch that waits would keep them from being read. A run that a control made is known to the controls
+behind that one in its partition only; those of a user share one, since the user is their key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from connectors import outbox
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.outbox import OutboxRow
+from connectors.sinks.checking import divided
+from connectors.sinks.known import Known, Origin
+from connectors.sinks.query_rows import FAILED, STAGE, Ordinals, Teller, run_of
+from connectors.stores import erasures
+from connectors.stores.postgres import QUERIES, Connection
+from connectors.stores.raw_logs import log_queries
+from schemas.errors import UnavailableError
+from streams.clock import to_datetime
+from streams.queries.runs import INSERT, UPDATE, Run, failed, failed_event, stage_event
+from streams.queries.states import TERMINAL, Stage, waiting_status
+from streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED, check_queries_event
+
+CANCELLED = "cancelled by the user"
+
+
+async def _found(tx: Connection, request_ids: list[str]) -> set[str]:
+    return {row["id"] for row in await tx.fetch(QUERIES["known_runs"], request_ids)}
+
+
+SUBMISSIONS = Origin(SUBMITTED, "queries", "a run", "submissions", _found)
+
+
+class Prepared(NamedTuple):
+    """Valid events of a batch in the order of the log, and what is refused."""
+
+    events: list[Event]
+    dead: list[DeadLetter]
+
+
+class Restart(NamedTuple):
+    """A run to be made of another."""
+
+    run: Run
+    source_id: str
+    event: Event
+
+
+class Held(NamedTuple):
+    """A run that is locked, and which results it has."""
+
+    run: Run
+    restarted_from: str | None
+    stages_done: frozenset[Stage]
+
+
+class ControlsSink:
+    """A cancelled run fails under the lock of its row; a restarted one is a copy with a place of its own."""
+
+    group = "controls"
+    topics: tuple[str, ...] = (CONTROLLED,)
+    # Each is the row of a run that is locked until the batch ends; who works on one of them waits as long.
+    batch_max = 500
+
+    def __init__(self, around: Surroundings) -> None:
+        self._clock = around.clock
+        self._known = Known(around.pool, around.admin, SUBMISSIONS)
+        self._tell = Teller(around.codec, "/connectors/sinks/controls")
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events, and that all submissions are stored if one of their runs is not."""
+        good, dead = divided(events, check_queries_event)
+        good.sort(key=lambda event: (event.record.partition, event.record.offset))
+        made = {event.value["new_request_id"] for event in good}
+        await self._known.unknown({event.value["request_id"] for event in good} - made)
+        return Prepared(good, dead)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Cancel and restart; a run that is not there now was never asked for (or is erased, and so is what was said of it)."""
+        valid = await erasures.valid(tx, prepared.events)
+        if not valid:
+            return prepared.dead
+        restarts = [event.value["user_id"] for event in valid if event.value["action"] == RESTART]
+        ordinals = await Ordinals.lock(tx, restarts)
+        refused: list[DeadLetter] = []
+        made: list[str] = []
+        for part in _parts(valid):
+            batch = _Batch(await _lock(tx, valid), ordinals, self._clock())
+            for event in part:
+                batch.take(event)
+            await _store(tx, batch)
+            await outbox.add(tx, self._told(batch))
+            refused += batch.refused
+            made += [restart.run.id for restart in batch.restarts]
+        await ordinals.store(tx)
+        await log_queries(tx, made)
+        return [*prepared.dead, *refused]
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    def _told(self, batch: _Batch) -> list[OutboxRow]:
+        rows, now_ms = [], batch.now_ms
+        for before, after, event in batch.cancelled:
+            at = event.record.position
+            ended = failed_event(before, before.stage, "cancelled", CANCELLED, "", now_ms, is_alert=False)
+            rows.append(self._tell.row(STAGE, stage_event(after, UPDATE, now_ms, waiting=False), now_ms, at))
+            rows.append(self._tell.row(FAILED, ended, now_ms, at))
+        for run, _, event in batch.restarts:
+            told = stage_event(run, INSERT, now_ms, waiting=True)
+            rows.append(self._tell.row(STAGE, told, now_ms, event.record.position))
+        return rows
+
+
+class _Batch:
+    """What controls do to runs that are locked."""
+
+    def __init__(self, held: Mapping[str, Held], ordinals: Ordinals, now_ms: int) -> None:
+        self._held = dict(held)
+        self._ordinals = ordinals
+        self.now_ms = now_ms
+        self.cancelled: list[tuple[Run, Run, Event]] = []
+        self.restarts: list[Restart] = []
+        self.refused: list[DeadLetter] = []
+
+    def take(self, event: Event) -> None:
+        """Decide on one control."""
+        value = event.value
+        held = self._held.get(value["request_id"])
+        if held is None:
+            self._refuse(event, "unknown_run", f"no run {value['request_id']} was asked for before")
+        elif held.run.user_id != value["user_id"]:
+            self._refuse(event, "wrong_user", f"{value['request_id']} is another user's")
+        elif value["action"] == CANCEL:
+            self._cancel(event, held)
+        else:
+            self._restart(event, held)
+
+    def _refuse(self, event: Event, reason: str, detail: str) -> None:
+        self.refused.append(DeadLetter(event.record, reason, detail))
+
+    def _cancel(self, event: Event, held: Held) -> None:
+        if held.run.status in TERMINAL:
+            return
+        after = replace(failed(held.run, CANCELLED, self.now_ms), epoch=held.run.epoch + 1)
+        self._held[after.id] = held._replace(run=after)
+        self.cancelled.append((held.run, after, event))
+
+    def _restart(self, event: Event, held: Held) -> None:
+        new_id, stage = event.value["new_request_id"], Stage(event.value["stage"])
+        known = self._held.get(new_id)
+        if known is not None:
+            if known.restarted_from != held.run.id:
+                self._refuse(event, "conflicting_repeat", f"{new_id} is another run")
+            return
+        if stage not in held.stages_done:
+            self._refuse(event, "nothing_to_restart_from", f"{held.run.id} has not come to its {stage}")
+            return
+        run = Run(
+            id=new_id,
+            user_id=held.run.user_id,
+            ordinal=self._ordinals.take(held.run.user_id),
+            query="",
+            status=waiting_status(stage),
+        )
+        self._held[new_id] = Held(run, held.run.id, frozenset())
+        self.restarts.append(Restart(run, held.run.id, event))
+
+
+def _parts(events: Sequence[Event]) -> list[list[Event]]:
+    """Consecutive parts of a batch, none of which has a control of a run that is made in it."""
+    parts: list[list[Event]] = [[]]
+    made: set[str] = set()
+    for event in events:
+        if event.value["request_id"] in made:
+            parts.append([])
+            made = set()
+        parts[-1].append(event)
+        if event.value["new_request_id"] is not None:
+            made.add(event.value["new_request_id"])
+    return parts
+
+
+async def _lock(tx: Connection, events: Sequence[Event]) -> dict[str, Held]:
+    named = {event.value[name] for event in events for name in ("request_id", "new_request_id")}
+    rows = await tx.fetch(QUERIES["lock_runs"], sorted(named - {None}))
+    return {row["id"]: Held(run_of(row), row["restarted_from"], _stages_done(row)) for row in rows}
+
+
+def _stages_done(row: Mapping[str, Any]) -> frozenset[Stage]:
+    """The stages that a run can be begun again from, by what it has."""
+    has = {Stage.ANALYZER: True, Stage.ASSEMBLER: row["has_analysis"], Stage.RESPONDER: row["has_payload"]}
+    return frozenset(stage for stage, is_there in has.items() if is_there)
+
+
+async def _store(tx: Connection, batch: _Batch) -> None:
+    at = to_datetime(batch.now_ms)
+    if batch.cancelled:
+        rows = [
+            (
+                before.id,
+                before.status,
+                before.epoch,
+                after.status,
+                after.error,
+                after.revision,
+                str(event.record.position),
+            )
+            for before, after, event in batch.cancelled
+        ]
+        status = await tx.execute(QUERIES["cancel_runs"], *map(list, zip(*rows, strict=True)), at)
+        if status != f"UPDATE {len(rows)}":
+            raise UnavailableError("a run moved while it was locked; the batch is repeated")
+    if batch.restarts:
+        made = [
+            (run.id, source_id, run.ordinal, run.status, event.record.arrived_ms, str(event.record.position))
+            for run, source_id, event in batch.restarts
+        ]
+        await tx.execute(QUERIES["restart_runs"], *map(list, zip(*made, strict=True)), at)

@@ -1,0 +1,76 @@
+"""The rule for events about something that is not known: wait for the topic that tells of it, then refuse.
+
+Law: an event is refused only if what it is about was in no event that the other topic held when it was looked at. That topic is
+read by another group, so that something is not yet stored says nothing by itself. By another group, and never by the asker's own:
+a batch that waits keeps its own group from reading on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+import asyncpg
+
+from connectors.kafka.admin import Admin
+from connectors.stores.postgres import QUERIES, Connection, transaction
+from schemas.errors import UnavailableError
+from schemas.topics import TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who tells of things: a topic and the consumer group that stores it; `thing` and `events` name them to the operator."""
+
+    topic: str
+    group: str
+    thing: str
+    events: str
+    # Of these ids those that are stored.
+    find: Callable[[Connection, list[str]], Awaitable[set[str]]]
+
+
+class Known:
+    """Asks which things there are; the broker is only asked when one is missing."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], admin: Admin, origin: Origin) -> None:
+        self._pool = pool
+        self._admin = admin
+        self._origin = origin
+
+    async def unknown(self, ids: Collection[str]) -> set[str]:
+        """Of these ids those that no event has told of.
+
+        Raises:
+            UnavailableError: one is not known, and the group that stores them is behind; try again.
+        """
+        missing = await self._missing(ids)
+        if missing:
+            await self.require_all()
+            missing = await self._missing(missing)  # one may have been stored since it was looked for
+        return missing
+
+    async def _missing(self, ids: Collection[str]) -> set[str]:
+        if not ids:
+            return set()
+        async with transaction(self._pool) as tx:
+            return set(ids) - await self._origin.find(tx, sorted(ids))
+
+    async def require_all(self) -> None:
+        """Wait no longer if everything that the log holds of the topic by now is stored, found unchanged or dead-lettered.
+
+        Raises:
+            UnavailableError: it is not.
+        """
+        topic, group = self._origin.topic, self._origin.group
+        ends = await self._admin.log_ranges([(topic, number) for number in range(TOPICS[topic].partitions)])
+        topic_ids = await self._admin.topic_ids([topic])
+        async with transaction(self._pool) as tx:
+            rows = await tx.fetch(QUERIES["positions_of"], group)
+        # A position in an earlier topic of the same name says nothing of this one.
+        reached = {(r["topic"], r["partition"]): r["next"] for r in rows if r["topic_id"] == topic_ids[topic]}
+        behind = sum(max(0, end.high - reached.get(place, end.low)) for place, end in ends.items())
+        if behind:
+            raise UnavailableError(
+                f"{self._origin.thing} is not known, and {group} is {behind} {self._origin.events} behind"
+            )

@@ -1,0 +1,190 @@
+"""The sink of queries: what users ask becomes runs of the pipeline, and what administrators say becomes its prompts.
+
+Law: a request id is one run, whoever sends it how often; what differs under a known id is refused. Runs of a user have dense
+places in the order of the log. Of a role's prompts the last word in the order of the broker's time counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from connectors import outbox
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.sinks.checking import divided
+from connectors.sinks.query_rows import STAGE, Ordinals, Teller
+from connectors.stores import erasures
+from connectors.stores.postgres import QUERIES, Connection
+from connectors.stores.raw_logs import log_queries
+from streams.clock import to_datetime
+from streams.league.matches import Cause
+from streams.queries.runs import INSERT, Run, stage_event
+from streams.queries.states import Status
+from streams.queries.validation import PROMPT, SUBMITTED, check_queries_event
+
+# The advisory lock of prompts; the numbers of others are in `connectors/stores`.
+_LOCK_CLASS, _PROMPTS = 7_423, 0
+_COLUMNS = [
+    "id", "user_id", "ordinal", "user_query", "status", "arrived_ms", "position", "caused_by", "created_at", "updated_at",
+]  # fmt: skip
+
+
+class Prepared(NamedTuple):
+    """Valid events of a batch by kind, and what is refused."""
+
+    submitted: list[Event]
+    prompts: list[Event]
+    dead: list[DeadLetter]
+
+
+class Word(NamedTuple):
+    """What was said last of a role's prompt."""
+
+    template: str
+    is_active: bool
+    cause: Cause
+
+
+class QueriesSink:
+    """One row a run, one line of the log a query, one event a run; one row a prompt."""
+
+    group = "queries"
+    topics: tuple[str, ...] = (SUBMITTED, PROMPT)
+    # One transaction's fixed cost (ten round trips and the fsync) spread over enough runs to vanish. Of the longest queries a
+    # batch holds no more than the 32 MiB that wait in the client.
+    batch_max = 2_000
+
+    def __init__(self, around: Surroundings) -> None:
+        self._clock = around.clock
+        self._tell = Teller(around.codec, "/connectors/sinks/queries")
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events (in a thread: counting tokens takes CPU)."""
+        good, dead = await asyncio.to_thread(divided, events, check_queries_event)
+        # A batch mixes partitions as they were fetched; places follow (partition, offset).
+        submitted = [event for event in good if event.record.topic == SUBMITTED]
+        submitted.sort(key=lambda event: (event.record.partition, event.record.offset))
+        prompts = [event for event in good if event.record.topic == PROMPT]
+        prompts.sort(key=lambda event: _cause_of(event).order)
+        return Prepared(submitted, prompts, dead)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Store what is new, tell it, and log what was asked."""
+        now_ms = self._clock()
+        if prepared.prompts:
+            await _store_prompts(tx, prepared.prompts, now_ms)
+        refused: list[DeadLetter] = []
+        if prepared.submitted:
+            refused = await self._store(tx, await erasures.valid(tx, prepared.submitted), now_ms)
+        return [*prepared.dead, *refused]
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    async def _store(self, tx: Connection, events: Sequence[Event], now_ms: int) -> list[DeadLetter]:
+        ordinals = await Ordinals.lock(tx, [event.value["user_id"] for event in events])
+        new, refused = await _new_ones(tx, events)
+        if new:
+            at = to_datetime(now_ms)
+            runs = [_run_of(event, ordinals.take(event.value["user_id"])) for event in new]
+            rows = [
+                (
+                    run.id,
+                    run.user_id,
+                    run.ordinal,
+                    run.query,
+                    Status.NEW,
+                    event.record.arrived_ms,
+                    *[run.position] * 2,
+                    at,
+                    at,
+                )
+                for run, event in zip(runs, new, strict=True)
+            ]
+            await tx.copy_records_to_table("pipeline_runs", records=rows, columns=_COLUMNS)
+            await ordinals.store(tx)
+            told = [
+                self._tell.row(STAGE, stage_event(run, INSERT, now_ms, waiting=True), now_ms, event.record.position)
+                for run, event in zip(runs, new, strict=True)
+            ]
+            await outbox.add(tx, told)
+            await log_queries(tx, [run.id for run in runs])
+        return refused
+
+
+def _run_of(event: Event, ordinal: int) -> Run:
+    record, value = event
+    return Run(
+        id=value["request_id"],
+        user_id=value["user_id"],
+        ordinal=ordinal,
+        query=value["query"],
+        status=Status.NEW,
+        position=str(record.position),
+    )
+
+
+async def _new_ones(tx: Connection, events: Sequence[Event]) -> tuple[list[Event], list[DeadLetter]]:
+    """Submissions whose id is new, and those that say something else under a known one."""
+    ids = sorted({event.value["request_id"] for event in events})
+    rows = await tx.fetch(QUERIES["known_queries"], ids)
+    known = {row["id"]: (row["user_id"], row["user_query"]) for row in rows}
+    new, refused = [], []
+    for event in events:
+        said = (event.value["user_id"], event.value["query"])
+        before = known.setdefault(event.value["request_id"], said)
+        if before is said:
+            new.append(event)
+        elif before != said:
+            detail = f"{event.value['request_id']} is another query, or another user's"
+            refused.append(DeadLetter(event.record, "conflicting_repeat", detail))
+    return new, refused
+
+
+# -- prompts -------------------------------------------------------------------------------------------------------------
+
+
+def _cause_of(event: Event) -> Cause:
+    return Cause(event.record.arrived_ms, str(event.record.position))
+
+
+async def _store_prompts(tx: Connection, events: Sequence[Event], now_ms: int) -> None:
+    """Store what changes the prompt of a role; at most the last word is in force."""
+    await tx.execute(QUERIES["hold_prompts"], _LOCK_CLASS, _PROMPTS)
+    rows = await tx.fetch(QUERIES["prompts_of_roles"], sorted({event.value["role_name"] for event in events}))
+    last = {row["role_name"]: _word_of(row) for row in rows}
+    said: list[tuple[str, Word]] = []
+    for event in events:
+        role, word = event.value["role_name"], Word(*_said(event), _cause_of(event))
+        if _changes(last.get(role), word):
+            last[role] = word
+            said.append((role, word))
+    if said:
+        await tx.execute(QUERIES["deactivate_prompts"], sorted({role for role, _ in said}))
+        stored = [
+            (role, word.template, word.is_active and word is last[role], word.cause.position, word.cause.arrived_ms)
+            for role, word in said
+        ]
+        columns = map(list, zip(*stored, strict=True))
+        await tx.execute(QUERIES["store_prompts"], *columns, [to_datetime(now_ms)] * len(stored))
+
+
+def _word_of(row: Mapping[str, Any]) -> Word:
+    return Word(row["prompt_template"], row["is_active"], Cause(row["arrived_ms"], row["position"]))
+
+
+def _said(event: Event) -> tuple[str, bool]:
+    return event.value["prompt_template"], event.value["is_active"]
+
+
+def _changes(before: Word | None, word: Word) -> bool:
+    """Whether a word is newer and says something else; taking away what is not in force says nothing."""
+    if before is None:
+        return word.is_active
+    if word.cause.order <= before.cause.order:
+        return False
+    if before.is_active and word.is_active:
+        return word.template != before.template
+    return before.is_active or word.is_active

@@ -1,0 +1,55 @@
+"""What an erasure of users takes of the queries: their runs, what was said and remembered in them, and the calls made for them.
+
+Law: it erases alone (`connectors/stores/erasures.py`); who stores queries waits. Of every run that held back its user's next one
+it is told that it ended, so that the queue does not wait for it; a worker that still holds it finds it gone and stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from connectors import outbox
+from connectors.outbox import OutboxRow
+from connectors.sinks.query_rows import ARCHIVED, STAGE, run_of
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.codec import Codec
+from schemas.positions import parse_position
+from streams.league.matches import Cause
+from streams.queries.runs import UPDATE, Run, archived_event, failed, stage_event
+from streams.queries.states import TERMINAL, ArchiveStatus, Status
+from streams.queries.validation import is_uuid
+
+_SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
+_ERASED = ("erase_raw_logs", "erase_memories", "erase_calls", "erase_run_events", "erase_runs")
+
+
+async def erase_queries(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it.
+
+    Users of other subsystems may have any id; only a UUID can have asked anything.
+    """
+    users = sorted(user_id for user_id in erased if is_uuid(user_id))
+    if not users:
+        return
+    rows = await tx.fetch(QUERIES["runs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
+    runs = sorted(map(run_of, rows), key=lambda run: (run.user_id, run.ordinal))
+    for name in _ERASED if runs else ():
+        await tx.execute(QUERIES[name], [run.id for run in runs])
+    await tx.execute(QUERIES["erase_query_users"], users)
+    held = [run for run in runs if not run.released]
+    await outbox.add(tx, [_ended(codec, run, erased[run.user_id], now_ms) for run in held])
+
+
+def _ended(codec: Codec, run: Run, cause: Cause, now_ms: int) -> OutboxRow:
+    """That a run ended by the erasure; of a completed one, that its memory is not to come."""
+    event: Mapping[str, Any]
+    if run.status is Status.COMPLETED:
+        gone = replace(run, archive_status=ArchiveStatus.FAILED)
+        topic, event = ARCHIVED, archived_event(gone, now_ms, memory_id=None, error=ERASED)
+    else:
+        ended = run if run.status in TERMINAL else failed(run, ERASED, now_ms)
+        topic, event = STAGE, stage_event(ended, UPDATE, now_ms, waiting=False)
+    caused_by = parse_position(cause.position)
+    return outbox.event_row(codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=caused_by)

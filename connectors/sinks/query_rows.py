@@ -1,0 +1,79 @@
+"""Rows of runs as the sinks of queries make and end them: places in the order of users, lines of the log, events.
+
+Law: rows of users are locked first and in the order of ids, and a place is given under its user's lock, so that places follow the
+log and events of a user's new runs are published in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from connectors import outbox
+from connectors.outbox import OutboxRow
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.codec import Codec
+from schemas.positions import Position
+from streams.queries.runs import Run
+from streams.queries.states import ArchiveStatus, Status
+
+STAGE, ARCHIVED, FAILED = "queries.pipeline-stage", "queries.run-archived", "queries.run-failed"
+
+
+def run_of(row: Mapping[str, Any]) -> Run:
+    """A run without its texts."""
+    archive_status = row["archive_status"]
+    return Run(
+        id=row["id"],
+        user_id=row["user_id"],
+        ordinal=row["ordinal"],
+        query="",
+        status=Status(row["status"]),
+        archive_status=None if archive_status is None else ArchiveStatus(archive_status),
+        released=row["released"],
+        revision=row["revision"],
+        epoch=row["epoch"],
+        attempt=row["attempt"],
+    )
+
+
+class Ordinals:
+    """Gives places in the order of users whose rows are locked."""
+
+    def __init__(self, last: Mapping[str, int]) -> None:
+        self._last = dict(last)
+        self._moved: set[str] = set()
+
+    @classmethod
+    async def lock(cls, tx: Connection, user_ids: Sequence[str]) -> Ordinals:
+        """Lock the rows of these users, made where there is none."""
+        users = sorted(set(user_ids))
+        if not users:
+            return cls({})
+        await tx.execute(QUERIES["ensure_query_users"], users)
+        rows = await tx.fetch(QUERIES["lock_query_users"], users)
+        return cls({row["user_id"]: row["last_ordinal"] for row in rows})
+
+    def take(self, user_id: str) -> int:
+        """The next place of a user."""
+        self._last[user_id] += 1
+        self._moved.add(user_id)
+        return self._last[user_id]
+
+    async def store(self, tx: Connection) -> None:
+        """Store the last place of each user."""
+        if self._moved:
+            users = sorted(self._moved)
+            await tx.execute(QUERIES["advance_query_users"], users, [self._last[user] for user in users])
+
+
+class Teller:
+    """Makes the outbox rows of a sink."""
+
+    def __init__(self, codec: Codec, source: str) -> None:
+        self._codec = codec
+        self._source = source
+
+    def row(self, topic: str, event: Mapping[str, Any], now_ms: int, caused_by: Position) -> OutboxRow:
+        """The row of an event."""
+        return outbox.event_row(self._codec, topic, event, source=self._source, now_ms=now_ms, caused_by=caused_by)

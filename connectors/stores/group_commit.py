@@ -1,0 +1,89 @@
+"""Group commit: what many tasks want stored at the same time is stored together, by one at a time.
+
+Law: each item's caller learns what became of that item and of no other. While PostgreSQL is away all of them wait (R1.31); an
+item that breaks a batch is found by storing each by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from connectors.stores.postgres import CONFLICT
+from schemas.errors import UnavailableError
+from streams.retry import UNAVAILABLE
+from streams.telemetry import get_log
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Enough to spread the cost of a commit until it no longer counts; a batch of this many takes some 20 ms.
+ITEMS_MAX = 256
+# A conflict with another transaction passes; one that stays this often is a fault of the item.
+_CONFLICTS_MAX = 8
+
+_log = get_log("group-commit")
+
+
+class GroupCommit(Generic[T, R]):
+    """Calls `store` with what has gathered since its last call; one result an item, in order."""
+
+    def __init__(self, store: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        self._store = store
+        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: T) -> R:
+        """Store an item; returns when it is committed."""
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._drain(), name="group-commit")
+        return await future
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting[:ITEMS_MAX], self._waiting[ITEMS_MAX:]
+            # Who was cancelled meanwhile no longer wants it stored: what was not begun is not done.
+            await self._settle([(item, future) for item, future in batch if not future.done()])
+
+    async def _settle(self, batch: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
+        if not batch:
+            return
+        try:
+            results = await self._stored([item for item, _ in batch])
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 (it is handed to whoever wanted this stored)
+            if len(batch) == 1:
+                _fail(batch[0][1], error)
+                return
+            _log.warning("group_split", items=len(batch), reason=repr(error)[:300])
+            for one in batch:
+                await self._settle([one])
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+
+    async def _stored(self, items: Sequence[T]) -> Sequence[R]:
+        attempt = conflicts = 0
+        while True:
+            try:
+                return await self._store(items)
+            except (UnavailableError, *CONFLICT) as error:
+                conflicts += isinstance(error, CONFLICT)
+                if conflicts > _CONFLICTS_MAX:
+                    raise
+                attempt += 1
+                if attempt == 1:
+                    _log.warning("group_waits", items=len(items), reason=str(error)[:300])
+                await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)
+
+
+def _fail(future: asyncio.Future[R], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,137 @@
+"""How the pipeline of queries does, from what is stored of it (R1.38 to R1.41).
+
+Law: what is told is of a span of the product's time, which the caller gives; only sizes and the backlog are of now. What was
+never measured is null, not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from connectors.stores.postgres import AWAY, QUERIES, transaction
+from schemas.errors import UnavailableError
+from streams.clock import to_datetime
+from streams.queries.states import Stage
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+# A day of a busy pipeline is some seconds; whoever waits longer asks for less.
+READ_SECONDS_MAX = 10.0
+# A look each few seconds must not be what the database is busy with.
+_LOOK_SECONDS_MAX = 2.0
+# Contexts of 32 KB: 32 MB are read.
+_CONTEXTS_MAX = 1_000
+_COUNTED = ("calls", "sends", "prompt_tokens", "completion_tokens", "rate_limit_hits", "timeouts")
+# R1.40.
+_TOLD_TABLES = ("pipeline_runs", "raw_logs", "lsm_storage")
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+async def report(pool: Pool, now_ms: int, minutes: int) -> dict[str, Any]:
+    """The last `minutes` before `now_ms`.
+
+    Raises:
+        UnavailableError: PostgreSQL is away, or did not answer in time.
+    """
+    span = (to_datetime(now_ms - minutes * 60_000), to_datetime(now_ms))
+    async with transaction(pool) as tx:
+        runs = await tx.fetchrow(QUERIES["query_pipeline_metrics"], *span, timeout=READ_SECONDS_MAX)
+        stages = await tx.fetchrow(QUERIES["query_stage_metrics"], *span, timeout=READ_SECONDS_MAX)
+        contexts = await tx.fetchrow(QUERIES["query_context_metrics"], *span, _CONTEXTS_MAX, timeout=READ_SECONDS_MAX)
+        calls = await tx.fetch(QUERIES["query_call_metrics"], *span, timeout=READ_SECONDS_MAX)
+        sizes = await tx.fetch(QUERIES["query_store_sizes"], timeout=READ_SECONDS_MAX)
+    return {
+        "minutes": minutes,
+        "pipeline": _pipeline(runs, minutes),
+        "modules": _modules(runs, stages, contexts, calls),
+        "database": {row["table"]: _size(row) for row in sizes if row["table"] in _TOLD_TABLES},
+        "llm": _llm(calls),
+    }
+
+
+async def backlog(pool: Pool) -> int:
+    """Runs that nobody has begun to work on.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    try:
+        return int(await pool.fetchval(QUERIES["query_backlog"], timeout=_LOOK_SECONDS_MAX))
+    except AWAY as error:
+        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
+
+
+async def store_bytes(pool: Pool) -> dict[str, int]:
+    """The size of each table of the queries, with its indexes.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    try:
+        rows = await pool.fetch(QUERIES["query_store_sizes"], timeout=_LOOK_SECONDS_MAX)
+    except AWAY as error:
+        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
+    return {row["table"]: row["bytes"] for row in rows}
+
+
+def _pipeline(runs: Row, minutes: int) -> dict[str, Any]:
+    return {
+        "requests": runs["requests"],
+        "requests_per_minute": round(runs["requests"] / minutes, 3),
+        "completed": runs["completed"],
+        "failed": runs["failed"],
+        "failed_rate": _share(runs["failed"], runs["completed"] + runs["failed"]),
+        "mean_ms": _rounded(runs["mean_ms"]),
+        "p95_ms": _rounded(runs["p95_ms"]),
+        "backlog": runs["backlog"],
+    }
+
+
+def _modules(runs: Row, stages: Row, contexts: Row, calls: Sequence[Row]) -> dict[str, Any]:
+    of = {stage.value: _stage(stages, calls, stage) for stage in Stage}
+    of["analyzer"]["context_found_share"] = _share(runs["with_context"], runs["analyzed"])
+    of["assembler"]["mean_context_characters"] = _rounded(contexts["characters"])
+    of["archivist"] |= {"stored": stages["stored"], "failed": stages["not_stored"]}
+    return of
+
+
+def _stage(stages: Row, calls: Sequence[Row], stage: Stage) -> dict[str, Any]:
+    """`mean_ms`: with everything around the calls; `mean_llm_ms`: of the calls that were answered."""
+    own = [row for row in calls if row["stage"] == stage.value]
+    answered = _sum(own, "answered")
+    return {
+        "mean_ms": _rounded(stages[f"{stage.value}_ms"]),
+        "mean_llm_ms": _rounded(_sum(own, "answered_ms") / answered) if answered else None,
+        "retry_rate": _share(_sum(own, "repeats"), _sum(own, "calls")),
+    }
+
+
+def _llm(calls: Sequence[Row]) -> dict[str, Any]:
+    models = sorted({row["model"] for row in calls})
+    by_model = [{"model": model, **_totals([row for row in calls if row["model"] == model])} for model in models]
+    return {**_totals(calls), "by_model": by_model}
+
+
+def _totals(calls: Sequence[Row]) -> dict[str, Any]:
+    """The cost is of what has a price; null where nothing has."""
+    costs = [row["cost_usd"] for row in calls if row["cost_usd"] is not None]
+    return {**{name: int(_sum(calls, name)) for name in _COUNTED}, "cost_usd": round(sum(costs), 8) if costs else None}
+
+
+def _size(row: Row) -> dict[str, int]:
+    return {"rows_estimated": row["rows"], "bytes": row["bytes"]}
+
+
+def _sum(rows: Iterable[Row], name: str) -> float:
+    return float(sum(row[name] for row in rows))
+
+
+def _share(part: float, whole: float) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

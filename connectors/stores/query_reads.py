@@ -1,0 +1,258 @@
+"""What the API reads of the pipeline of queries from PostgreSQL: values, never rows, and every time in milliseconds.
+
+Law: one function is one statement, so what it gives is one snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import asyncpg
+import orjson
+
+from connectors.stores.postgres import AWAY, QUERIES
+from schemas.errors import UnavailableError
+from streams.clock import to_ms
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+READ_SECONDS_MAX = 5.0
+# Above every place in an order: where a list that begins with the newest begins.
+PLACE_MAX = 2**62
+_ARCHIVING_ENDED = ("STORED", "FAILED")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where a run stands. `sources` is JSON as it is stored and served."""
+
+    request_id: str
+    user_id: str
+    query: str
+    status: str
+    archive_status: str | None
+    version: int
+    answer: str | None
+    sources: str | None
+    error: str | None
+    position: str
+    caused_by: str
+    has_analysis: bool
+    has_context: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunHistory:
+    """A run with its events and its calls, as JSON has them; `ended_ms` also of one that failed."""
+
+    request_id: str
+    user_id: str
+    query: str
+    status: str
+    archive_status: str | None
+    error: str | None
+    sources: str | None
+    position: str
+    caused_by: str
+    restarted_from: str | None
+    created_ms: int
+    ended_ms: int | None
+    version: int
+    events: tuple[Mapping[str, Any], ...]
+    calls: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """A run in the list of a user's; `ordinal` is its place in the user's order."""
+
+    request_id: str
+    ordinal: int
+    query: str
+    status: str
+    archive_status: str | None
+    error: str | None
+    restarted_from: str | None
+    position: str
+    created_ms: int
+    completed_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt of a role."""
+
+    prompt_id: int
+    role: str
+    template: str
+    is_active: bool
+    position: str
+    changed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a run that was completed."""
+
+    user_id: str
+    text: str
+
+
+async def run(pool: Pool, request_id: str) -> Run | None:
+    """A run; None when there is none of that id.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    rows = await _fetch(pool, "run_read", request_id)
+    if not rows:
+        return None
+    row = rows[0]
+    archive_status = told_archive_status(row["archive_status"])
+    return Run(
+        request_id=row["request_id"],
+        user_id=row["user_id"],
+        query=row["user_query"],
+        status=row["status"],
+        archive_status=archive_status,
+        version=_version(row["revision"], archive_status),
+        answer=row["final_answer"],
+        sources=row["sources"],
+        error=row["error"],
+        position=row["position"],
+        caused_by=row["caused_by"],
+        has_analysis=row["has_analysis"],
+        has_context=row["has_context"],
+    )
+
+
+async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
+    """A run from end to end; None when there is none of that id.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    rows = await _fetch(pool, "run_timeline_read", request_id)
+    if not rows:
+        return None
+    row = rows[0]
+    events = _ordered_events(orjson.loads(row["events"] or b"[]"))
+    calls = sorted(orjson.loads(row["calls"] or b"[]"), key=lambda call: (call["started_ms"], call["attempt"]))
+    archive_status = told_archive_status(row["archive_status"])
+    ended_at = row["completed_at"] or (row["updated_at"] if row["status"] == "FAILED" else None)
+    # Each of these only grows, and whatever changes the document makes one of them grow.
+    version = _version(row["revision"], archive_status) + len(events) + (row["sources"] is not None)
+    version += sum(call["sends"] + 1 + (call["outcome"] is not None) for call in calls)
+    return RunHistory(
+        request_id=row["request_id"],
+        user_id=row["user_id"],
+        query=row["user_query"],
+        status=row["status"],
+        archive_status=archive_status,
+        error=row["error"],
+        sources=row["sources"],
+        position=row["position"],
+        caused_by=row["caused_by"],
+        restarted_from=row["restarted_from"],
+        created_ms=to_ms(row["created_at"]),
+        ended_ms=_ms(ended_at),
+        version=version,
+        events=tuple(events),
+        calls=tuple(calls),
+    )
+
+
+async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> list[RunLine]:
+    """Runs of a user, the newest first, from the one before a place on.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return [
+        RunLine(
+            request_id=row["request_id"],
+            ordinal=row["ordinal"],
+            query=row["user_query"],
+            status=row["status"],
+            archive_status=told_archive_status(row["archive_status"]),
+            error=row["error"],
+            restarted_from=row["restarted_from"],
+            position=row["position"],
+            created_ms=to_ms(row["created_at"]),
+            completed_ms=_ms(row["completed_at"]),
+        )
+        for row in await _fetch(pool, "runs_of_user_read", user_id, before, limit)
+    ]
+
+
+async def answers(pool: Pool, request_ids: Sequence[str]) -> dict[str, Answer]:
+    """The answers of those runs that are there and completed, by run.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    rows = await _fetch(pool, "run_answers_read", list(request_ids))
+    return {row["request_id"]: Answer(row["user_id"], row["final_answer"] or "") for row in rows}
+
+
+async def prompts(pool: Pool) -> list[Prompt]:
+    """The prompts in force, one a role that has one.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return [_prompt(row) for row in await _fetch(pool, "prompts_read")]
+
+
+async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list[Prompt]:
+    """Prompts that a role has or had, the newest first, from the one before an id on.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return [_prompt(row) for row in await _fetch(pool, "prompt_history_read", role, before, limit)]
+
+
+def told_archive_status(archive_status: str | None) -> str | None:
+    """As it is told outside: a memory that is worked on still waits.
+
+    A worker that ends gives it back, so told apart they would go forth and back, and a version could not only grow.
+    """
+    return "WAITING" if archive_status not in (None, *_ARCHIVING_ENDED) else archive_status
+
+
+def _version(revision: int, archive_status: str | None) -> int:
+    """The status has a revision of its own; that the archiving has ended, which happens once, counts beside it."""
+    return 2 * revision + (archive_status in _ARCHIVING_ENDED)
+
+
+def _ordered_events(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Events in their order. The relay may have published one twice: the earlier place counts."""
+    first: dict[tuple[str, int | None], Mapping[str, Any]] = {}
+    for event in sorted(events, key=lambda event: (event["revision"] is None, event["revision"], *_place(event))):
+        first.setdefault((event["operation"] if event["revision"] is None else "", event["revision"]), event)
+    return list(first.values())
+
+
+def _place(event: Mapping[str, Any]) -> tuple[str, int, int]:
+    topic, partition, offset = event["position"].split("/")
+    return topic, int(partition), int(offset)
+
+
+def _prompt(row: Any) -> Prompt:
+    return Prompt(
+        row["id"], row["role_name"], row["prompt_template"], row["is_active"], row["position"], to_ms(row["changed_at"])
+    )
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)
+
+
+async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Any]:
+    try:
+        return list(await pool.fetch(QUERIES[query], *arguments, timeout=READ_SECONDS_MAX))
+    except AWAY as error:
+        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error

@@ -1,0 +1,55 @@
+"""The log of what was said (R1.9): one line a query, one an answer.
+
+Law: it is a courtesy: no run fails or waits long because a line cannot be written (R1.13, R1.25); what is missing is counted. To
+be called last in a transaction, since nothing after it waits for locks for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import asyncpg
+
+from connectors.stores.postgres import AWAY, QUERIES, Connection
+from streams.telemetry import RAW_LOG_FAILURES, get_log
+
+# Who holds the log for longer than this (an operator's ALTER, say) does not get its lines.
+_LOCK_WAIT = "2s"
+
+_log = get_log("queries")
+
+
+class Answer(NamedTuple):
+    """A line of an answer, in the order of `log_answers`."""
+
+    user_id: str
+    content: str
+    run_id: str
+    ordinal: int
+    at: datetime
+
+
+async def log_queries(tx: Connection, run_ids: Sequence[str]) -> None:
+    """The queries of runs that are stored."""
+    if run_ids:
+        await _written(tx, len(run_ids), QUERIES["log_queries"], run_ids)
+
+
+async def log_answers(tx: Connection, answers: Sequence[Answer]) -> None:
+    """The answers of runs."""
+    if answers:
+        await _written(tx, len(answers), QUERIES["log_answers"], *map(list, zip(*answers, strict=True)))
+
+
+async def _written(tx: Connection, lines: int, statement: str, *columns: Sequence[object]) -> None:
+    try:
+        async with tx.transaction():
+            await tx.execute(QUERIES["wait_for_locks_at_most"], _LOCK_WAIT)
+            await tx.execute(statement, *columns)
+    except AWAY:
+        raise  # the transaction is gone as a whole
+    except asyncpg.PostgresError as error:
+        RAW_LOG_FAILURES.inc(lines)
+        _log.warning("not_logged", lines=lines, reason=str(error))

@@ -1,0 +1,149 @@
+-- The conditional capture (R1.6). Rows are locked in the order of ids first, so that two captures cannot lock each other out. A run is
+-- captured only when all runs of its user before it have released it (R1.2).
+-- name: capture_runs
+WITH asked AS (
+    SELECT r.id, a.waits, a.works, a.command
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $7::text[]) AS a (id, waits, works, command)
+    JOIN pipeline_runs AS r ON r.id = a.id ORDER BY r.id FOR UPDATE OF r
+)
+UPDATE pipeline_runs AS r
+SET status = asked.works, epoch = r.epoch + 1, revision = r.revision + 1, worker = $4, lease_until_ms = $5, updated_at = $6,
+    caused_by = asked.command
+FROM asked
+WHERE r.id = asked.id AND r.status = asked.waits AND r.worker IS NULL AND r.due_ms IS NULL AND NOT r.released
+  AND NOT EXISTS (
+      SELECT FROM pipeline_runs AS e WHERE e.user_id = r.user_id AND e.ordinal < r.ordinal AND NOT e.released)
+RETURNING r.*
+
+-- Runs whose next attempt is due, taken by whoever looks first.
+-- name: take_due_runs
+UPDATE pipeline_runs AS r
+SET epoch = r.epoch + 1, worker = $2, lease_until_ms = $3, due_ms = NULL
+WHERE r.id IN (
+    SELECT id FROM pipeline_runs WHERE due_ms <= $1 ORDER BY due_ms LIMIT $4 FOR UPDATE SKIP LOCKED)
+RETURNING r.*
+
+-- Runs that nobody asks for although it is their turn: a completed run whose archivist was given up, and what waits so long that its
+-- command must be lost (R1.16). Locked until the transaction ends.
+-- name: forgotten_runs
+SELECT r.* FROM pipeline_runs AS r
+WHERE NOT r.released AND r.worker IS NULL AND r.due_ms IS NULL
+  AND ((r.status = 'COMPLETED' AND r.archive_status = 'WAITING')
+       OR (r.status IN ('NEW', 'ANALYZED', 'READY') AND r.updated_at < $1))
+  AND NOT EXISTS (
+      SELECT FROM pipeline_runs AS e WHERE e.user_id = r.user_id AND e.ordinal < r.ordinal AND NOT e.released)
+ORDER BY r.updated_at LIMIT $2 FOR UPDATE OF r SKIP LOCKED
+
+-- name: workers_with_runs
+SELECT DISTINCT worker FROM pipeline_runs WHERE worker IS NOT NULL
+
+-- Held runs whose worker is gone or whose lease is over, locked until the transaction ends.
+-- name: lost_runs
+SELECT * FROM pipeline_runs
+WHERE worker IS NOT NULL AND (worker = ANY ($1::int[]) OR lease_until_ms <= $2)
+ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED
+
+-- What a worker holds, to be given back in order.
+-- name: runs_of_worker
+SELECT * FROM pipeline_runs WHERE worker = $1 ORDER BY id FOR UPDATE
+
+-- A run as it is stored only if it still is as it was when it was taken. Texts that are null stay as they are.
+-- name: store_runs
+UPDATE pipeline_runs AS r
+SET status = m.status, archive_status = m.archive_status, released = m.released, revision = m.revision, epoch = m.epoch,
+    worker = m.worker, attempt = m.attempt, unusable = m.unusable, returns = m.returns, lease_until_ms = m.lease_until_ms,
+    due_ms = m.due_ms, error = m.error, updated_at = m.updated_at, completed_at = m.completed_at,
+    analysis_result = COALESCE(m.analysis::jsonb, r.analysis_result), draft_context = COALESCE(m.draft, r.draft_context),
+    final_context_payload = COALESCE(m.payload, r.final_context_payload), final_answer = COALESCE(m.answer, r.final_answer),
+    sources = COALESCE(m.sources::jsonb, r.sources)
+FROM unnest(
+    $1::uuid[], $2::text[], $3::text[], $4::bigint[],
+    $5::text[], $6::text[], $7::boolean[], $8::bigint[], $9::bigint[], $10::int[], $11::int[], $12::int[], $13::int[],
+    $14::bigint[], $15::bigint[], $16::text[], $17::timestamptz[], $18::timestamptz[],
+    $19::text[], $20::text[], $21::text[], $22::text[], $23::text[]
+) AS m (
+    id, held_status, held_archive, held_epoch,
+    status, archive_status, released, revision, epoch, worker, attempt, unusable, returns,
+    lease_until_ms, due_ms, error, updated_at, completed_at,
+    analysis, draft, payload, answer, sources)
+WHERE r.id = m.id AND r.status = m.held_status AND r.archive_status IS NOT DISTINCT FROM m.held_archive
+  AND r.epoch = m.held_epoch
+RETURNING r.id::text
+
+-- Before a call. One that is there without an outcome was under way when its worker ended: it is sent again under the same key.
+-- name: begin_calls
+INSERT INTO llm_calls (run_id, stage, attempt, user_id, model, prompt_ids, started_at)
+SELECT run_id, stage, attempt, user_id, model, string_to_array(prompt_ids, ',')::bigint[], started_at
+FROM unnest($1::uuid[], $2::text[], $3::int[], $4::uuid[], $5::text[], $6::text[], $7::timestamptz[])
+    AS b (run_id, stage, attempt, user_id, model, prompt_ids, started_at)
+ON CONFLICT (run_id, stage, attempt) DO UPDATE SET sends = llm_calls.sends + 1 WHERE llm_calls.outcome IS NULL
+
+-- After a call, before anything follows from it. The first outcome stays.
+-- name: end_calls
+UPDATE llm_calls AS c
+SET ended_at = e.ended_at, outcome = e.outcome, answer = e.answer, error = e.error, model = e.model,
+    prompt_tokens = e.prompt_tokens, completion_tokens = e.completion_tokens, cost_usd = e.cost_usd
+FROM unnest($1::uuid[], $2::text[], $3::int[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[], $9::int[],
+            $10::int[], $11::numeric[])
+    AS e (run_id, stage, attempt, ended_at, outcome, answer, error, model, prompt_tokens, completion_tokens, cost_usd)
+WHERE c.run_id = e.run_id AND c.stage = e.stage AND c.attempt = e.attempt AND c.outcome IS NULL
+RETURNING c.run_id::text, c.stage, c.attempt
+
+-- name: find_call
+SELECT outcome, answer, error FROM llm_calls WHERE run_id = $1 AND stage = $2 AND attempt = $3
+
+-- name: log_answers
+INSERT INTO raw_logs (user_id, message_type, content, pipeline_run_id, ordinal, created_at)
+SELECT user_id, 'assistant_response', content, pipeline_run_id, ordinal, created_at
+FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[], $5::timestamptz[])
+    AS l (user_id, content, pipeline_run_id, ordinal, created_at)
+ON CONFLICT DO NOTHING
+
+-- name: store_memories
+INSERT INTO lsm_storage (
+    user_id, time_bucket_start, time_bucket_end, tags, summary, raw_log_ids, pipeline_run_id, ordinal, created_at)
+SELECT m.user_id, m.day, m.day, ARRAY(SELECT jsonb_array_elements_text(m.tags::jsonb)), m.summary,
+       ARRAY(SELECT l.id FROM raw_logs AS l WHERE l.pipeline_run_id = m.run_id ORDER BY l.id), m.run_id, m.ordinal, m.created_at
+FROM unnest($1::uuid[], $2::date[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::timestamptz[])
+    AS m (user_id, day, tags, summary, run_id, ordinal, created_at)
+ON CONFLICT (pipeline_run_id) DO NOTHING
+RETURNING id, pipeline_run_id::text
+
+-- name: active_prompts
+SELECT id, role_name, prompt_template FROM system_prompts WHERE is_active AND role_name = ANY ($1::text[])
+
+-- R1.17: the 20 latest of the user, of runs before this one.
+-- name: memories_before
+SELECT id, time_bucket_start, time_bucket_end, tags, summary FROM lsm_storage
+WHERE user_id = $1 AND ordinal < $2 ORDER BY time_bucket_start DESC, id DESC LIMIT $3
+
+-- R1.20: the 10 latest of the user, of runs before this one, told oldest first.
+-- name: logs_before
+SELECT message_type, content, created_at FROM (
+    SELECT id, message_type, content, created_at FROM raw_logs
+    WHERE user_id = $1 AND ordinal < $2 ORDER BY created_at DESC, id DESC LIMIT $3
+) AS latest ORDER BY created_at, id
+
+-- name: channels_of_reader
+SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed
+
+-- For each word the newest insights that have it, each insight once. Without channels: of all.
+-- name: insights_with_words
+SELECT DISTINCT ON (i.insight_id) i.insight_id, i.channel_id, i.ts, left(i.text, 2000) AS text, i.source_partition, i.source_offset
+FROM unnest($1::text[]) AS w (words)
+CROSS JOIN LATERAL (
+    SELECT * FROM insights
+    WHERE to_tsvector('english', left(text, 2000)) @@ plainto_tsquery('english', w.words) AND retracted_at IS NULL
+      AND ($2::text[] IS NULL OR channel_id = ANY ($2::text[]))
+    ORDER BY ts DESC LIMIT $3
+) AS i
+ORDER BY i.insight_id
+
+-- name: try_worker_lock
+SELECT pg_try_advisory_lock($1, $2)
+
+-- name: release_worker_lock
+SELECT pg_advisory_unlock($1, $2)
+
+-- name: take_worker_lock
+SELECT pg_advisory_lock($1, $2)

@@ -1,0 +1,360 @@
+"""How somebody is told of failed runs: a mail, a call of a webhook, or a line in the log.
+
+Law: sending ends within its time limit, delivered or with a `ChannelError`; nothing of a failed run's text can add a header, and
+no error shows a password or an address that holds a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import smtplib
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.utils import format_datetime
+from typing import Any, Protocol
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import httpx
+
+from connectors.kafka.records import Event
+from schemas.envelope import iso_from_ms
+from schemas.errors import ConfigurationError, HighwaterError
+from streams.clock import Clock, to_datetime
+from streams.settings import Settings
+from streams.telemetry import get_log
+
+# A server that answers at all does so in a second or two; each answer of SMTP, and all of a webhook.
+CALL_SECONDS_MAX = 10.0
+# A mail takes about ten answers; one that drips them is given up.
+MAIL_SECONDS_MAX = 30.0
+# What fits a mail that is read; of a stack the end tells most.
+_ERROR_CHARACTERS_MAX, _STACK_CHARACTERS_MAX = 2_000, 20_000
+_WORD_CHARACTERS_MAX = 100
+_PORTS: Mapping[str, int] = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}
+_NO_ANSWER = "no answer in time"
+# SMTP's codes from here on are for good; HTTP's below, but for those that pass.
+_MADE_FINAL = 500
+_PASSES = frozenset({408, 409, 425, 429})
+# Control characters, line separators that some readers obey, halves of pairs.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+_log = get_log("alerts")
+
+
+class ChannelError(HighwaterError):
+    """An alert was not delivered. See the reason; the alert is in the dead-letter topic of `queries.run-failed`."""
+
+    def __init__(self, reason: str, *, is_final: bool) -> None:
+        super().__init__(reason)
+        self.is_final = is_final  # the same message will not be taken, however often it is sent
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A failed run as somebody is told it: every text is safe to show."""
+
+    position: str
+    request_id: str
+    user_id: str
+    stage: str
+    reason: str
+    error: str
+    stack: str
+    at: str
+
+    @property
+    def look(self) -> str:
+        """How to see more."""
+        return f"GET /api/query/{self.request_id}/timeline"
+
+    @property
+    def members(self) -> dict[str, str]:
+        """The same for a program."""
+        names = ("position", "request_id", "user_id", "stage", "reason", "error", "stack", "at", "look")
+        return {name: getattr(self, name) for name in names}
+
+
+def alert_of(event: Event) -> Alert:
+    """What an event of `queries.run-failed` tells."""
+    value = event.value
+    return Alert(
+        position=str(event.record.position),
+        request_id=_word(value["request_id"]),
+        user_id=_word(value["user_id"]),
+        stage=_word(value["stage"]),
+        reason=_word(value["reason"]),
+        error=_text(value["error"])[:_ERROR_CHARACTERS_MAX],
+        stack=_text(value["stack"])[-_STACK_CHARACTERS_MAX:],
+        at=iso_from_ms(value["at"]),
+    )
+
+
+def _text(text: str) -> str:
+    return _UNPRINTABLE.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _word(text: str) -> str:
+    """One line, and a short one: it may stand in a header."""
+    return " ".join(_text(text).split())[:_WORD_CHARACTERS_MAX]
+
+
+class Channel(Protocol):
+    """A way to tell. `is_paced`: somebody is disturbed by each message, so storms are summed up."""
+
+    name: str
+    is_paced: bool
+
+    async def send(self, alerts: Sequence[Alert]) -> None:
+        """Tell of one alert, or of several in one message.
+
+        Raises:
+            ChannelError: it was not delivered.
+        """
+
+    async def close(self) -> None:
+        """Let go of what is held."""
+
+
+class LogChannel:
+    """Where nothing is configured: a line an alert, at error level."""
+
+    name = "log"
+    is_paced = False
+
+    async def send(self, alerts: Sequence[Alert]) -> None:
+        """Write the lines."""
+        for alert in alerts:
+            _log.error("run_failed", **alert.members)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class WebhookChannel:
+    """A POST of JSON; any 2xx is delivery. `Idempotency-Key` is the same when it is sent again."""
+
+    name = "webhook"
+    is_paced = True
+
+    def __init__(self, url: str) -> None:
+        parts = _split(url, "HIGHWATER_ALERT_WEBHOOK_URL")
+        if parts.scheme not in ("http", "https"):
+            raise ConfigurationError("HIGHWATER_ALERT_WEBHOOK_URL is not an address of http:// or https://")
+        self._url = url
+        self._client = httpx.AsyncClient(timeout=CALL_SECONDS_MAX, follow_redirects=False)
+
+    async def send(self, alerts: Sequence[Alert]) -> None:
+        """Post them.
+
+        Raises:
+            ChannelError: no 2xx came within the limit.
+        """
+        headers = {"Idempotency-Key": message_key(alerts)}
+        try:
+            async with (
+                asyncio.timeout(CALL_SECONDS_MAX),
+                self._client.stream("POST", self._url, json=webhook_body(alerts), headers=headers) as response,
+            ):
+                status = response.status_code  # whatever else it says is not read
+        except TimeoutError:
+            raise ChannelError(f"no answer within {CALL_SECONDS_MAX:g} s", is_final=False) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text, and its request, may hold the address
+            raise ChannelError(f"cannot be reached: {type(error).__name__}", is_final=False) from None
+        if not httpx.codes.is_success(status):
+            is_final = status < _MADE_FINAL and status not in _PASSES
+            raise ChannelError(f"answered with status {status}", is_final=is_final)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+
+class MailChannel:
+    """A mail by SMTP, in a connection of its own: alerts are rare, and servers close idle ones."""
+
+    name = "smtp"
+    is_paced = True
+
+    def __init__(self, url: str, sender: str, to: Sequence[str], clock: Clock) -> None:
+        parts = _split(url, "HIGHWATER_ALERT_SMTP_URL")
+        if parts.scheme not in _PORTS or parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise ConfigurationError(
+                "HIGHWATER_ALERT_SMTP_URL is not smtp://, smtp+starttls:// or smtps://[user:password@]host[:port]"
+            )
+        self._scheme, self._host = parts.scheme, parts.hostname or ""
+        self._port = parts.port or _PORTS[parts.scheme]
+        self._user = None if parts.username is None else unquote(parts.username)
+        self._password = unquote(parts.password or "")
+        if not f"{self._user or ''}{self._password}".isascii():
+            raise ConfigurationError("HIGHWATER_ALERT_SMTP_URL: SMTP takes user and password in ASCII only")
+        self._sender = _address(sender, "HIGHWATER_ALERT_EMAIL_FROM")
+        self._to = [_address(one, "HIGHWATER_ALERT_EMAIL_TO") for one in to]
+        self._clock = clock
+
+    async def send(self, alerts: Sequence[Alert]) -> None:
+        """Send one mail to everybody.
+
+        Raises:
+            ChannelError: no recipient was taken.
+        """
+        message = mail_of(alerts, self._sender, self._to, self._clock())
+        client: smtplib.SMTP | None = None
+        try:
+            async with asyncio.timeout(MAIL_SECONDS_MAX):
+                client = await asyncio.to_thread(self._client)  # which asks for the name of this machine
+                refused = await asyncio.to_thread(self._deliver, client, message)
+        except TimeoutError:  # of a socket or of all
+            raise ChannelError(_NO_ANSWER, is_final=False) from None
+        except (OSError, smtplib.SMTPException, ValueError) as error:
+            raise _refusal(error) from None
+        finally:
+            if client is not None:
+                _cut(client)  # a thread that still waits for it goes on at once, to its end
+        if refused:
+            _log.warning("alert_recipients_refused", recipients=sorted(refused))
+
+    def _client(self) -> smtplib.SMTP:
+        tls = ssl.create_default_context()
+        if self._scheme == "smtps":
+            client: smtplib.SMTP = smtplib.SMTP_SSL(timeout=CALL_SECONDS_MAX, context=tls)
+        else:
+            client = smtplib.SMTP(timeout=CALL_SECONDS_MAX)
+        # What the certificate is checked against; only the constructor that connects at once sets it, and then nobody holds
+        # the client that has to be cut.
+        client._host = self._host  # type: ignore[attr-defined] # noqa: SLF001
+        return client
+
+    def _deliver(self, client: smtplib.SMTP, message: EmailMessage) -> Mapping[str, Any]:
+        """Runs in a thread; who was refused while others were not."""
+        client.connect(self._host, self._port)
+        if self._scheme == "smtp+starttls":
+            client.starttls(context=ssl.create_default_context())
+        if self._user is not None:
+            client.login(self._user, self._password)
+        refused = client.send_message(message)
+        with contextlib.suppress(OSError, smtplib.SMTPException):  # it is delivered, however the farewell goes
+            client.quit()
+        return refused
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _refusal(error: Exception) -> ChannelError:
+    """What went wrong by its code: texts of servers may cite what they were sent."""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        codes = [code for code, _ in error.recipients.values()]
+        return ChannelError(f"all recipients refused: {codes}", is_final=min(codes, default=0) >= _MADE_FINAL)
+    if isinstance(error, smtplib.SMTPResponseException):
+        told = f"{type(error).__name__} {error.smtp_code}"
+        return ChannelError(told, is_final=error.smtp_code >= _MADE_FINAL)
+    if isinstance(error.__context__, TimeoutError):  # smtplib tells it as a connection that was closed
+        return ChannelError(_NO_ANSWER, is_final=False)
+    is_final = isinstance(error, (ValueError, smtplib.SMTPNotSupportedError, ssl.SSLCertVerificationError))
+    return ChannelError(f"cannot be sent: {type(error).__name__}", is_final=is_final)
+
+
+def _cut(client: smtplib.SMTP) -> None:
+    held = client.sock
+    if held is not None:
+        with contextlib.suppress(OSError):
+            held.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError):
+        client.close()
+
+
+def mail_of(alerts: Sequence[Alert], sender: str, to: Sequence[str], now_ms: int) -> EmailMessage:
+    """The mail of one alert, or one of all of them."""
+    first = alerts[0]
+    message = EmailMessage()
+    if len(alerts) == 1:
+        message["Subject"] = f"[highwater] run {first.request_id} failed: {first.stage or 'no stage'}: {first.reason}"
+    else:
+        message["Subject"] = f"[highwater] and {len(alerts)} more runs failed"
+    message["From"], message["To"] = sender, ", ".join(to)
+    message["Date"] = format_datetime(to_datetime(now_ms))
+    message["Message-ID"] = f"<{message_key(alerts)}@highwater>"
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(mail_text(alerts), cte="quoted-printable")
+    return message
+
+
+def mail_text(alerts: Sequence[Alert]) -> str:
+    """What a person reads."""
+    if len(alerts) > 1:
+        lines = (f"{one.request_id}  {one.stage or '-'}  {one.reason}  {one.at}  {one.position}" for one in alerts)
+        return "\n".join([f"And {len(alerts)} more:", "", *lines, "", "How to look: GET /api/query/{id}/timeline", ""])
+    (one,) = alerts
+    rows = {
+        "Run": one.request_id,
+        "User": one.user_id,
+        "Stage": one.stage or "none",
+        "Reason": one.reason,
+        "Failed at": one.at,
+        "Position": one.position,
+        "How to look": one.look,
+    }
+    facts = "\n".join(f"{name}: {value}" for name, value in rows.items())
+    return f"{facts}\n\nError:\n{one.error}\n\nStack:\n{one.stack or 'none'}\n"
+
+
+def webhook_body(alerts: Sequence[Alert]) -> dict[str, Any]:
+    """What a program reads."""
+    if len(alerts) == 1:
+        return {"event": "run_failed", **alerts[0].members}
+    listed = ("position", "request_id", "stage", "reason", "at")
+    runs = [{name: one.members[name] for name in listed} for one in alerts]
+    return {"event": "more_runs_failed", "count": len(alerts), "runs": runs}
+
+
+def message_key(alerts: Sequence[Alert]) -> str:
+    """Names a message by the places of its events, so that a repeat is recognised."""
+    places = [one.position.replace("/", ".") for one in (alerts[0], alerts[-1])]
+    return places[0] if len(alerts) == 1 else f"{places[0]}-{places[1]}-{len(alerts)}"
+
+
+def _split(url: str, name: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise ConfigurationError(f"{name} is not an address") from None
+    if not parts.hostname:
+        raise ConfigurationError(f"{name} names no host")
+    return parts
+
+
+def _address(text: str, name: str) -> str:
+    try:
+        found = Address(addr_spec=text.strip())
+    except (ValueError, IndexError, LookupError):
+        found = None
+    if found is None or not found.domain or not text.isascii() or not text.isprintable():
+        raise ConfigurationError(f"{name}: {text[:100]!r} is not an address of mail")
+    return found.addr_spec
+
+
+def open_channels(settings: Settings, clock: Clock) -> list[Channel]:
+    """Every configured channel; the log where none is.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or one that belongs to it is missing.
+    """
+    channels: list[Channel] = []
+    mail = (settings.alert_smtp_url, settings.alert_email_from, settings.alert_email_to)
+    if all(mail):
+        make: Callable[..., Channel] = MailChannel
+        channels.append(make(*mail, clock))
+    elif any(mail):
+        raise ConfigurationError(
+            "HIGHWATER_ALERT_SMTP_URL, HIGHWATER_ALERT_EMAIL_FROM and HIGHWATER_ALERT_EMAIL_TO belong together: set all or none"
+        )
+    if settings.alert_webhook_url is not None:
+        channels.append(WebhookChannel(settings.alert_webhook_url))
+    return channels or [LogChannel()]

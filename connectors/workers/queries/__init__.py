@@ -1,0 +1,1 @@
+"""The stages of the query pipeline: captured, called, stored, handed on."""

@@ -1,0 +1,217 @@
+"""The four stages: what each reads, what it asks of the language model, and what it makes of the answer.
+
+Law: `ask` gathers and decides, `conclude` only decides; neither stores anything. What a stage reads of its user is of runs before
+this one (R1.17, R1.20), whatever was said meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from connectors.llm.calls import ChatCall
+from connectors.stores.postgres import QUERIES, Connection, transaction
+from schemas.envelope import iso_from_ms
+from schemas.errors import HighwaterError
+from schemas.positions import Position
+from streams.clock import to_ms
+from streams.queries.analysis import parse_analysis
+from streams.queries.context import (
+    LogLine,
+    Memory,
+    Source,
+    analyzer_input,
+    draft_context,
+    final_payload,
+    records_pointed_at,
+)
+from streams.queries.memory import Summary, archivist_input, parse_summary
+from streams.queries.runs import Run, call_key, finished
+from streams.queries.states import Stage
+from streams.queries.words import query_words
+
+# R1.17 and R1.20.
+MEMORIES_READ, LOGS_READ = 20, 10
+# Texts told to the model beside what the user said before: as many as a reader would look at, some 1,000 tokens of commits.
+SOURCES_TOLD = 12
+# Insights looked at for each word: the newest, as nobody asks a stream for what is oldest.
+INSIGHTS_PER_WORD = 100
+# More words than this tell no better what is asked.
+_WORDS_MAX = 12
+_INGESTED = "feeds.insight-ingested"
+
+# R1.24; the other stages give short, plain answers. The Assembler may fill its budget (R1.22).
+_TOKENS = {Stage.ANALYZER: 1_000, Stage.ASSEMBLER: 8_000, Stage.RESPONDER: 2_000, Stage.ARCHIVIST: 1_000}
+_RESPONDER_TEMPERATURE = 0.7
+_ANALYZER, _ASSEMBLER, _MENTOR, _ARCHIVIST = "Analyzer", "Assembler", "Mentor", "Archivist"
+
+
+class NoPromptError(HighwaterError):
+    """A role of the pipeline has no prompt in force. Give it one: `PUT /api/prompts/{role}`."""
+
+
+class Ask(NamedTuple):
+    """A call that is ready to be made, with the run as it is to be stored before it (R1.21) and the prompts it was made from."""
+
+    call: ChatCall
+    run: Run
+    prompt_ids: tuple[int, ...]
+
+
+class Prompt(NamedTuple):
+    """A prompt in force."""
+
+    prompt_id: int
+    text: str
+
+
+class Stages:
+    """Asks and conclusions of all stages."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], *, model: str, strong_model: str) -> None:
+        self._pool = pool
+        self._model = model
+        self._strong_model = strong_model
+
+    async def ask(self, run: Run, stage: Stage) -> Ask:
+        """The call of the run's present attempt.
+
+        Raises:
+            NoPromptError: a role that it needs has none (R1.11).
+            UnavailableError: PostgreSQL is away.
+        """
+        async with transaction(self._pool) as tx:
+            if stage is Stage.ANALYZER:
+                return await self._analyzer(tx, run)
+            if stage is Stage.ASSEMBLER:
+                return await self._assembler(tx, run)
+            if stage is Stage.RESPONDER:
+                return await self._responder(tx, run)
+            return await self._archivist(tx, run)
+
+    async def _analyzer(self, tx: Connection, run: Run) -> Ask:
+        prompts = await _prompts(tx, _ANALYZER)
+        user = analyzer_input(run.query, await _memories(tx, run))
+        return self._made(run, Stage.ANALYZER, prompts[_ANALYZER], user)
+
+    async def _assembler(self, tx: Connection, run: Run) -> Ask:
+        """R1.20: the query, history, what the analysis points at, and the Mentor; element 4 is the system prompt."""
+        prompts = await _prompts(tx, _MENTOR, _ASSEMBLER)
+        analysis = run.analysis or {}
+        logs = [
+            LogLine(row["message_type"], row["content"], to_ms(row["created_at"]))
+            for row in await tx.fetch(QUERIES["logs_before"], run.user_id, run.ordinal, LOGS_READ)
+        ]
+        records = records_pointed_at(analysis, await _memories(tx, run))
+        sources = await _sources(tx, run, analysis)
+        draft = draft_context(run.query, logs, analysis, records, sources, prompts[_MENTOR].text)
+        told = replace(run, draft=draft, sources=[source._asdict() for source in sources])
+        mentor = prompts[_MENTOR].prompt_id
+        return self._made(told, Stage.ASSEMBLER, prompts[_ASSEMBLER], draft, mentor)
+
+    async def _responder(self, tx: Connection, run: Run) -> Ask:
+        prompts = await _prompts(tx, _MENTOR)
+        return self._made(run, Stage.RESPONDER, prompts[_MENTOR], run.payload or "")
+
+    async def _archivist(self, tx: Connection, run: Run) -> Ask:
+        prompts = await _prompts(tx, _ARCHIVIST)
+        answered = iso_from_ms(run.completed_ms or run.updated_ms)
+        return self._made(
+            run, Stage.ARCHIVIST, prompts[_ARCHIVIST], archivist_input(run.query, run.answer or "", answered)
+        )
+
+    def _made(self, run: Run, stage: Stage, system: Prompt, user: str, *more_ids: int) -> Ask:
+        is_responder = stage is Stage.RESPONDER
+        call = ChatCall(
+            stage=stage,
+            key=call_key(run.id, stage, run.attempt),
+            model=self._strong_model if is_responder else self._model,
+            system=system.text,
+            user=user,
+            temperature=_RESPONDER_TEMPERATURE if is_responder else 0.0,
+            tokens_max=_TOKENS[stage],
+            is_json=stage in (Stage.ANALYZER, Stage.ARCHIVIST),
+        )
+        return Ask(call, run, (system.prompt_id, *more_ids))
+
+
+class Concluded(NamedTuple):
+    """What a stage gave: the run after it, and the memory if it was the Archivist's."""
+
+    run: Run
+    memory: Summary | None = None
+
+
+def conclude(run: Run, stage: Stage, answer: str, now_ms: int) -> Concluded:
+    """The run after its stage.
+
+    Raises:
+        UnusableAnswerError: the answer is of another form than was asked for.
+    """
+    if stage is Stage.ANALYZER:
+        return Concluded(finished(run, now_ms, analysis=parse_analysis(answer)))
+    if stage is Stage.ASSEMBLER:
+        return Concluded(finished(run, now_ms, payload=final_payload(run.query, answer)))
+    if stage is Stage.RESPONDER:
+        return Concluded(finished(run, now_ms, answer=answer))
+    return Concluded(finished(run, now_ms), parse_summary(answer))
+
+
+async def _prompts(tx: Connection, *roles: str) -> dict[str, Prompt]:
+    rows = await tx.fetch(QUERIES["active_prompts"], list(roles))
+    found = {row["role_name"]: Prompt(row["id"], row["prompt_template"]) for row in rows}
+    missing = [role for role in roles if role not in found]
+    if missing:
+        raise NoPromptError(f"no active prompt for {' and '.join(missing)}")
+    return found
+
+
+async def _memories(tx: Connection, run: Run) -> list[Memory]:
+    rows = await tx.fetch(QUERIES["memories_before"], run.user_id, run.ordinal, MEMORIES_READ)
+    return [
+        Memory(
+            row["id"],
+            row["time_bucket_start"].isoformat(),
+            row["time_bucket_end"].isoformat(),
+            tuple(row["tags"]),
+            row["summary"],
+        )
+        for row in rows
+    ]
+
+
+async def _sources(tx: Connection, run: Run, analysis: Mapping[str, Any]) -> list[Source]:
+    """What was ingested that has the words of the query, the likest first: of the user's channels, or of all without any."""
+    words = list(dict.fromkeys([*analysis.get("search_keywords", ()), *query_words(run.query)]))[:_WORDS_MAX]
+    if not words:
+        return []
+    channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_reader"], run.user_id)]
+    rows = await tx.fetch(QUERIES["insights_with_words"], words, channels or None, INSIGHTS_PER_WORD)
+    return ranked_sources(words, rows)
+
+
+def ranked_sources(words: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Source]:
+    """Insights by the weight of the words they have, rare ones weighing more, then newest first; similarity 0..1."""
+    texts = [(row["text"] or "").casefold() for row in rows]
+    folded = [word.casefold() for word in words]
+    weights = {
+        word: math.log((1 + len(rows)) / (1 + sum(word in text for text in texts))) + 1
+        for word in dict.fromkeys(folded)
+    }
+    whole = sum(weights.values()) or 1.0
+    scored = [
+        Source(
+            row["insight_id"],
+            row["channel_id"],
+            to_ms(row["ts"]),
+            row["text"] or "",
+            str(Position(_INGESTED, row["source_partition"], row["source_offset"])),
+            round(sum(weight for word, weight in weights.items() if word in text) / whole, 4),
+        )
+        for row, text in zip(rows, texts, strict=True)
+    ]
+    return sorted(scored, key=lambda source: (-source.similarity, -source.ts_ms, source.insight_id))[:SOURCES_TOLD]

@@ -1,0 +1,90 @@
+"""Typed records of the queries events, written by `python -m schemas.generate` from the Avro files.
+
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class PipelineStage(TypedDict):
+    """A run was made or its status changed (R1.15)."""
+
+    id: str
+    user_id: str
+    status: str
+    operation: str
+    attempt: int
+    at: int
+    ordinal: int
+    revision: int
+    waiting: bool
+    error: str | None
+
+
+class PromptChanged(TypedDict):
+    """An administrator gives a role of the pipeline another prompt, or none (R1.11)."""
+
+    role_name: str
+    prompt_template: str
+    is_active: bool
+    ts: int
+
+
+class QuerySubmitted(TypedDict):
+    """A user asks; one run of the pipeline answers (R1.12)."""
+
+    request_id: str
+    user_id: str
+    query: str
+    ts: int
+
+
+class RunArchived(TypedDict):
+    """The memory of a completed run was stored, or could not be: the user's next run may begin (R1.26, R1.28)."""
+
+    request_id: str
+    user_id: str
+    ordinal: int
+    archive_status: str
+    memory_id: int | None
+    error: str | None
+    at: int
+
+
+class RunControlled(TypedDict):
+    """A run is to be cancelled, or begun again from a stage as a new run."""
+
+    request_id: str
+    user_id: str
+    action: str
+    stage: str | None
+    new_request_id: str | None
+    ts: int
+
+
+class RunFailed(TypedDict):
+    """A run, or the archiving of a completed one, failed; what an operator needs to know of it (R1.35)."""
+
+    request_id: str
+    user_id: str
+    stage: str
+    reason: str
+    error: str
+    stack: str
+    is_alert: bool
+    at: int
+
+
+class StageRequested(TypedDict):
+    """The decision that a waiting run is worked on, with its inputs."""
+
+    request_id: str
+    user_id: str
+    stage: str
+    status: str
+    ordinal: int
+    revision: int
+    queued: int
+    requested_at: int

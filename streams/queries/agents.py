@@ -1,0 +1,76 @@
+"""The agent of the queries: it keeps a row of each user and requests a run when it is its turn.
+
+The law is that of `streams/agents.py`: send, await the acknowledgement, then write the row. A request that comes again is
+harmless, since a run is captured by a conditional update (R1.6); one that is lost holds up its user, so none is skipped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.queries import PipelineStage, RunArchived, StageRequested
+from streams.agents import TICK, TableAgent, Wiring
+from streams.due import DueIndex
+from streams.intake import Intake, Record, position_of
+from streams.queries.orders import (
+    Decision,
+    Waiting,
+    archived,
+    decode_order,
+    encode_order,
+    is_of_interest,
+    staged,
+)
+from streams.telemetry import DECISIONS
+
+STAGE, ARCHIVED, REQUESTED = "queries.pipeline-stage", "queries.run-archived", "queries.stage-requested"
+
+
+class RunAgent(TableAgent):
+    """Rows of users; the next run of a user is requested when the one before has released it (R1.2). Ticks only say it lives."""
+
+    name = "runs"
+    topics = (STAGE, ARCHIVED, TICK)
+    shared_topics = (TICK,)
+
+    def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
+        super().__init__(wiring, intake, rows, ticks)
+        self.handlers = {STAGE: self._on_stage, ARCHIVED: self._on_archived, TICK: self._on_tick}
+
+    async def _on_stage(self, event: PipelineStage, record: Record) -> None:
+        if is_of_interest(event):
+            key = event["user_id"].encode()
+            await self._apply(key, staged(decode_order(self._rows.get(key)), event), event, record)
+
+    async def _on_archived(self, event: RunArchived, record: Record) -> None:
+        key = event["user_id"].encode()
+        await self._apply(key, archived(decode_order(self._rows.get(key)), event), event, record)
+
+    async def _apply(self, key: bytes, decision: Decision, event: PipelineStage | RunArchived, record: Record) -> None:
+        order, run = decision
+        if run is not None:
+            request = _request(run, event, queued=len(order.queue))
+            ack = await self._send(REQUESTED, event["user_id"], request, position_of(record), event["at"])
+            await ack
+            DECISIONS.labels("stage-requested").inc()
+        # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+        self._rows[key] = encode_order(order)
+
+    async def _on_tick(self, tick: Any, record: Record) -> None:
+        self._applied(tick, record, is_admitted=self._admit(tick, record))
+
+    def _derive_index(self, partition: int) -> DueIndex:
+        return DueIndex()  # nothing of a run is due at a tick
+
+
+def _request(run: Waiting, event: PipelineStage | RunArchived, *, queued: int) -> StageRequested:
+    return {
+        "request_id": run.request_id,
+        "user_id": event["user_id"],
+        "stage": run.stage,
+        "status": run.status,
+        "ordinal": run.ordinal,
+        "revision": run.revision,
+        "queued": queued,
+        "requested_at": event["at"],
+    }

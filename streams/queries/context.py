@@ -1,0 +1,283 @@
+"""Owns what the stages are given to read: the Analyzer's input, the draft, the payload (R1.17, R1.20 to R1.23).
+
+Law: the query is whole and the Mentor's prompt is whole; everything else gives way, in this order: memory (the oldest first),
+sources (the least similar first), history (the oldest first). What was said or ingested is data: no text can open or close a tag
+of ours, so none can pass for another part of the draft.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import orjson
+
+from streams.queries.analysis import clean_text
+from streams.queries.tokens import count_tokens, cut_to_tokens
+
+# R1.22.
+PAYLOAD_TOKENS_MAX = 8_000
+# Twice what the Assembler may give back: enough to choose from; with prompt and answer it fits a window of 32,000.
+DRAFT_TOKENS_MAX = 16_000
+# Kept for sources however long the history is: ten log rows can be long answers, and nothing new could be answered.
+SOURCES_TOKENS_MIN = 4_000
+# An entry is cut rather than dropped when at least so much of it stays; less is a fragment without a sense.
+ENTRY_TOKENS_MIN = 48
+# The analysis is JSON that a model wrote; longer than this it is no pointer but a second draft.
+ANALYSIS_TOKENS_MAX = 1_000
+ATTRIBUTE_CHARACTERS_MAX = 240
+
+QUERY_TAG, CONTEXT_TAG = "query", "assembled_context"
+_TAGS = (
+    "user_query", "history", "raw_logs", "log", "analysis", "memory", "record", "sources", "source", "mentor",
+    QUERY_TAG, CONTEXT_TAG,
+)  # fmt: skip
+
+
+def _opening_of(names: str) -> re.Pattern[str]:
+    """The bracket that begins a tag of these: closing in any case, opening as we write it (`List<Record>` is code)."""
+    return re.compile(rf"<(?=\s*/\s*(?i:{names})\b|\s*(?:{names})\b)")
+
+
+_TAG_OF_OURS = _opening_of("|".join(_TAGS))
+_WRAPPER = _opening_of(f"{QUERY_TAG}|{CONTEXT_TAG}")
+# Stands for the opening bracket of what would be a tag of ours. One character, and not `&lt;`: a query may consist of nothing but
+# such tags and must fit whole all the same. Anything else stays as it was said, code and comparisons above all.
+BRACKET = "\u2039"
+_NO_ATTRIBUTE = str.maketrans({"<": BRACKET, ">": "\u203a", '"': "'"})
+_NUMBER = re.compile(r"\D*([0-9]{1,18})")
+_POINTER = re.compile(r"(?:\A|_)(?:ids?|lsm|memory|memories|records?)(?:\Z|_)")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORD = re.compile(r"[^\W_]+")
+# A keyword of one or two letters is within half of all words.
+_KEYWORD_CHARACTERS_MIN = 3
+
+
+class LogLine(NamedTuple):
+    """A row of `raw_logs`."""
+
+    message_type: str
+    content: str
+    created_ms: int
+
+
+class Memory(NamedTuple):
+    """A row of `lsm_storage`; `start` and `end` are ISO dates."""
+
+    memory_id: int
+    start: str
+    end: str
+    tags: tuple[str, ...]
+    summary: str
+
+
+class Source(NamedTuple):
+    """An ingested insight that was retrieved for a query; `similarity` is larger for what is nearer."""
+
+    insight_id: str
+    channel_id: str
+    ts_ms: int
+    text: str
+    position: str
+    similarity: float
+
+
+def analyzer_input(query: str, memories: Sequence[Memory]) -> str:
+    """The message to the Analyzer: a JSON object of the query and the latest memories (R1.17), as they are given."""
+    summaries = [
+        {
+            "id": one.memory_id,
+            "start": one.start,
+            "end": one.end,
+            "tags": list(one.tags),
+            "summary": clean_text(one.summary),
+        }
+        for one in memories
+    ]
+    return orjson.dumps({"user_query": clean_text(query), "lsm_summary": summaries}).decode()
+
+
+def records_pointed_at(analysis: Mapping[str, Any], memories: Sequence[Memory]) -> list[Memory]:
+    """The memories that an analysis names by id (R1.20, 2.2), in their given order.
+
+    `context_found` is to name them as `{"lsm_ids": [7, 12]}`; other names that speak of ids, texts such as "12" or "lsm:12" and
+    ids that do not exist are put up with. An analysis that names none but needs context points at what shares its keywords.
+    """
+    named = set(_ids_in(analysis.get("context_found"), is_pointer=False))
+    found = [one for one in memories if one.memory_id in named]
+    if found or not analysis.get("needs_context"):
+        return found
+    keywords = {word for keyword in analysis.get("search_keywords") or () for word in _words(keyword)}
+    return [one for one in memories if not keywords.isdisjoint(_words(" ".join((*one.tags, one.summary))))]
+
+
+def draft_context(
+    query: str,
+    logs: Sequence[LogLine],
+    analysis: Mapping[str, Any],
+    memories: Sequence[Memory],
+    sources: Sequence[Source],
+    mentor: str,
+) -> str:
+    """The draft in the order of R1.20, at most `DRAFT_TOKENS_MAX` tokens unless query and Mentor alone have more.
+
+    Args:
+        query: what is asked; never cut.
+        logs: what was said before, oldest first.
+        analysis: what the Analyzer said.
+        memories: the records that it points at.
+        sources: what was ingested and is near the query; they are numbered as they are given, the nearest is to be the first.
+        mentor: the prompt that rules the answer; never cut. The Assembler's own prompt is sent as the system prompt.
+    """
+    head, foot = tagged("user_query", query), tagged("mentor", mentor)
+    frame = count_tokens(_joined(head, tagged("analysis", ""), foot, [], [], []))
+    room_of_analysis = max(0, min(ANALYSIS_TOKENS_MAX, DRAFT_TOKENS_MAX - frame))
+    said = cut_to_tokens(escape(orjson.dumps(analysis).decode()), room_of_analysis)
+    analysed = tagged("analysis", said, is_escaped=True)
+    lines = [_log(one) for one in logs]
+    # By id: they are given to a run in this order.
+    records = [_record(one) for one in sorted(memories, key=lambda one: (one.start, one.memory_id))]
+    listed = [_source(number, one) for number, one in enumerate(sources, 1)]
+
+    room = DRAFT_TOKENS_MAX - count_tokens(_joined(head, analysed, foot, [], [], []))
+    kept_for_sources = min(SOURCES_TOKENS_MIN, sum(entry.tokens for entry in listed))
+    lines, used = _newest(lines, room - kept_for_sources)
+    nearest, used_by_sources = _fitting(listed, room - used)
+    records, _ = _newest(records, room - used - used_by_sources)
+    return _joined(head, analysed, foot, lines, records, nearest)
+
+
+def final_payload(query: str, assembled: str) -> str:
+    """What the final answer is written from: the query, whole and first, and what the Assembler gave, cut to 8,000 tokens.
+
+    A query has at most 4,000 tokens; the little that escaping adds to it is the Assembler's loss.
+    """
+    head = tagged(QUERY_TAG, query)
+    body = _WRAPPER.sub(BRACKET, clean_text(assembled).strip())
+    frame = f"{head}\n<{CONTEXT_TAG}>\n\n</{CONTEXT_TAG}>"
+    body = cut_to_tokens(body, max(0, PAYLOAD_TOKENS_MAX - count_tokens(frame)))
+    return f"{head}\n<{CONTEXT_TAG}>\n{body}\n</{CONTEXT_TAG}>"
+
+
+def escape(text: str) -> str:
+    """A text in which nothing opens or closes a tag of ours; all else in it stays as it is."""
+    return _TAG_OF_OURS.sub(BRACKET, clean_text(text))
+
+
+def tagged(tag: str, text: str, *, is_escaped: bool = False, **attributes: str) -> str:
+    """An element of the draft, its text escaped and on lines of its own."""
+    given = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items())
+    return f"<{tag}{given}>\n{text if is_escaped else escape(text)}\n</{tag}>"
+
+
+class _Entry(NamedTuple):
+    """An element of a list in the draft, which may be cut or left out."""
+
+    open: str
+    text: str
+    close: str
+
+    def __str__(self) -> str:
+        return f"{self.open}{self.text}{self.close}"
+
+    @property
+    def tokens(self) -> int:
+        return count_tokens(f"{self}\n")
+
+    def cut(self, tokens_max: int) -> _Entry | None:
+        """What fits; None when that would be a fragment."""
+        room = tokens_max - count_tokens(f"{self.open}{_CUT}{self.close}\n")
+        if room < ENTRY_TOKENS_MIN:
+            return None
+        return self._replace(text=f"{cut_to_tokens(self.text, room)}{_CUT}")
+
+
+# Says that something is missing.
+_CUT = "\u2026"
+
+
+def _log(line: LogLine) -> _Entry:
+    return _entry("log", line.content, type=line.message_type, at=_iso(line.created_ms))
+
+
+def _record(one: Memory) -> _Entry:
+    dates = {"from": one.start, "to": one.end}
+    return _entry("record", one.summary, id=str(one.memory_id), **dates, tags=", ".join(one.tags))
+
+
+def _source(number: int, one: Source) -> _Entry:
+    date = _iso(one.ts_ms)[:10]
+    return _entry("source", one.text, n=str(number), channel=one.channel_id, date=date, id=one.insight_id)
+
+
+def _entry(tag: str, text: str, **attributes: str) -> _Entry:
+    given = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items())
+    return _Entry(f"<{tag}{given}>", escape(text).strip(), f"</{tag}>")
+
+
+def _attribute(value: str) -> str:
+    line = " ".join(clean_text(value).translate(_NO_ATTRIBUTE).split())
+    return line[:ATTRIBUTE_CHARACTERS_MAX]
+
+
+def _newest(entries: Sequence[_Entry], room: int) -> tuple[list[_Entry], int]:
+    """The last entries that fit, in their order, and their tokens."""
+    kept, used = _fitting(entries[::-1], room)
+    return kept[::-1], used
+
+
+def _fitting(entries: Sequence[_Entry], room: int) -> tuple[list[_Entry], int]:
+    """The first entries that fit, the last of them cut when it must be, and their tokens."""
+    kept: list[_Entry] = []
+    used = 0
+    for entry in entries:
+        tokens = entry.tokens
+        if used + tokens <= room:
+            kept.append(entry)
+            used += tokens
+            continue
+        if (part := entry.cut(room - used)) is not None:
+            kept.append(part)
+            used += part.tokens
+        break
+    return kept, used
+
+
+def _joined(
+    head: str, analysed: str, foot: str, lines: Iterable[_Entry], records: Iterable[_Entry], sources: Iterable[_Entry]
+) -> str:
+    parts = [head, "<history>", "<raw_logs>", *map(str, lines), "</raw_logs>", analysed]
+    parts += [
+        "<memory>",
+        *map(str, records),
+        "</memory>",
+        "<sources>",
+        *map(str, sources),
+        "</sources>",
+        "</history>",
+        foot,
+    ]
+    return "\n".join(parts)
+
+
+def _ids_in(value: Any, *, is_pointer: bool) -> Iterable[int]:
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _ids_in(one, is_pointer=bool(_POINTER.search(_CAMEL.sub("_", str(name)).lower())))
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _ids_in(one, is_pointer=is_pointer)
+    elif is_pointer and isinstance(value, int) and not isinstance(value, bool):
+        yield value
+    elif is_pointer and isinstance(value, str) and (digits := _NUMBER.fullmatch(value.strip())):
+        yield int(digits[1])
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in _WORD.findall(text.casefold()) if len(word) >= _KEYWORD_CHARACTERS_MIN}
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,363 @@
+"""Owns the built-in model: what stands in for a language model when no service is configured. Law: it invents nothing.
+
+It answers each stage in the form that the stage's prompt asks for, from the same input: no clock, chance or state. Answers
+are sentences of the sources as they stand, chosen by the words that they share with the query (rarer words weigh more); when
+none of them shares enough, it says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import log
+from typing import Any, NamedTuple
+
+import orjson
+
+from streams.queries.analysis import UnusableAnswerError, json_object_in
+from streams.queries.context import CONTEXT_TAG, QUERY_TAG
+from streams.queries.memory import TAG_CHARACTERS_MAX
+from streams.queries.states import Stage
+from streams.queries.words import query_words
+
+NOTHING_FOUND = "Nothing that was ingested answers this."
+NOTHING_ASKED = "Nothing was asked before this."
+KEYWORDS_MAX = 12
+# What the Assembler passes on; with texts of this length it stays below the 8,000 tokens of R1.22.
+SOURCES_MAX, RECORDS_MAX, LINES_MAX = 40, 5, 10
+TEXT_CHARACTERS_MAX = 400
+# An answer is read at a glance.
+SHOWN_MAX = 5
+SHOWN_CHARACTERS_MAX = 240
+TAGS_MAX = 8
+# A source is named when it shares so much of the query as the best one does; the best must share so much of the query itself.
+_NEAR_BEST, _SHARE_MIN = 0.6, 0.3
+# A word that no source has counts for at most two ordinary ones: else a single stray word would silence what is there.
+_ABSENT_WEIGHT_MAX = 2.0
+
+_ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
+_ATTRIBUTE = re.compile(r"([a-z]+)=\"([^\"]*)\"")
+_RUN = re.compile(r"[^\W_]+")
+_CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{2,}")
+_LINE_MARK = re.compile(r"\A(?:- |\[\d+\] )")
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
+_TIME = re.compile(
+    r"\b(today|yesterday|tonight|recent(?:ly)?|latest|newest"
+    r"|(?:this|last|past|previous) (?:hour|day|week|month|quarter|year|(?:\d{1,3} )?(?:hours|days|weeks|months|years))"
+    r"|(?:since |before |after |in )?(?:(?:19|20)\d\d(?:-\d\d){0,2})"
+    r"|(?:in )?(?:january|february|march|april|june|july|august|september|october|november|december)(?: (?:19|20)\d\d)?)\b",
+    re.IGNORECASE,
+)
+_DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
+_RECENT = re.compile(r"\b(?:latest|newest|last|recent|recently)\b", re.IGNORECASE)
+_OF_HISTORY = re.compile(
+    r"\b(?:(?:did|have|had|do) (?:i|we|you) (?:\w+ )?"
+    r"(?:ask|asked|say|said|tell|told|talk|talked|discuss|discussed|want|answer|answered)"
+    r"|my (?:last|previous|earlier|former|first|other) (?:question|query|request|message)s?"
+    r"|(?:you|we|i) (?:\w+ )?(?:said|told|answered|mentioned|discussed|asked)"
+    r"|(?:you remember|remind me|our (?:conversation|discussion)))\b",
+    re.IGNORECASE,
+)
+# Words that stand for one another in what people write of changes; the first names the group.
+_SAME = (
+    ("update", "upgrade", "bump"),
+    ("dependency", "library", "package"),
+    ("remove", "delete", "drop"),
+    ("bug", "defect", "error"),
+    ("speed", "performance", "faster", "slow"),
+    ("doc", "documentation", "readme"),
+    ("deprecate", "deprecation", "obsolete"),
+)
+# What asks for anything that happened and names nothing of it.
+_ASKING = frozenset(
+    """answer change changed changes days describe discuss discussed explain find happen happened happening information kind many
+    month months previous question questions remember said show summarise summarize talk talked way week weeks work working works
+    year years""".split()  # noqa: SIM905 prose reads better than 40 quotes
+)
+# Below this many letters an ending is part of the word: `need`, `ring`, `his`.
+_STEM_CHARACTERS_MIN = 3
+
+
+class _Element(NamedTuple):
+    """An entry of a draft or payload."""
+
+    tag: str
+    attributes: Mapping[str, str]
+    text: str
+
+    @property
+    def words(self) -> frozenset[str]:
+        return _words(f"{self.text} {self.attributes.get('tags', '')} {self.attributes.get('channel', '')}")
+
+
+class _Scored(NamedTuple):
+    score: float
+    element: _Element
+
+
+def local_answer(stage: Stage, system: str, user: str) -> str:  # noqa: ARG001 a model is given both
+    """The answer to the message `user` in the form that a stage expects; the same message always gets the same answer.
+
+    `system` is not read: this model keeps to the seeded prompts and to no other.
+    """
+    return _ANSWERS[stage](user)
+
+
+def _analyze(user: str) -> str:
+    asked = _object(user)
+    query = str(asked.get("user_query", user))
+    given = asked.get("lsm_summary")
+    memories = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    wanted = _wanted(query)
+    is_of_history = bool(_OF_HISTORY.search(query))
+    related = [one for one in memories if _is_related(wanted, one)]
+    pointed = (related or memories[:RECORDS_MAX]) if is_of_history else related
+    time = _TIME.search(query)
+    answer = {
+        "needs_context": is_of_history or bool(pointed),
+        "context_type": "history" if is_of_history else "memory" if pointed else "none",
+        "time_scope": time.group(1).lower() if time else "unspecified",
+        "search_keywords": _keywords(query),
+        "context_found": {"lsm_ids": [one["id"] for one in pointed[:RECORDS_MAX] if isinstance(one.get("id"), int)]},
+    }
+    return orjson.dumps(answer).decode()
+
+
+def _assemble(user: str) -> str:
+    query, elements = _between(user, "user_query"), _elements(user)
+    wanted = _wanted(query)
+    is_of_history = bool(_OF_HISTORY.search(query))
+    lines = [one for one in elements if one.tag == "log" and (is_of_history or wanted & one.words)]
+    records = [one for one in elements if one.tag == "record"]
+    ranked = _ranked(wanted, [one for one in elements if one.tag == "source"])[:SOURCES_MAX]
+    parts = [
+        *_section("history", lines[-LINES_MAX:]),
+        *_section("memory", records[-RECORDS_MAX:]),
+        *_section("sources", [one.element for one in ranked]),
+    ]
+    return "\n".join(["<context>", *parts, "</context>"])
+
+
+def _respond(user: str) -> str:
+    query = _between(user, QUERY_TAG)
+    elements = _elements(user.partition(f"<{CONTEXT_TAG}>")[2] or user)
+    wanted = _wanted(query)
+    is_of_history = bool(_OF_HISTORY.search(query))
+    if is_of_history and (told := _of_history(wanted, elements)):
+        return told
+    best = _best(query, wanted, [one for one in elements if one.tag == "source"])
+    if best:
+        return _of_sources(query, best)
+    if is_of_history:
+        return NOTHING_ASKED
+    # That something was asked before and not answered is no answer.
+    records = [one for one in elements if one.tag == "record" and NOTHING_FOUND not in one.text]
+    remembered = _best(query, wanted, records)
+    if remembered:
+        shown = [f"- {one.attributes.get('from', '')}: {_shown(one.text, wanted)}" for one in remembered[:2]]
+        return "\n".join([f"{NOTHING_FOUND} From what was said before:", *shown])
+    return NOTHING_FOUND
+
+
+def _archive(user: str) -> str:
+    said = _object(user)
+    query, answer = str(said.get("query", user)), str(said.get("answer", ""))
+    lines = [line.strip() for line in answer.splitlines() if line.strip()]
+    # The first line introduces, the second is the best source.
+    told = lines[1] if len(lines) > 1 and lines[0].endswith(":") else " ".join(lines[:1])
+    day = str(said.get("timestamp", ""))[:10]
+    # The number of a source means nothing later.
+    told = _LINE_MARK.sub("", told)
+    text = f'{f"On {day} the" if day else "The"} user asked: "{_cut(query)}" Answered: {_cut(told) or "nothing"}'
+    tags = [word[:TAG_CHARACTERS_MAX] for word in _told_words(query)[:TAGS_MAX]]
+    return orjson.dumps({"tags": tags, "text": text}).decode()
+
+
+_ANSWERS: Mapping[Stage, Callable[[str], str]] = {
+    Stage.ANALYZER: _analyze,
+    Stage.ASSEMBLER: _assemble,
+    Stage.RESPONDER: _respond,
+    Stage.ARCHIVIST: _archive,
+}
+
+
+def _of_sources(query: str, best: Sequence[_Element]) -> str:
+    wanted = _wanted(query)
+    named = frozenset().union(*(one.words for one in best))
+    told = [word for word in _told_words(query) if not _DATE.fullmatch(word)]
+    missing = [word for word in told if _words(word) and _words(word).isdisjoint(named)]
+    lines = ["From what was ingested:"]
+    lines += [f"[{_number(one)}] {_place(one)}: {_shown(one.text, wanted)}" for one in best[:SHOWN_MAX]]
+    if missing:
+        lines.append(f"No source names {', '.join(missing[:SHOWN_MAX])}.")
+    return "\n".join(lines)
+
+
+def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:
+    """What was asked before; "" when nothing was."""
+    asked = [one for one in elements if one.tag == "log" and one.attributes.get("type") == "user_query"]
+    # "What did I ask about the controller?" asks for some of them.
+    about = [one for one in asked if wanted & one.words] or asked
+    if about:
+        shown = [
+            f"- {one.attributes.get('at', '')[:16].replace('T', ' ')}: {_cut(one.text)}"
+            for one in about[::-1][:SHOWN_MAX]
+        ]
+        return "\n".join(["You asked before, the latest first:", *shown])
+    records = [one for one in elements if one.tag == "record"]
+    if records:
+        shown = [f"- {one.attributes.get('from', '')}: {_cut(one.text)}" for one in records[::-1][:SHOWN_MAX]]
+        return "\n".join(["From memory, the latest first:", *shown])
+    return ""
+
+
+def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Element]:
+    """Those that share enough with the query, the best first, each text once; of a date that the query names, if there are."""
+    dates = tuple(_DATE.findall(query))
+    dated = [
+        one
+        for one in elements
+        if dates and one.attributes.get("date", one.attributes.get("from", "")).startswith(dates)
+    ]
+    if dated:
+        elements = dated
+        wanted = frozenset(word for word in wanted if not word.isdigit())
+    ranked = _ranked(wanted, elements)
+    if not ranked or ranked[0].score < _SHARE_MIN:
+        return dated[:SHOWN_MAX] if dated and not wanted else []
+    near = [one.element for one in ranked if one.score >= _NEAR_BEST * ranked[0].score]
+    if _RECENT.search(query):
+        near.sort(key=lambda one: one.attributes.get("date", ""), reverse=True)
+    return list({" ".join(sorted(one.words)): one for one in reversed(near)}.values())[::-1]
+
+
+def _ranked(wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Scored]:
+    """Elements that share words with the query, by the share of its weight that they have; ties stay in their order."""
+    bags = [one.words & wanted for one in elements]
+    shared = Counter(word for bag in bags for word in bag)
+    # They were found by these very words, so that what is rare among them is rarer elsewhere: half the usual weight of rarity.
+    weights = {word: 1 + 0.5 * log(len(elements) / count) for word, count in shared.items()}
+    total = sum(weights.get(word, _ABSENT_WEIGHT_MAX) for word in sorted(wanted))
+    scored = [
+        _Scored(sum(weights[word] for word in sorted(bag)) / total, one)
+        for bag, one in zip(bags, elements, strict=True)
+        if bag
+    ]
+    return sorted(scored, key=lambda one: -one.score)
+
+
+def _told_words(query: str) -> list[str]:
+    """The words of a query that name something; all of them when none does."""
+    words = query_words(query)
+    return [word for word in words if word.casefold() not in _ASKING] or words
+
+
+def _wanted(query: str) -> frozenset[str]:
+    return _words(" ".join(_told_words(query)))
+
+
+def _keywords(query: str) -> list[str]:
+    """What to search for: the words, and after them those that stand for them in what people write of changes."""
+    words = _told_words(query)[:KEYWORDS_MAX]
+    stems = {_stem(word.lower()) for word in words}
+    others = [word for group in _SAME if _stem(group[0]) in stems for word in group]
+    return list(dict.fromkeys([*words, *others]))[: 2 * KEYWORDS_MAX]
+
+
+def _is_related(wanted: frozenset[str], memory: Mapping[str, Any]) -> bool:
+    tags = memory.get("tags")
+    words = _words(f"{memory.get('summary', '')} {' '.join(map(str, tags)) if isinstance(tags, list) else ''}")
+    # One word of many is chance.
+    return bool(wanted) and len(wanted & words) * 2 >= len(wanted)
+
+
+def _section(tag: str, elements: Iterable[_Element]) -> list[str]:
+    written = [_written(one) for one in elements]
+    return [f"<{tag}>", *written, f"</{tag}>"] if written else []
+
+
+def _written(one: _Element) -> str:
+    given = "".join(f' {name}="{value}"' for name, value in one.attributes.items())
+    return f"<{one.tag}{given}>{_cut(one.text, TEXT_CHARACTERS_MAX)}</{one.tag}>"
+
+
+def _elements(text: str) -> list[_Element]:
+    return [_Element(tag, dict(_ATTRIBUTE.findall(given)), body.strip()) for tag, given, body in _ELEMENT.findall(text)]
+
+
+def _between(text: str, tag: str) -> str:
+    body = text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]
+    return (body or text).strip()
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        return json_object_in(text)
+    except UnusableAnswerError:
+        return {}
+
+
+def _number(one: _Element) -> str:
+    return one.attributes.get("n", "?")
+
+
+def _place(one: _Element) -> str:
+    return ", ".join(filter(None, (one.attributes.get(name, "") for name in ("date", "channel", "id"))))
+
+
+def _shown(text: str, wanted: frozenset[str]) -> str:
+    """The sentence of a text that shares most with the query, and what follows it while it is short."""
+    sentences = [line for part in _SENTENCE_END.split(text) if (line := part.strip())]
+    if not sentences:
+        return ""
+    first = max(range(len(sentences)), key=lambda i: (len(wanted & _words(sentences[i])), -i))
+    return _cut(" ".join(sentences[first:]) if first == 0 else sentences[first])
+
+
+def _cut(text: str, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
+    line = " ".join(text[: 4 * characters_max].split())
+    if len(line) <= characters_max:
+        return line
+    cut = line[:characters_max].rsplit(" ", 1)[0]
+    return f"{cut}\u2026"
+
+
+def _words(text: str) -> frozenset[str]:
+    """The words by which a text is compared: identifiers in their parts, without endings, one name for what means the same."""
+    if not text.isascii():
+        text = _UNSPACED.sub(_in_pairs, text)
+    parts = _CASE_CHANGE.sub(" ", text)
+    runs = _RUN.findall(parts.lower())
+    if len(parts) != len(text):
+        runs += _RUN.findall(text.lower())
+    return frozenset(map(_stem, runs))
+
+
+def _in_pairs(match: re.Match[str]) -> str:
+    run = match.group()
+    return f" {' '.join(run[i : i + 2] for i in range(len(run) - 1))} "
+
+
+def _plain_stem(word: str) -> str:
+    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("s", "")):
+        if (
+            word.endswith(ending)
+            and len(word) - len(ending) >= _STEM_CHARACTERS_MIN
+            and not word.endswith(("ss", "us", "is"))
+        ):
+            word = word.removesuffix(ending) + instead
+            break
+    return word.removesuffix("e") if len(word) > _STEM_CHARACTERS_MIN else word
+
+
+_GROUP_OF = {_plain_stem(word): _plain_stem(group[0]) for group in _SAME for word in group}
+
+
+# The words of what is ingested repeat; so many of them are a few megabytes.
+@lru_cache(maxsize=16_384)
+def _stem(word: str) -> str:
+    stem = _plain_stem(word[:64])
+    return _GROUP_OF.get(stem, stem)

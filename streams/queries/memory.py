@@ -1,0 +1,57 @@
+"""Owns what the Archivist is asked and how its answer becomes a memory (R1.26).
+
+Law: a memory says something: a blank text is refused. What is merely too long is cut: a length is not worth another call, while
+the user's next query waits (R1.2).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in
+from streams.queries.tokens import cut_to_tokens
+
+TAGS_MAX = 16
+TAG_CHARACTERS_MAX = 64
+# As much as an answer may have (R1.24): a summary longer than what it sums up is none.
+SUMMARY_TOKENS_MAX = 2_000
+
+
+class Summary(NamedTuple):
+    """What is remembered of one query and its answer."""
+
+    tags: tuple[str, ...]
+    text: str
+
+
+def archivist_input(query: str, answer: str, timestamp_iso: str) -> str:
+    """The message to the Archivist: a JSON object of the query, its answer and when it was given."""
+    said = {"query": clean_text(query), "answer": clean_text(answer), "timestamp": timestamp_iso}
+    return orjson.dumps(said).decode()
+
+
+def parse_summary(text: str) -> Summary:
+    """The memory that the Archivist wrote. No tags are no error; they are cut to 16 of 64 characters, the text to 2,000 tokens.
+
+    Raises:
+        UnusableAnswerError: no JSON object, a blank or missing text, tags that are no list of texts.
+    """
+    found = json_object_in(text)
+    said = found.get("text")
+    if not isinstance(said, str) or not said.strip():
+        raise UnusableAnswerError("text is missing or blank")
+    return Summary(_tags(found.get("tags")), cut_to_tokens(said.strip(), SUMMARY_TOKENS_MAX))
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise UnusableAnswerError("tags is not a list of texts")
+    tags = (" ".join(tag.split())[:TAG_CHARACTERS_MAX].strip() for tag in value)
+    first: dict[str, str] = {}
+    for tag in filter(None, tags):
+        first.setdefault(tag.casefold(), tag)  # tags that differ in case only are one
+    return tuple(first.values())[:TAGS_MAX]

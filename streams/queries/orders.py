@@ -1,0 +1,154 @@
+"""Whose turn it is: of each user the run that is worked on, the runs that wait behind it, and what was released.
+
+Law: one run of a user at a time, in the order of ordinals (R1.2). What was released stays so, whatever comes again; the highest
+revision that was requested is remembered, so an event that comes again asks for nothing twice once its request is written. The
+two topics that speak of runs have no order between them: a release counts whenever it comes, and drops what it makes void.
+
+A failed run that was not yet its turn only leaves the queue: releasing it would release those before it. Should its creation
+come again, its failure comes again too (one partition, in order), and a command for it meanwhile finds it failed and is void.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import orjson
+
+from schemas.errors import InvalidEventError
+from schemas.queries import PipelineStage, RunArchived
+from streams.queries.states import ArchiveStatus, Stage, Status, stage_at
+
+_ROW_VERSION = 1
+# Runs of one user that wait: a row of 0.9 MB, where a changelog takes 8 and a worker ends that cannot write. What waits behind
+# so many is not remembered; the search for runs that nobody asks for finds each when it is its turn.
+QUEUE_MAX = 10_000
+
+
+class Waiting(NamedTuple):
+    """A run that waits for a stage. Of the active run: as it was requested last."""
+
+    ordinal: int
+    request_id: str
+    status: Status
+    revision: int
+
+    @property
+    def stage(self) -> Stage:
+        """The stage it waits for; of a completed run that of its memory."""
+        stage = stage_at(self.status, ArchiveStatus.WAITING)
+        if stage is None:
+            raise InvalidEventError("bad_state", f"a run that is {self.status} waits for nothing")
+        return stage
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The row of a user. `queue` is in the order of ordinals; `released`: no run up to this ordinal is worked on any more."""
+
+    released: int = 0
+    active: Waiting | None = None
+    queue: tuple[Waiting, ...] = ()
+
+
+class Decision(NamedTuple):
+    """What follows from an event: the row, and the run to request, if any."""
+
+    order: Order
+    request: Waiting | None
+
+
+def is_of_interest(event: PipelineStage) -> bool:
+    """Whether an event can change whose turn it is. Of the seven of a run two can."""
+    return event["waiting"] or event["status"] == Status.FAILED
+
+
+def staged(order: Order, event: PipelineStage) -> Decision:
+    """What follows from a run that was made or changed its status.
+
+    Raises:
+        InvalidEventError: it is told to wait in a status in which no run does.
+    """
+    if event["ordinal"] <= order.released:
+        return Decision(order, None)
+    if event["status"] == Status.FAILED:
+        return _failed(order, event["ordinal"])
+    if not event["waiting"]:
+        return Decision(order, None)
+    return _waits(order, _waiting_of(event))
+
+
+def archived(order: Order, event: RunArchived) -> Decision:
+    """What follows from a memory that was stored or given up: all runs up to this one have ended."""
+    return _release(order, event["ordinal"])
+
+
+def _waits(order: Order, run: Waiting) -> Decision:
+    active = order.active
+    if active is not None and active.ordinal == run.ordinal:
+        if run.revision <= active.revision:
+            return Decision(order, None)
+        return Decision(replace(order, active=run), run)
+    queue = [one for one in order.queue if one.ordinal != run.ordinal]
+    known = next((one for one in order.queue if one.ordinal == run.ordinal), run)
+    insort(queue, max(run, known, key=lambda one: one.revision))
+    return _next(replace(order, queue=tuple(queue[:QUEUE_MAX])))
+
+
+def _failed(order: Order, ordinal: int) -> Decision:
+    if order.active is not None and order.active.ordinal == ordinal:
+        return _release(order, ordinal)
+    return Decision(replace(order, queue=tuple(one for one in order.queue if one.ordinal != ordinal)), None)
+
+
+def _release(order: Order, ordinal: int) -> Decision:
+    released = max(order.released, ordinal)
+    active = order.active if order.active is not None and order.active.ordinal > released else None
+    return _next(Order(released, active, tuple(one for one in order.queue if one.ordinal > released)))
+
+
+def _next(order: Order) -> Decision:
+    """The first of the queue becomes active if no run is."""
+    if order.active is not None or not order.queue:
+        return Decision(order, None)
+    first, *rest = order.queue
+    return Decision(replace(order, active=first, queue=tuple(rest)), first)
+
+
+def _waiting_of(event: PipelineStage) -> Waiting:
+    try:
+        run = Waiting(event["ordinal"], event["id"], Status(event["status"]), event["revision"])
+    except ValueError as error:
+        raise InvalidEventError("bad_state", str(error)) from error
+    _ = run.stage  # refused now, not when its turn comes
+    return run
+
+
+def encode_order(order: Order) -> bytes:
+    """The row as JSON, with the version of its form in front; of a user for whom nothing waits only what was released."""
+    if order.active is None and not order.queue:
+        return orjson.dumps([_ROW_VERSION, order.released])
+    return orjson.dumps([_ROW_VERSION, order.released, order.active, order.queue], default=list)
+
+
+def decode_order(data: bytes | None) -> Order:
+    """The row of a user; a user without one has asked nothing yet.
+
+    Raises:
+        ValueError: the row has a form that this version does not know.
+    """
+    if data is None:
+        return Order()
+    version, released, *rest = orjson.loads(data)
+    if version != _ROW_VERSION:
+        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
+    if not rest:
+        return Order(released)
+    active, queue = rest
+    return Order(released, None if active is None else _run_of(active), tuple(_run_of(one) for one in queue))
+
+
+def _run_of(facts: list[object]) -> Waiting:
+    ordinal, request_id, status, revision = facts
+    return Waiting(int(str(ordinal)), str(request_id), Status(str(status)), int(str(revision)))

@@ -1,0 +1,70 @@
+"""What follows when a call of the language model gave nothing usable (R1.31 to R1.37).
+
+Law: one count of three calls a stage, whatever went wrong with them; an answer that cannot be used is asked for once more. A wait
+is a time at which the next attempt is due, never a sleep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+# R1.32: three calls in all, not four.
+ATTEMPTS_MAX = 3
+# R1.34: an unusable answer is asked for once more.
+UNUSABLE_MAX = 1
+# R1.32: 2^n seconds after attempt n.
+_TIMEOUT_BASE_SECONDS = 2
+# R1.33; a service that asks for more is obeyed, up to ten minutes: a run that waits longer had better fail.
+RATE_LIMIT_MS, RATE_LIMIT_MS_MAX = 60_000, 600_000
+EXHAUSTED = "Max retries exceeded"
+
+
+class Failure(StrEnum):
+    """What became of a call that gave no usable answer."""
+
+    TIMEOUT = "timeout"
+    RATE_LIMITED = "rate_limited"
+    UNAVAILABLE = "unavailable"  # a server error or a closed connection: waited for like a timeout
+    UNUSABLE = "unusable"  # an answer of another form than was asked for
+    REFUSED = "refused"  # the service will not do it, however often it is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Another attempt, due after `wait_ms`; 0 = at once."""
+
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The run fails with this message; `is_alert`: somebody is to be told (R1.35)."""
+
+    message: str
+    is_alert: bool
+
+
+def after_failure(
+    failure: Failure, detail: str, *, attempt: int, unusable: int, retry_after_ms: int | None
+) -> Again | GiveUp:
+    """What follows.
+
+    Args:
+        failure: what became of the call.
+        detail: the same in words.
+        attempt: the number of this call in its stage, from 1.
+        unusable: unusable answers of the stage before this one.
+        retry_after_ms: how long the service asked to wait.
+    """
+    if failure is Failure.REFUSED:
+        return GiveUp(detail, is_alert=True)
+    if failure is Failure.UNUSABLE and unusable >= UNUSABLE_MAX:
+        return GiveUp(f"{EXHAUSTED}: {detail}", is_alert=False)
+    if attempt >= ATTEMPTS_MAX:
+        return GiveUp(f"{EXHAUSTED}: {detail}", is_alert=False)
+    if failure is Failure.UNUSABLE:
+        return Again(0)
+    if failure is Failure.RATE_LIMITED:
+        return Again(min(max(RATE_LIMIT_MS, retry_after_ms or 0), RATE_LIMIT_MS_MAX))
+    return Again(_TIMEOUT_BASE_SECONDS**attempt * 1000)

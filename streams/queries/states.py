@@ -1,0 +1,148 @@
+"""The state machine of a run: one table of legal moves; the diagram in ARCHITECTURE is drawn from it.
+
+Law: a status changes by a move of the table and in no other way. COMPLETED and FAILED are never left (R1.4): a late error changes
+nothing, and who wants to begin again from a stage gets a new run. A completed run is archived by the same kind of table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from schemas.errors import HighwaterError
+
+
+class Status(StrEnum):
+    """Where a run stands (R1.4)."""
+
+    NEW = "NEW"
+    ANALYZING = "ANALYZING"
+    ANALYZED = "ANALYZED"
+    ASSEMBLING = "ASSEMBLING"
+    READY = "READY"
+    RESPONDING = "RESPONDING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class ArchiveStatus(StrEnum):
+    """Where the memory of a completed run stands (R1.26, R1.28)."""
+
+    WAITING = "WAITING"
+    ARCHIVING = "ARCHIVING"
+    STORED = "STORED"
+    FAILED = "FAILED"
+
+
+class Stage(StrEnum):
+    """Who works on a run (R1.5)."""
+
+    ANALYZER = "analyzer"
+    ASSEMBLER = "assembler"
+    RESPONDER = "responder"
+    ARCHIVIST = "archivist"
+
+
+class Move(StrEnum):
+    """What can happen to a run."""
+
+    CAPTURE = "capture"  # a worker takes it (R1.6)
+    FINISH = "finish"  # its stage has what it was to give
+    RETURN = "return"  # its worker ended or its lease expired (R1.7)
+    FAIL = "fail"  # an error, exhausted attempts, or somebody cancelled it
+
+
+class IllegalMoveError(HighwaterError):
+    """A run cannot move so from where it stands. Nothing was changed; this is a defect, see the log."""
+
+
+_S, _A, _M = Status, ArchiveStatus, Move
+# The statuses in which a stage waits, works and has ended.
+_STEPS: Mapping[Stage, tuple[Status, Status, Status]] = {
+    Stage.ANALYZER: (_S.NEW, _S.ANALYZING, _S.ANALYZED),
+    Stage.ASSEMBLER: (_S.ANALYZED, _S.ASSEMBLING, _S.READY),
+    Stage.RESPONDER: (_S.READY, _S.RESPONDING, _S.COMPLETED),
+}
+MOVES: Mapping[tuple[Status, Move], Status] = {
+    (_S.NEW, _M.CAPTURE): _S.ANALYZING,
+    (_S.ANALYZING, _M.FINISH): _S.ANALYZED,
+    (_S.ANALYZING, _M.RETURN): _S.NEW,
+    (_S.ANALYZED, _M.CAPTURE): _S.ASSEMBLING,
+    (_S.ASSEMBLING, _M.FINISH): _S.READY,
+    (_S.ASSEMBLING, _M.RETURN): _S.ANALYZED,
+    (_S.READY, _M.CAPTURE): _S.RESPONDING,
+    (_S.RESPONDING, _M.FINISH): _S.COMPLETED,
+    (_S.RESPONDING, _M.RETURN): _S.READY,
+    (_S.NEW, _M.FAIL): _S.FAILED,
+    (_S.ANALYZING, _M.FAIL): _S.FAILED,
+    (_S.ANALYZED, _M.FAIL): _S.FAILED,
+    (_S.ASSEMBLING, _M.FAIL): _S.FAILED,
+    (_S.READY, _M.FAIL): _S.FAILED,
+    (_S.RESPONDING, _M.FAIL): _S.FAILED,
+}
+ARCHIVE_MOVES: Mapping[tuple[ArchiveStatus, Move], ArchiveStatus] = {
+    (_A.WAITING, _M.CAPTURE): _A.ARCHIVING,
+    (_A.ARCHIVING, _M.FINISH): _A.STORED,
+    (_A.ARCHIVING, _M.RETURN): _A.WAITING,
+    (_A.WAITING, _M.FAIL): _A.FAILED,
+    (_A.ARCHIVING, _M.FAIL): _A.FAILED,
+}
+TERMINAL = frozenset({Status.COMPLETED, Status.FAILED})
+# Where a run may be begun anew: what the stages before it gave is taken over.
+RESTARTABLE = (Stage.ANALYZER, Stage.ASSEMBLER, Stage.RESPONDER)
+
+State = TypeVar("State", Status, ArchiveStatus)
+
+
+def advance(status: Status, move: Move) -> Status:
+    """The status after a move.
+
+    Raises:
+        IllegalMoveError: the table does not have it.
+    """
+    return _advance(MOVES, status, move)
+
+
+def advance_archive(status: ArchiveStatus, move: Move) -> ArchiveStatus:
+    """The same for the memory of a completed run.
+
+    Raises:
+        IllegalMoveError: the table does not have it.
+    """
+    return _advance(ARCHIVE_MOVES, status, move)
+
+
+def _advance(moves: Mapping[tuple[State, Move], State], status: State, move: Move) -> State:
+    after = moves.get((status, move))
+    if after is None:
+        raise IllegalMoveError(f"a run that is {status} cannot {move}")
+    return after
+
+
+def waiting_status(stage: Stage) -> Status:
+    """The status in which a run waits for a stage; the archivist's run is COMPLETED all along."""
+    return _STEPS[stage][0] if stage in _STEPS else Status.COMPLETED
+
+
+def stage_at(status: Status, archive_status: ArchiveStatus | None) -> Stage | None:
+    """The stage that a run waits for or is in; None when it has come to its end."""
+    if status is Status.COMPLETED:
+        has_more = archive_status in (ArchiveStatus.WAITING, ArchiveStatus.ARCHIVING)
+        return Stage.ARCHIVIST if has_more else None
+    return next((stage for stage, (waits, works, _) in _STEPS.items() if status in (waits, works)), None)
+
+
+def next_stage(stage: Stage) -> Stage | None:
+    """Who takes over."""
+    stages = list(Stage)
+    place = stages.index(stage) + 1
+    return stages[place] if place < len(stages) else None
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", "    [*] --> NEW"]
+    lines += [f"    {before} --> {after}: {move}" for (before, move), after in MOVES.items()]
+    lines += ["    COMPLETED --> [*]", "    FAILED --> [*]"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,168 @@
+"""Runs on a database of a test's own, an engine over them, and a chat service on a script."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.kafka.handler import Surroundings
+from connectors.llm.calls import ChatEndpoint, RemoteChat
+from connectors.stores.runs import Runs
+from connectors.workers.queries.commands import StageCommands
+from connectors.workers.queries.engine import Engine
+from connectors.workers.queries.stages import Stages
+from connectors.workers.queries.watch import Watch
+from streams.clock import fresh_number, to_datetime
+from streams.queries.costs import parse_prices
+from streams.queries.states import Stage
+from tests.conftest import Stack
+from tests.integration.connecting import event, until
+from tests.integration.databases import own_database
+from tests.integration.scripted_llm import ScriptedLLM
+
+START_MS = 1_700_000_000_000
+LEASE_MS = 120_000
+
+
+@dataclass
+class Time:
+    """A clock that a test moves."""
+
+    now_ms: int = START_MS
+
+    def __call__(self) -> int:
+        """Now."""
+        return self.now_ms
+
+
+@dataclass
+class Worker:
+    """One process's share of the pipeline: engine, consumer of commands and watch, without Kafka."""
+
+    engine: Engine
+    commands: StageCommands
+    watch: Watch
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.task = asyncio.create_task(self.watch.run(self.stop))
+
+    async def end(self) -> None:
+        """End in order."""
+        self.stop.set()
+        if self.task is not None:
+            await self.task
+
+    async def die(self) -> None:
+        """End as a process that is killed does: its lock goes, and nothing is handed over."""
+        assert self.task is not None
+        storing = [one._task for one in (self.engine._changes, self.engine._ends) if one._task is not None]
+        tasks = [self.task, *self.engine._tasks, *storing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.engine._port.close()
+
+
+@dataclass
+class Queries:
+    """Runs, and workers over them."""
+
+    around: Surroundings
+    database: str
+    llm: ScriptedLLM
+    time: Time = field(default_factory=Time)
+    workers: list[Worker] = field(default_factory=list)
+    ordinals: Counter[str] = field(default_factory=Counter)
+
+    def worker(self, *, slots: int = 16, timeout_seconds: float = 2.0) -> Worker:
+        """Another worker, watching."""
+        around = self.around
+        runs = Runs(around.pool, around.codec)
+        engine = Engine(
+            runs,
+            Stages(around.pool, model="small", strong_model="strong"),
+            RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
+            parse_prices("small=1/2,strong=10/20"),
+            self.time,
+            worker=fresh_number(),
+            lease_ms=LEASE_MS,
+            slots=slots,
+        )
+        watch = Watch(self.database, runs, engine, self.time)
+        made = Worker(engine, StageCommands(engine, watch, self.time), watch)
+        made.start()
+        self.workers.append(made)
+        return made
+
+    async def ask(self, query: str = "What is new?", *, user: str | None = None) -> str:
+        """A run as the sink makes it; its id."""
+        user, run_id = user or str(uuid.uuid4()), str(uuid.uuid4())
+        self.ordinals[user] += 1
+        now = to_datetime(self.time())
+        async with self.around.pool.acquire() as tx, tx.transaction():
+            await tx.execute(
+                "INSERT INTO pipeline_runs (id, user_id, ordinal, user_query, status, position, caused_by, created_at, "
+                "updated_at) VALUES ($1, $2, $3, $4, 'NEW', $6, $6, $5, $5)",
+                run_id, user, self.ordinals[user], query, now, "queries.query-submitted/0/7",
+            )  # fmt: skip
+            await tx.execute(
+                "INSERT INTO raw_logs (user_id, message_type, content, pipeline_run_id, ordinal, created_at) "
+                "VALUES ($1, 'user_query', $2, $3, $4, $5)",
+                user, query, run_id, self.ordinals[user], now,
+            )  # fmt: skip
+        return run_id
+
+    async def request(self, worker: Worker, run_id: str, stage: Stage = Stage.ANALYZER) -> None:
+        """A command, as the consumer hands it over."""
+        await worker.commands.prepare([event("queries.stage-requested", {"request_id": run_id, "stage": str(stage)})])
+
+    async def run(self, run_id: str) -> dict[str, Any]:
+        """The row of a run."""
+        return dict(await self.around.pool.fetchrow("SELECT * FROM pipeline_runs WHERE id = $1", run_id))
+
+    async def until_status(self, run_id: str, status: str, *, archive: str | None = None) -> dict[str, Any]:
+        """The row of a run once it stands there."""
+
+        async def look() -> dict[str, Any] | None:
+            row = await self.run(run_id)
+            return row if row["status"] == status and archive in (None, row["archive_status"]) else None
+
+        return dict(await until(look, f"{run_id} is {status} {archive or ''}"))
+
+    async def calls(self, run_id: str) -> list[dict[str, Any]]:
+        """The calls of a run in their order."""
+        rows = await self.around.pool.fetch(
+            "SELECT * FROM llm_calls WHERE run_id = $1 ORDER BY started_at, stage, attempt", run_id
+        )
+        return [dict(row) for row in rows]
+
+    async def events(self, topic: str) -> list[dict[str, Any]]:
+        """What the outbox holds of a topic, in order."""
+        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", topic)
+        return [self.around.codec.decode(topic, row["value"]) for row in rows]
+
+
+@asynccontextmanager
+async def queries(stack: Stack) -> AsyncIterator[Queries]:
+    """Runs on an empty database."""
+    with ScriptedLLM() as llm:
+        async with own_database(stack) as around:
+            database = await around.pool.fetchval("SELECT current_database()")
+            address, _, options = stack.database.partition("?")
+            url = f"{address.rsplit('/', 1)[0]}/{database}" + (f"?{options}" if options else "")
+            made = Queries(around, url, llm)
+            try:
+                yield made
+            finally:
+                llm.release_all()
+                for worker in made.workers:
+                    if worker.task is not None and not worker.task.done():
+                        await worker.end()

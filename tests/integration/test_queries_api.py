@@ -1,0 +1,481 @@
+"""Queries over HTTP on real parts: asking, status, timeline, lists, cancelling, restarting and prompts."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from connectors.kafka.registry import Registry
+from schemas.codec import Codec
+from schemas.positions import parse_position
+from schemas.topics import TOPICS
+from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
+from tests.integration.pipeline import change_run, complete, new_id, sources, store_call, store_run, told_sources
+
+ADA, BOB = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+KEYS = (
+    f"admin:root-key,editor:pen-key,viewer:eye-key,viewer:ada-key:{ADA.upper()},viewer:bob-key:{BOB},viewer:tom-key:tom"
+)
+
+
+@pytest.fixture(scope="module")
+async def seeds(stack) -> Seeds:
+    """A database of this module's own."""
+    return Seeds(await make_database(stack.database, "queries_api_test"))
+
+
+def _settings(stack, seeds: Seeds, **more: Any) -> Any:
+    return stack.settings(DATABASE_URL=seeds.url, REDIS_URL=f"{stack.redis.rsplit('/', 1)[0]}/13", **more)
+
+
+@pytest.fixture(scope="module")
+def api(stack, seeds: Seeds) -> Iterator[Api]:
+    """An open API."""
+    with running_api(_settings(stack, seeds)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guarded(stack, seeds: Seeds) -> Iterator[Api]:
+    """An API with keys."""
+    with running_api(_settings(stack, seeds, HIGHWATER_API_KEYS=KEYS)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def codec(stack) -> Codec:
+    """What reads the log."""
+    return await Registry(stack.schema_registry).codec(tuple(TOPICS.values()))
+
+
+def record_at(stack, position: str) -> Any:
+    """The record at a position."""
+    topic, partition, offset = parse_position(position)
+    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "look", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        message = consumer.poll(10)
+        assert message is not None
+        assert (message.error(), message.offset()) == (None, offset)
+        return message
+    finally:
+        consumer.close()
+
+
+async def ask(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
+    """POST /api/query."""
+    async with api.client(token) as client:
+        return await client.post("/api/query", json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+async def get(api: Api, path: str, token: str | None = None, **headers: str) -> httpx.Response:
+    """GET."""
+    async with api.client(token) as client:
+        return await client.get(path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+async def status(api: Api, request_id: str, token: str | None = None, **headers: str) -> httpx.Response:
+    """The status of a run."""
+    return await get(api, f"/api/query/{request_id}/status", token, **headers)
+
+
+# -- asking ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_query_is_taken_down_as_an_event(stack, api, codec):
+    """202 with the id, and the event is at the position that is told, under the user's canonical id."""
+    user = new_id()
+    answer = await ask(api, {"user_id": user.upper(), "query": "what changed?"})
+    assert (answer.status_code, answer.json()["status"]) == (202, "processing")
+    record = record_at(stack, answer.json()["positions"][0])
+    event = codec.decode("queries.query-submitted", record.value())
+    assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
+    assert event == {"request_id": answer.json()["request_id"], "user_id": user, "query": "what changed?"}
+    assert record.key() == user.encode()
+
+
+async def test_the_answer_does_not_wait_for_a_sink_that_is_behind(api):
+    """With no sink at all asking takes the wait of 25 ms where another write takes one of 100 ms."""
+    asked, other = [], []
+    async with api.client() as client:
+        for number in range(20):
+            began = time.perf_counter()
+            answer = await client.post("/api/query", json={"user_id": ADA, "query": f"question {number}"})
+            asked.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            changed = await client.put("/api/prompts/Mentor", json={"prompt_template": f"prompt {number}"})
+            other.append(time.perf_counter() - began)
+            assert (answer.status_code, changed.status_code) == (202, 202)
+    # Side by side, since what a loaded machine adds it adds to both.
+    assert statistics.median(other) - statistics.median(asked) > 0.04
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"user_id": "tom", "query": "q"}, "user_id"),
+        ({"user_id": f"{{{ADA}}}", "query": "q"}, "user_id"),
+        ({"user_id": ADA.replace("-", ""), "query": "q"}, "user_id"),
+        ({"user_id": f"{ADA}\n", "query": "q"}, "user_id"),
+        ({"user_id": 7, "query": "q"}, "user_id"),
+        ({"query": "q"}, "user_id"),
+        ({"user_id": ADA}, "query"),
+        ({"user_id": ADA, "query": None}, "query"),
+        ({"user_id": ADA, "query": ["q"]}, "query"),
+        ({"user_id": ADA, "query": ""}, "query"),
+        ({"user_id": ADA, "query": " \t\u00a0\n"}, "query"),
+        ({"user_id": ADA, "query": "word " * 5_000}, "query"),
+        ({"user_id": ADA, "query": "x" * (1 << 20)}, "query"),
+        ({"user_id": ADA, "query": "a\x00b"}, "query"),
+        ({"user_id": ADA, "query": "q", "model": "large"}, "model"),
+    ],
+)
+async def test_what_cannot_be_asked_is_refused(api, body, field):
+    """422 names the field."""
+    answer = await ask(api, body)
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+async def test_users_ask_for_themselves(guarded):
+    """A bound key needs not name its user and may name no other; viewers ask as they vote."""
+    assert (await ask(guarded, {"query": "q"}, "ada-key")).status_code == 202
+    assert (await ask(guarded, {"user_id": ADA, "query": "q"}, "ada-key")).status_code == 202
+    assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "ada-key")).status_code == 403
+    assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "eye-key")).status_code == 202
+    assert (await ask(guarded, {"query": "q"}, "eye-key")).json()["field"] == "user_id"
+    assert (await ask(guarded, {"query": "q"}, "tom-key")).json()["field"] == "user_id"
+    assert (await ask(guarded, {"user_id": ADA, "query": "q"})).status_code == 401
+
+
+async def test_a_repeat_under_one_key_is_the_same_request(api, seeds):
+    """The same id without anything stored; another user's or another key's is another; quotes do not count."""
+    ada, bob = new_id(), new_id()
+    first = await ask(api, {"user_id": ada, "query": "q"}, Idempotency_Key="k1")
+    again = await ask(api, {"user_id": ada.upper(), "query": "q"}, Idempotency_Key='"k1"')
+    others = [
+        await ask(api, {"user_id": bob, "query": "q"}, Idempotency_Key="k1"),
+        await ask(api, {"user_id": ada, "query": "q"}, Idempotency_Key="k2"),
+        await ask(api, {"user_id": ada, "query": "q"}),
+        await ask(api, {"user_id": ada, "query": "q"}),
+    ]
+    ids = [answer.json()["request_id"] for answer in (first, *others)]
+    assert len(set(ids)) == 5
+    assert again.json()["request_id"] == ids[0]
+
+    await store_run(seeds, ada, id=ids[0], user_query="q", position="queries.query-submitted/3/9")
+    known = await ask(api, {"user_id": ada, "query": "q"}, Idempotency_Key="k1")
+    assert (known.status_code, known.json()["positions"]) == (202, ["queries.query-submitted/3/9"])
+    other = await ask(api, {"user_id": ada, "query": "another"}, Idempotency_Key="k1")
+    assert (other.status_code, other.json()["request_id"]) == (422, ids[0])
+    assert ids[0] in other.json()["detail"]
+
+
+@pytest.mark.parametrize("key", ["", '""', "k" * 256, "k\u00e9".encode(), b"k\tk"])
+async def test_a_key_that_is_none_is_refused(api, key):
+    """400."""
+    async with api.client() as client:
+        headers = [(b"Idempotency-Key", key if isinstance(key, bytes) else key.encode())]
+        answer = await client.post("/api/query", json={"user_id": ADA, "query": "q"}, headers=headers)
+        assert answer.status_code == 400
+        twice = [(b"Idempotency-Key", b"a"), (b"Idempotency-Key", b"b")]
+        assert (await client.post("/api/query", json={"user_id": ADA, "query": "q"}, headers=twice)).status_code == 400
+
+
+# -- status ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_status_says_what_became_of_a_run(api, seeds):
+    """Processing in each state on the way, then the answer; or the error (R1.29)."""
+    run = await store_run(seeds, ADA)
+    for state in ("NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING"):
+        await change_run(seeds, run, status=state)
+        found = (await status(api, run)).json()
+        assert found == {"request_id": run, "status": "processing", "state": state}
+    await complete(seeds, run, "42", sources=sources())
+    assert (await status(api, run)).json() == {
+        "request_id": run,
+        "status": "completed",
+        "answer": "42",
+        "sources": told_sources(),
+        "archive_status": "WAITING",
+    }
+    lost = await store_run(seeds, ADA, status="FAILED", error="Max retries exceeded")
+    expected = {"request_id": lost, "status": "failed", "error": "Max retries exceeded"}
+    assert (await status(api, lost)).json() == expected
+
+
+async def test_status_is_conditional(api, seeds):
+    """304 until the body changes; the version grows with each change, also of the archiving, and never goes back."""
+    run = await store_run(seeds, ADA, revision=1)
+    seen: list[tuple[int, str, bytes]] = []
+    steps: list[dict[str, Any]] = [
+        {},
+        {"status": "ANALYZING", "revision": 2},
+        {"status": "COMPLETED", "final_answer": "42", "archive_status": "WAITING", "revision": 7},
+        {"archive_status": "ARCHIVING"},
+        {"archive_status": "WAITING"},
+        {"archive_status": "STORED", "caused_by": "queries.query-submitted/0/8"},
+    ]
+    for step in steps:
+        await change_run(seeds, run, **step)
+        answer = await status(api, run)
+        assert answer.headers["cache-control"] == "private, no-cache"
+        seen.append((int(answer.headers["x-resource-version"]), answer.headers["etag"], answer.content))
+        unchanged = await status(api, run, If_None_Match=answer.headers["etag"])
+        assert (unchanged.status_code, unchanged.content) == (304, b"")
+        assert unchanged.headers["x-caused-by"] == answer.headers["x-caused-by"]
+    versions = [version for version, _, _ in seen]
+    assert versions == sorted(versions)
+    assert len({body for *_, body in seen}) == len({etag for _, etag, _ in seen}) == len(set(versions)) == 4
+    assert answer.headers["x-caused-by"] == "queries.query-submitted/0/8"
+
+
+async def test_one_id_asked_for_again_after_an_erasure_has_another_tag(api, seeds):
+    """The tag of a run that is gone names no other run's body."""
+    run = await store_run(seeds, ADA, position="queries.query-submitted/0/5")
+    tag = (await status(api, run)).headers["etag"]
+    await seeds.run("DELETE FROM pipeline_runs WHERE id = $1", run)
+    await store_run(seeds, ADA, id=run, ordinal=99, position="queries.query-submitted/0/6")
+    assert (await status(api, run, If_None_Match=tag)).status_code == 200
+
+
+async def test_unknown_and_malformed_ids(api):
+    """404 and 422, wherever a run is named."""
+    for path in ("status", "timeline"):
+        assert (await get(api, f"/api/query/{new_id()}/{path}")).status_code == 404
+        assert (await get(api, f"/api/query/7/{path}")).status_code == 422
+    async with api.client() as client:
+        for gone, code in ((new_id(), 404), ("seven", 422)):
+            assert (await client.post(f"/api/query/{gone}/cancel")).status_code == code
+            assert (await client.delete(f"/api/query/{gone}")).status_code == code
+            body = {"stage": "analyzer"}
+            assert (await client.post(f"/api/query/{gone}/restart", json=body)).status_code == code
+
+
+async def test_a_run_is_its_users(guarded, seeds):
+    """Others get 403; keys bound to nobody and admins read all."""
+    run = await store_run(seeds, ADA)
+    for path in (f"/api/query/{run}/status", f"/api/query/{run}/timeline", f"/api/users/{ADA}/queries"):
+        codes = [
+            (await get(guarded, path, token)).status_code
+            for token in ("ada-key", "eye-key", "root-key", "bob-key", "tom-key", None)
+        ]
+        assert codes == [200, 200, 200, 403, 403, 401]
+    async with guarded.client("bob-key") as client:
+        assert (await client.post(f"/api/query/{run}/cancel")).status_code == 403
+    async with guarded.client("ada-key") as client:
+        assert (await client.post(f"/api/query/{run}/cancel")).status_code == 202
+        assert (await client.post(f"/api/query/{run}/restart", json={"stage": "analyzer"})).status_code == 403
+
+
+async def test_a_read_waits_for_the_position_of_the_write(api, seeds):
+    """With its position the status is 503 until the sink has been there, then 404 or the run; never a stale 404."""
+    asked = (await ask(api, {"user_id": new_id(), "query": "q"})).json()
+    position = asked["positions"][0]
+    early = await status(api, asked["request_id"], X_Min_Position=position, X_Max_Wait_Ms="50")
+    assert (early.status_code, early.headers["retry-after"]) == (503, "1")
+    topic, partition, offset = parse_position(position)
+    insert = 'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5)'
+    await seeds.run(insert, "queries", topic, partition, "x", offset + 1)
+    assert (await status(api, asked["request_id"], X_Min_Position=position)).status_code == 404
+    await store_run(seeds, ADA, id=asked["request_id"])
+    assert (await status(api, asked["request_id"], X_Min_Position=position)).status_code == 200
+    wrong = await status(api, asked["request_id"], X_Min_Position="queries.pipeline-stage/0/0")
+    assert wrong.status_code == 400
+    beyond = await status(api, asked["request_id"], X_Min_Position="queries.run-controlled/0/999999999")
+    assert beyond.status_code == 400
+
+
+# -- timeline -------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_timeline_tells_a_run_from_end_to_end(api, seeds):
+    """Stages with durations and calls, events with positions in their order, totals; what is stored and nothing else."""
+    run = await store_run(seeds, ADA, user_query="why?", restarted_from=BOB)
+    await complete(seeds, run, sources=sources(), completed_at=NOW + timedelta(seconds=9), archive_status="STORED")
+    way = ["NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED"]
+    for place, state in enumerate(way):
+        await _store_event(seeds, run, state, place, revision=place + 1, operation="UPDATE" if place else "INSERT")
+    await _store_event(seeds, run, "COMPLETED", 9, topic="queries.run-archived", archive_status="STORED")
+    # What the relay published twice is told once.
+    await _store_event(seeds, run, "ANALYZED", 2, offset=55, revision=3)
+    await store_call(seeds, run, ADA, "analyzer", outcome="timeout", error="no answer in 30 s", cost_usd=None)
+    await store_call(seeds, run, ADA, "analyzer", attempt=2, sends=2, started_at=NOW + timedelta(seconds=1.5))
+    await store_call(seeds, run, ADA, "responder", model="large", cost_usd=0.5)
+
+    answer = await get(api, f"/api/query/{run}/timeline")
+    found = answer.json()
+    assert {name: found[name] for name in ("request_id", "user_id", "status", "query", "restarted_from")} == {
+        "request_id": run, "user_id": ADA, "status": "COMPLETED", "query": "why?", "restarted_from": BOB,
+    }  # fmt: skip
+    assert (found["created_at"], found["completed_at"], found["duration_ms"]) == (
+        "2026-11-20T12:00:00Z", "2026-11-20T12:00:09Z", 9_000,
+    )  # fmt: skip
+    assert [(stage["stage"], stage["duration_ms"], len(stage["attempts"])) for stage in found["stages"]] == [
+        ("analyzer", 1_000, 2), ("assembler", 1_000, 0), ("responder", 1_000, 1), ("archivist", 3_000, 0),
+    ]  # fmt: skip
+    first, second = found["stages"][0]["attempts"]
+    assert (first["outcome"], first["error"], first["duration_ms"]) == ("timeout", "no answer in 30 s", 1_000)
+    assert (second["key"], second["sends"], second["model"]) == (f"{run}/analyzer/2", 2, "small")
+    assert [event["status"] for event in found["events"]] == [*way, "COMPLETED"]
+    assert found["events"][2]["position"] == "queries.pipeline-stage/0/2"
+    assert (found["events"][-1]["archive_status"], found["events"][-1]["operation"]) == ("STORED", "ARCHIVE")
+    assert found["sources"] == told_sources()
+    expected = {"calls": 3, "sends": 4, "prompt_tokens": 300, "completion_tokens": 30, "cost_usd": 0.75}
+    assert found["totals"] == expected
+    assert answer.headers["x-caused-by"] == "queries.run-archived/0/9"
+
+
+async def _store_event(seeds: Seeds, run: str, state: str, second: int, **columns: Any) -> None:
+    topic, offset = columns.pop("topic", "queries.pipeline-stage"), columns.pop("offset", second)
+    row = {
+        "run_id": run, "position": f"{topic}/0/{offset}", "status": state, "archive_status": None,
+        "operation": "ARCHIVE" if topic.endswith("archived") else "UPDATE", "attempt": 0, "revision": None, "error": None,
+        "at": NOW + timedelta(seconds=second), **columns,
+    }  # fmt: skip
+    places = ", ".join(f"${n}" for n in range(1, len(row) + 1))
+    await seeds.run(f"INSERT INTO run_events ({', '.join(row)}) VALUES ({places})", *row.values())
+
+
+async def test_the_timeline_of_a_run_under_way_and_of_one_that_failed(api, seeds):
+    """What has not happened yet is null or absent; a stage that failed ends with the run."""
+    run = await store_run(seeds, ADA, status="ANALYZING", revision=2)
+    await store_call(seeds, run, ADA, "analyzer", ended_at=None, outcome=None, prompt_tokens=None, cost_usd=None)
+    found = (await get(api, f"/api/query/{run}/timeline")).json()
+    assert (found["completed_at"], found["duration_ms"], found["events"], found["sources"]) == (None, None, [], [])
+    assert [stage["stage"] for stage in found["stages"]] == ["analyzer"]
+    assert (found["stages"][0]["ended_at"], found["totals"]["cost_usd"]) == (None, None)
+
+    for place, state in enumerate(("NEW", "ANALYZING", "FAILED")):
+        error = "Max retries exceeded" if state == "FAILED" else None
+        await _store_event(seeds, run, state, place, revision=place + 1, error=error)
+    later = NOW + timedelta(seconds=2)
+    await change_run(seeds, run, status="FAILED", revision=3, error="Max retries exceeded", updated_at=later)
+    failed = (await get(api, f"/api/query/{run}/timeline")).json()
+    assert (failed["duration_ms"], failed["error"]) == (2_000, "Max retries exceeded")
+    assert (failed["stages"][0]["duration_ms"], failed["events"][-1]["error"]) == (1_000, "Max retries exceeded")
+
+
+async def test_the_timeline_is_conditional(api, seeds):
+    """Every step raises the version and changes the tag; between two steps it is 304."""
+    run = await store_run(seeds, ADA)
+    steps = [
+        lambda: _store_event(seeds, run, "NEW", 0, revision=1),
+        lambda: store_call(seeds, run, ADA, "analyzer", ended_at=None, outcome=None),
+        lambda: seeds.run("UPDATE llm_calls SET sends = 2 WHERE run_id = $1", run),
+        lambda: seeds.run("UPDATE llm_calls SET outcome = 'answered', ended_at = $2 WHERE run_id = $1", run, NOW),
+        lambda: change_run(seeds, run, status="ANALYZED", revision=3),
+        lambda: _store_event(seeds, run, "ANALYZED", 2, revision=3),
+        lambda: change_run(seeds, run, sources=sources()),
+    ]
+    path = f"/api/query/{run}/timeline"
+    last = await get(api, path)
+    for step in steps:
+        await step()
+        answer = await get(api, path)
+        assert int(answer.headers["x-resource-version"]) > int(last.headers["x-resource-version"])
+        assert answer.headers["etag"] != last.headers["etag"]
+        assert (await get(api, path, If_None_Match=answer.headers["etag"])).status_code == 304
+        last = answer
+    accepted = await get(api, path, X_Min_Position="queries.pipeline-stage/0/999999")
+    assert (accepted.status_code, "past the end" in accepted.json()["detail"]) == (400, True)
+
+
+# -- lists, cancelling, restarting, prompts -------------------------------------------------------------------------------
+
+
+async def test_a_users_queries_are_paged_the_newest_first(api, seeds):
+    """Each once, in the user's order, whatever comes in between the pages; nobody else's."""
+    user = new_id()
+    runs = [await store_run(seeds, user, user_query=f"q{number}") for number in range(5)]
+    await complete(seeds, runs[0])
+    await store_run(seeds, new_id())
+    first = (await get(api, f"/api/users/{user.upper()}/queries?limit=2")).json()
+    await store_run(seeds, user, user_query="late")
+    second = (await get(api, f"/api/users/{user}/queries?limit=2&cursor={first['next_cursor']}")).json()
+    third = (await get(api, f"/api/users/{user}/queries?limit=2&cursor={second['next_cursor']}")).json()
+    listed = [line for page in (first, second, third) for line in page["queries"]]
+    assert [line["request_id"] for line in listed] == runs[::-1]
+    assert (third["next_cursor"], listed[-1]["status"], listed[0]["state"]) == (None, "completed", "NEW")
+    assert (await get(api, f"/api/users/{new_id()}/queries")).json()["queries"] == []
+    assert (await get(api, "/api/users/tom/queries")).status_code == 422
+    assert (await get(api, f"/api/users/{user}/queries?cursor=WyJ4Il0")).status_code == 400
+
+
+async def test_cancelling_is_an_event(stack, api, seeds, codec):
+    """By POST and by DELETE; under the user's key."""
+    run = await store_run(seeds, ADA)
+    async with api.client() as client:
+        for answer in (await client.post(f"/api/query/{run}/cancel"), await client.delete(f"/api/query/{run.upper()}")):
+            assert (answer.status_code, answer.json()["request_id"]) == (202, run)
+            record = record_at(stack, answer.json()["positions"][0])
+            event = codec.decode("queries.run-controlled", record.value())
+            assert (event["action"], event["request_id"], record.key()) == ("cancel", run, ADA.encode())
+
+
+async def test_restarting_makes_a_new_run_where_the_inputs_are(stack, api, seeds, codec):
+    """202 with the new id; 409 for a stage that the run never came to; 422 for one that is none."""
+    run = await store_run(seeds, ADA, status="FAILED", error="x", analysis_result="{}")
+    async with api.client() as client:
+        answer = await client.post(f"/api/query/{run}/restart", json={"stage": "assembler"})
+        found = answer.json()
+        assert (answer.status_code, found["restarted_from"]) == (202, run)
+        event = codec.decode("queries.run-controlled", record_at(stack, found["positions"][0]).value())
+        assert (event["action"], event["stage"], event["request_id"]) == ("restart", "assembler", run)
+        assert event["new_request_id"] == found["request_id"] != run
+        early = await client.post(f"/api/query/{run}/restart", json={"stage": "responder"})
+        assert early.status_code == 409
+        assert (await client.post(f"/api/query/{run}/restart", json={"stage": "archivist"})).status_code == 422
+
+
+async def test_prompts_are_read_and_changed(stack, api, seeds, codec):
+    """The one in force of each role, those before it in pages, and a change as an event."""
+    await seeds.run("DELETE FROM system_prompts")
+    for number in range(3):
+        await seeds.run(
+            "INSERT INTO system_prompts (role_name, prompt_template, is_active, position, changed_at, arrived_ms) "
+            "VALUES ('Mentor', $1, $2, $3, $4, 1)",
+            f"p{number}",
+            number == 2,
+            f"queries.prompt-changed/0/{number}",
+            NOW,
+        )
+    found = (await get(api, "/api/prompts")).json()["prompts"]
+    assert [(one["role_name"], one["prompt_template"], one["is_active"]) for one in found] == [
+        ("Analyzer", None, False), ("Assembler", None, False), ("Mentor", "p2", True), ("Archivist", None, False),
+    ]  # fmt: skip
+    mentor = (await get(api, "/api/prompts/Mentor")).json()
+    assert (mentor["position"], mentor["changed_at"]) == ("queries.prompt-changed/0/2", "2026-11-20T12:00:00Z")
+    assert "history" not in mentor
+    page = (await get(api, "/api/prompts/Mentor?history=true&limit=2")).json()
+    rest = (await get(api, f"/api/prompts/Mentor?history=true&limit=2&cursor={page['next_cursor']}")).json()
+    templates = [one["prompt_template"] for one in page["history"] + rest["history"]]
+    assert (templates, rest["next_cursor"]) == (["p2", "p1", "p0"], None)
+    assert (await get(api, "/api/prompts/Critic")).status_code == 404
+
+    async with api.client() as client:
+        answer = await client.put("/api/prompts/Archivist", json={"prompt_template": "Summarise."})
+        assert answer.status_code == 202
+        record = record_at(stack, answer.json()["positions"][0])
+        event = codec.decode("queries.prompt-changed", record.value())
+        del event["ts"]
+        assert event == {"role_name": "Archivist", "prompt_template": "Summarise.", "is_active": True}
+        assert (await client.put("/api/prompts/Critic", json={"prompt_template": "x"})).status_code == 404
+
+
+async def test_what_is_an_admins_is_so_by_every_door(guarded):
+    """Prompts and the control of runs need the role also as plain events."""
+    async with guarded.client("pen-key") as client:
+        body = {"role_name": "Mentor", "prompt_template": "x", "is_active": True, "ts": "2026-01-01T00:00:00Z"}
+        assert (await client.post("/api/events/queries.prompt-changed", json=body)).status_code == 403
+        assert (await client.post("/api/events/queries.run-controlled", json={})).status_code == 403
+        assert (await client.put("/api/prompts/Mentor", json={"prompt_template": "x"})).status_code == 403
+        assert (await client.get("/api/prompts")).status_code == 200
+    assert (await get(guarded, "/api/prompts", "ada-key")).status_code == 403

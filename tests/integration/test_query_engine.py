@@ -1,0 +1,361 @@
+"""The engine of the pipeline on a real database and a real HTTP service: each stage once, come what may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from streams.queries.states import Stage
+from tests.conftest import Stack
+from tests.integration.connecting import until
+from tests.integration.queries import LEASE_MS, Queries, queries
+from tests.integration.scripted_llm import Reply, answer
+from tests.integration.scripted_llm import status as replied
+
+STAGES = ["analyzer", "assembler", "responder", "archivist"]
+WAY = ["ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED"]
+
+
+@pytest.fixture
+async def q(stack: Stack) -> AsyncIterator[Queries]:
+    """Runs on an empty database."""
+    async with queries(stack) as made:
+        yield made
+
+
+async def test_a_run_from_a_command_to_its_memory(q: Queries):
+    """Four calls, six changes of status with one event each, one answer logged, one memory, and then the user is released."""
+    worker = q.worker()
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    row = await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert [call.stage for call in q.llm.calls] == STAGES
+    stages = await q.events("queries.pipeline-stage")
+    assert [one["status"] for one in stages] == WAY
+    assert [one["revision"] for one in stages] == [2, 3, 4, 5, 6, 7]
+    assert not any(one["waiting"] for one in stages)
+    assert [(one["request_id"], one["archive_status"]) for one in await q.events("queries.run-archived")] == [
+        (run_id, "STORED")
+    ]
+    assert (row["released"], row["worker"], row["due_ms"], row["lease_until_ms"]) == (True, None, None, None)
+    logs = await q.around.pool.fetch("SELECT message_type, content FROM raw_logs ORDER BY id")
+    assert [tuple(log) for log in logs] == [("user_query", "What is new?"), ("assistant_response", row["final_answer"])]
+    memory = await q.around.pool.fetchrow("SELECT * FROM lsm_storage")
+    ids = await q.around.pool.fetchval("SELECT array_agg(id ORDER BY id) FROM raw_logs")
+    assert (str(memory["pipeline_run_id"]), memory["raw_log_ids"]) == (run_id, ids)
+    assert {(call["outcome"], call["sends"]) for call in await q.calls(run_id)} == {("answered", 1)}
+
+
+async def test_two_workers_and_every_command_twice(q: Queries):
+    """Each stage of each run asks the service once, whoever is told how often."""
+    workers = [q.worker(), q.worker()]
+    runs = [await q.ask(f"query {number}") for number in range(12)]
+    await asyncio.gather(*(q.request(worker, run_id) for run_id in runs for worker in workers for _ in range(2)))
+    for run_id in runs:
+        await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert set(q.llm.by_key().values()) == {1}
+    assert len(q.llm.by_key()) == len(runs) * len(STAGES)
+
+
+async def test_a_later_run_of_a_user_is_not_captured_before_the_former_is_remembered(q: Queries):
+    """Even if it is asked for: the store holds the order (R1.2)."""
+    worker = q.worker()
+    first = await q.ask(user=(user := "11111111-1111-4111-8111-111111111111"))
+    second = await q.ask(user=user)
+    held = q.llm.hold("archivist")
+    await q.request(worker, first)
+    await asyncio.to_thread(held.reached.wait, 10)
+    await q.request(worker, second)
+    assert (await q.run(first))["status"] == "COMPLETED"
+    assert (await q.run(second))["status"] == "NEW"
+    held.release.set()
+    await q.until_status(first, "COMPLETED", archive="STORED")
+    await q.request(worker, second)
+    await q.until_status(second, "COMPLETED", archive="STORED")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_two_timeouts_then_an_answer(q: Queries, stage: str):
+    """Three calls; the second is due 2 s, the third 4 s after the one before, by the product's clock, and not sooner (R1.32)."""
+    worker = q.worker(timeout_seconds=0.3)
+    q.llm.script(stage, "silent", "silent")
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    for attempt, wait_ms in ((2, 2_000), (3, 4_000)):
+        row = await until(lambda n=attempt: _waits(q, run_id, n), f"attempt {attempt} is due later")
+        assert (row["due_ms"], row["worker"]) == (q.time() + wait_ms, None)
+        q.time.now_ms += wait_ms - 1
+        await asyncio.sleep(0.5)  # two looks of the watch: nothing may come of them
+        assert len(q.llm.seen(stage)) == attempt - 1
+        q.time.now_ms += 1
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert [call.key for call in q.llm.seen(stage)] == [f"{run_id}/{stage}/{number}" for number in (1, 2, 3)]
+    assert [call["outcome"] for call in await q.calls(run_id) if call["stage"] == stage] == [
+        "timeout", "timeout", "answered",
+    ]  # fmt: skip
+
+
+async def _waits(q: Queries, run_id: str, attempt: int) -> dict[str, object] | None:
+    row = await q.run(run_id)
+    return row if row["due_ms"] is not None and row["attempt"] == attempt else None
+
+
+async def test_a_wait_outlives_its_worker(q: Queries):
+    """What is due later is in the store: another worker makes the next attempt."""
+    worker = q.worker()
+    q.llm.script("responder", "429")
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    row = await until(lambda: _waits(q, run_id, 2), "it waits")
+    assert row["due_ms"] == q.time() + 60_000
+    await worker.die()
+    q.worker()
+    q.time.now_ms += 60_000
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_worker_that_dies_during_a_call(q: Queries, stage: str):
+    """Its run goes on elsewhere; that call alone is sent again, under its key, and the cost says so."""
+    worker = q.worker()
+    held = q.llm.hold(stage)
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    await worker.die()
+    other = q.worker()
+    if stage != "archivist":
+        waits = {"analyzer": "NEW", "assembler": "ANALYZED", "responder": "READY"}[stage]
+        await q.until_status(run_id, waits)
+        told = (await q.events("queries.pipeline-stage"))[-1]
+        assert (told["status"], told["waiting"]) == (waits, True)
+        await q.request(other, run_id, Stage(stage))
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert q.llm.by_key() == {f"{run_id}/{one}/1": 2 if one == stage else 1 for one in STAGES}
+    assert {call["stage"]: call["sends"] for call in await q.calls(run_id)} == {
+        one: 2 if one == stage else 1 for one in STAGES
+    }
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_a_worker_that_dies_after_a_call(q: Queries, stage: str):
+    """The answer is stored before anything else, so it is not asked for again."""
+    worker = q.worker()
+    held = q.llm.hold(stage)
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    async with q.around.pool.acquire() as tx, tx.transaction():
+        await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR UPDATE", run_id)  # what follows cannot be stored
+        held.release.set()
+        await until(lambda: _answered(q, run_id, stage), "the answer is stored")
+        await worker.die()
+    other = q.worker()
+    if stage != "archivist":
+        await q.until_status(run_id, {"analyzer": "NEW", "assembler": "ANALYZED", "responder": "READY"}[stage])
+        await q.request(other, run_id, Stage(stage))
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert set(q.llm.by_key().values()) == {1}
+    assert {call["sends"] for call in await q.calls(run_id)} == {1}
+
+
+async def _answered(q: Queries, run_id: str, stage: str) -> bool:
+    return any(call["stage"] == stage and call["outcome"] == "answered" for call in await q.calls(run_id))
+
+
+async def test_a_silent_worker_loses_its_run_when_the_lease_ends(q: Queries):
+    """It holds its lock and says nothing: after the lease its run is begun again, and what follows its answer is dropped.
+
+    Its answer came first, so it is what is stored, and what the other one goes on with.
+    """
+    silent = q.worker(timeout_seconds=60)
+    held = q.llm.hold("responder", answer("the first"))
+    run_id = await q.ask()
+    await q.request(silent, run_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    q.time.now_ms += LEASE_MS
+    await q.until_status(run_id, "READY")
+    other = q.worker(timeout_seconds=60)
+    held_too = q.llm.hold("responder", answer("the second"))
+    await q.request(other, run_id, Stage.RESPONDER)
+    await asyncio.to_thread(held_too.reached.wait, 10)
+    held.release.set()
+    await until(lambda: not silent.engine._tasks, "the silent one comes to its end")
+    assert (await q.run(run_id))["status"] == "RESPONDING"
+    held_too.release.set()
+    row = await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert [one["status"] for one in await q.events("queries.pipeline-stage")].count("COMPLETED") == 1
+    stored = {call["stage"]: call["answer"] for call in await q.calls(run_id)}
+    assert stored["responder"] == row["final_answer"] == "the first"
+
+
+@pytest.mark.parametrize(("status", "stage"), [("READY", "analyzer"), ("NEW", "responder"), ("ANALYZED", "analyzer")])
+async def test_a_void_command_changes_nothing(q: Queries, status: str, stage: str):
+    """A run that waits for another stage than the command names is not captured (R1.6)."""
+    worker = q.worker()
+    run_id = await q.ask()
+    await q.around.pool.execute("UPDATE pipeline_runs SET status = $2 WHERE id = $1", run_id, status)
+    await q.request(worker, run_id, Stage(stage))
+    row = await q.run(run_id)
+    assert (row["status"], row["epoch"], row["worker"]) == (status, 0, None)
+    assert (q.llm.calls, await q.events("queries.pipeline-stage")) == ([], [])
+
+
+async def test_what_changed_a_run_last_is_named(q: Queries):
+    """The command that had it worked on is its cause, and that of its events (X-Caused-By)."""
+    worker = q.worker()
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    row = await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert (row["position"], row["caused_by"]) == ("queries.query-submitted/0/7", "queries.stage-requested/0/0")
+
+
+async def test_a_run_that_is_lost_too_often_fails(q: Queries):
+    """Three times it is begun again, the fourth time it fails and somebody is told (R1.7)."""
+    q.llm.always("analyzer", "silent")
+    worker = q.worker(timeout_seconds=60)
+    run_id = await q.ask()
+    for count in range(1, 5):
+        await q.request(worker, run_id)
+        await until(lambda n=count: len(q.llm.calls) == n, "it was called")
+        q.time.now_ms += LEASE_MS
+        await q.until_status(run_id, "NEW" if count < 4 else "FAILED")
+    assert "4 times" in (await q.run(run_id))["error"]
+    assert [(one["reason"], one["is_alert"]) for one in await q.events("queries.run-failed")] == [("lost", True)]
+    assert (await q.run(run_id))["released"]
+
+
+@pytest.mark.parametrize(
+    ("step", "calls", "error"),
+    [
+        ("html", 2, "Max retries exceeded"),
+        ("half", 2, "Max retries exceeded"),
+        ("empty", 2, "Max retries exceeded"),
+        ("400", 1, ""),
+    ],
+)
+async def test_what_cannot_be_used_is_asked_for_once_more(q: Queries, step: str, calls: int, error: str):
+    """An unusable answer is asked for once more, a refusal never; then the run fails with the reason (R1.34, R1.35)."""
+    worker = q.worker()
+    for stage in ("analyzer", "responder"):
+        q.llm.clear()
+        q.llm.always(stage, step if step != "400" else _refusal())
+        run_id = await q.ask()
+        await q.request(worker, run_id)
+        row = await q.until_status(run_id, "FAILED")
+        assert len(q.llm.seen(stage)) == calls
+        assert error in row["error"]
+    alerts = [one["is_alert"] for one in await q.events("queries.run-failed")]
+    assert alerts == [step == "400"] * 2
+
+
+def _refusal() -> Reply:
+    return replied(400)
+
+
+async def test_one_unusable_answer_is_no_failure(q: Queries):
+    """One of them in each stage: the run completes, every stage with two calls at once (no wait)."""
+    worker = q.worker()
+    for stage in STAGES:
+        q.llm.script(stage, "empty")
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert q.llm.by_stage() == dict.fromkeys(STAGES, 2)
+
+
+async def test_a_failed_archivist_lifts_the_block(q: Queries):
+    """The answer stays, the archive is FAILED, somebody is told, and the user's next run may begin (R1.28)."""
+    worker = q.worker()
+    q.llm.always("archivist", "html")
+    first = await q.ask(user=(user := "22222222-2222-4222-8222-222222222222"))
+    second = await q.ask(user=user)
+    await q.request(worker, first)
+    row = await q.until_status(first, "COMPLETED", archive="FAILED")
+    assert (row["final_answer"] is not None, row["error"], row["released"]) == (True, None, True)
+    assert [one["archive_status"] for one in await q.events("queries.run-archived")] == ["FAILED"]
+    assert [(one["stage"], one["is_alert"]) for one in await q.events("queries.run-failed")] == [("archivist", True)]
+    await q.request(worker, second)
+    await q.until_status(second, "COMPLETED")
+
+
+async def test_a_missing_prompt_fails_the_run_at_once(q: Queries):
+    """Without a call, with an alert that names the role (R1.11)."""
+    await q.around.pool.execute("UPDATE system_prompts SET is_active = false WHERE role_name = 'Mentor'")
+    worker = q.worker()
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    row = await q.until_status(run_id, "FAILED")
+    assert row["error"] == "no active prompt for Mentor"
+    assert q.llm.by_stage() == {"analyzer": 1}
+    assert [(one["reason"], one["is_alert"]) for one in await q.events("queries.run-failed")] == [("no_prompt", True)]
+
+
+async def test_a_forgotten_run_is_found(q: Queries):
+    """Its command was lost: after half a minute whoever watches takes it (R1.16)."""
+    q.worker()
+    run_id = await q.ask()
+    await asyncio.sleep(1.5)  # a search comes by and finds it too young
+    assert (await q.run(run_id))["status"] == "NEW"
+    q.time.now_ms += 30_001
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+
+
+async def test_a_worker_that_ends_in_order_hands_its_runs_over(q: Queries):
+    """At once, and without counting it as a loss."""
+    worker = q.worker(timeout_seconds=60)
+    held = q.llm.hold("assembler")
+    run_id = await q.ask()
+    await q.request(worker, run_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    await worker.end()
+    row = await q.run(run_id)
+    assert (row["status"], row["returns"], row["worker"]) == ("ANALYZED", 0, None)
+
+
+async def test_slots_bound_what_is_worked_on_at_once(q: Queries):
+    """Two slots: two calls at once, and the rest follow."""
+    worker = q.worker(slots=2, timeout_seconds=30)
+    holds = [q.llm.hold("analyzer") for _ in range(5)]
+    runs = [await q.ask() for _ in range(5)]
+    asking = asyncio.gather(*(q.request(worker, run_id) for run_id in runs))
+    await asyncio.to_thread(holds[1].reached.wait, 10)
+    await asyncio.sleep(0.3)  # a third one would come within this
+    assert len(q.llm.calls) == 2
+    q.llm.release_all()
+    await asking
+    for run_id in runs:
+        await q.until_status(run_id, "COMPLETED", archive="STORED")
+
+
+async def test_unique_markers_reach_the_assembler_in_order(q: Queries):
+    """R1.20: the query, what was said, what is remembered, the Mentor; the Assembler's own prompt is the system's."""
+    for role in ("Mentor", "Assembler"):
+        await q.around.pool.execute(
+            "UPDATE system_prompts SET prompt_template = $2 WHERE role_name = $1 AND is_active", role, f"MARK-{role}"
+        )
+    worker = q.worker()
+    user = "33333333-3333-4333-8333-333333333333"
+    q.llm.answers["archivist"] = lambda _: '{"tags": ["t"], "text": "MARK-MEMORY"}'
+    first = await q.ask("MARK-LOG", user=user)
+    await q.request(worker, first)
+    await q.until_status(first, "COMPLETED", archive="STORED")
+    memory = await q.around.pool.fetchval("SELECT id FROM lsm_storage")
+    q.llm.answers["analyzer"] = lambda _: (
+        '{"needs_context": true, "context_type": "c", "time_scope": "t", "search_keywords": ["k"], '
+        f'"context_found": {{"lsm_ids": [{memory}]}}}}'
+    )
+    q.llm.clear()
+    second = await q.ask("MARK-QUERY", user=user)
+    await q.ask("MARK-LATER", user=user)
+    await q.request(worker, second)
+    await q.until_status(second, "COMPLETED", archive="STORED")
+    (call,) = q.llm.seen("assembler")
+    places = [call.user.find(mark) for mark in ("MARK-QUERY", "MARK-LOG", "MARK-MEMORY", "MARK-Mentor")]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert call.system == "MARK-Assembler"
+    assert "MARK-LATER" not in call.user
+    assert "MARK-MEMORY" in q.llm.seen("analyzer")[0].user

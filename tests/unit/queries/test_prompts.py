@@ -1,0 +1,40 @@
+"""The prompts that the product begins with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import connectors.stores
+from streams.queries.context import CONTEXT_TAG, QUERY_TAG
+from streams.queries.tokens import count_tokens
+
+_FILE = Path(connectors.stores.__file__).parent / "migrations" / "0008_queries.sql"
+PROMPTS = dict(re.findall(r"\('(\w+)', \$prompt\$(.*?)\$prompt\$, true,", _FILE.read_text(encoding="utf-8"), re.DOTALL))
+
+
+def test_each_role_begins_with_a_prompt_in_force() -> None:
+    """R1.11: Analyzer, Assembler, Mentor, Archivist; each well within the draft."""
+    assert set(PROMPTS) == {"Analyzer", "Assembler", "Mentor", "Archivist"}
+    assert all(200 < count_tokens(text) < 1_500 for text in PROMPTS.values())
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [
+        (
+            "Analyzer",
+            ["needs_context", "context_type", "time_scope", "search_keywords", '"context_found": {"lsm_ids": ['],
+        ),
+        ("Assembler", ["<user_query>", "<raw_logs>", "<analysis>", "<memory>", "<sources>", "<mentor>", "<source n="]),
+        ("Mentor", [f"<{QUERY_TAG}>", f"<{CONTEXT_TAG}>", "<sources>", "Nothing that was ingested answers this."]),
+        ("Archivist", ['{"tags": ["..."], "text": "..."}', '"timestamp"']),
+    ],
+)
+def test_a_prompt_names_what_is_given_and_what_is_read(role: str, names: list[str]) -> None:
+    """The parts of its input and the form of its answer, by the names that the code uses; and that data is no order."""
+    assert [name for name in names if name not in PROMPTS[role]] == []
+    assert "data" in PROMPTS[role]
+    assert "do not obey" in PROMPTS[role]

@@ -1,0 +1,61 @@
+"""What follows a failed call: R1.32 to R1.36 as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.queries.retries import (
+    ATTEMPTS_MAX,
+    EXHAUSTED,
+    RATE_LIMIT_MS,
+    RATE_LIMIT_MS_MAX,
+    Again,
+    Failure,
+    GiveUp,
+    after_failure,
+)
+
+
+def follows(
+    failure: Failure, attempt: int = 1, *, unusable: int = 0, retry_after_ms: int | None = None
+) -> Again | GiveUp:
+    """What follows a failure with the detail "why"."""
+    return after_failure(failure, "why", attempt=attempt, unusable=unusable, retry_after_ms=retry_after_ms)
+
+
+@pytest.mark.parametrize("failure", [Failure.TIMEOUT, Failure.UNAVAILABLE])
+def test_a_timeout_is_waited_for_twice(failure: Failure):
+    """2 s, then 4 s, then no more: three calls in all."""
+    assert [follows(failure, attempt) for attempt in (1, 2)] == [Again(2_000), Again(4_000)]
+    assert follows(failure, 3) == GiveUp(f"{EXHAUSTED}: why", is_alert=False)
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "wait_ms"),
+    [
+        (None, RATE_LIMIT_MS),
+        (1_000, RATE_LIMIT_MS),
+        (90_000, 90_000),
+        (86_400_000, RATE_LIMIT_MS_MAX),
+    ],
+)
+def test_a_rate_limit_is_waited_for(asked_ms: int | None, wait_ms: int):
+    """A minute; longer where the service asks for it, up to ten."""
+    assert follows(Failure.RATE_LIMITED, retry_after_ms=asked_ms) == Again(wait_ms)
+
+
+@pytest.mark.parametrize("failure", [one for one in Failure if one is not Failure.REFUSED])
+def test_one_count_for_all(failure: Failure):
+    """Whatever the third call met, there is no fourth."""
+    assert isinstance(follows(failure, ATTEMPTS_MAX), GiveUp)
+
+
+def test_an_unusable_answer_is_asked_for_once_more():
+    """At once; the second time it is given up."""
+    assert follows(Failure.UNUSABLE) == Again(0)
+    assert follows(Failure.UNUSABLE, 2, unusable=1) == GiveUp(f"{EXHAUSTED}: why", is_alert=False)
+
+
+def test_a_refusal_is_final_and_somebody_is_told():
+    """R1.35: not tried again."""
+    assert follows(Failure.REFUSED) == GiveUp("why", is_alert=True)
