@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeVar
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.consumer import BatchConsumer, not_ready
@@ -55,6 +56,11 @@ from streams.queries.costs import parse_prices
 from streams.retry import UNAVAILABLE
 from streams.settings import Settings
 from streams.telemetry import get_log
+
+# Connections of the engine of queries: one of each group commit, the watch, and reads of as many stages as have CPU.
+_STAGES_POOL_SIZE = 8
+
+T = TypeVar("T")
 
 log = get_log("connect")
 
@@ -137,8 +143,8 @@ class Wiring:
         """Have something closed at the end."""
         self._resources.push_async_callback(close)
 
-    async def keep(self, pool: ClusterPool) -> ClusterPool:
-        """Have a pool of processes closed at the end."""
+    async def keep(self, pool: AbstractAsyncContextManager[T]) -> T:
+        """Have a pool, of processes or connections, closed at the end."""
         return await self._resources.enter_async_context(pool)
 
 
@@ -216,8 +222,9 @@ async def _stages(w: Wiring) -> Connector:
         raise ConfigurationError("DATABASE_URL is not set")
     if s.query_lease_seconds <= s.llm_timeout_seconds:
         raise ConfigurationError("HIGHWATER_QUERY_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
-    runs = Runs(around.pool, around.codec)
-    stages = Stages(around.pool, model=s.llm_model, strong_model=s.llm_strong_model)
+    pool = await w.keep(await open_pool(s.database, size_max=_STAGES_POOL_SIZE, is_cleaned=False))
+    runs = Runs(pool, around.codec)
+    stages = Stages(pool, model=s.llm_model, strong_model=s.llm_strong_model)
     engine = Engine(
         runs,
         stages,

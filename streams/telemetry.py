@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 240)
 _ROWS = (0, 10, 100, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
 # Tokens; a context is at most 8,000 (R1.22), and most of the price of an answer.
-_TOKENS = (0, 100, 250, 500, 1_000, 2_000, 4_000, 6_000, 8_000)
+_CHARACTERS = (0, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 40_000)
 
 EVENTS_CONSUMED = Counter(
     "highwater_events_consumed", "Events accounted for, by consumer group and topic.", ["group", "topic"]
@@ -108,8 +108,8 @@ QUERY_RUNS = Counter("highwater_query_runs", "Runs that came to their end, by st
 QUERY_STAGE_SECONDS = Histogram(
     "highwater_query_stage_seconds", "From the capture of a stage to its end (R1.39).", ["stage"], buckets=_SECONDS
 )
-QUERY_CONTEXT_TOKENS = Histogram(
-    "highwater_query_context_tokens", "Size of what the Assembler gives the responder (R1.39).", buckets=_TOKENS
+QUERY_CONTEXT_CHARACTERS = Histogram(
+    "highwater_query_context_characters", "Size of what the Assembler gives the responder (R1.39).", buckets=_CHARACTERS
 )
 QUERY_CONTEXT_FOUND = Counter(
     "highwater_query_context_found", "Analyses, by whether they found context (R1.39).", ["found"]

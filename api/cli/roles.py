@@ -115,13 +115,16 @@ async def _codec_when_there(settings: Settings) -> Codec:
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def connect(names: tuple[str, ...]) -> None:
     """Run connectors: those named, a group of them (sinks, workers, materializers), or all."""
+    import uvloop
+
     from connectors.run import resolve_names, run_connectors
     from streams.telemetry import configure_logging
 
     settings = own_settings()
     wanted = resolve_names(names)
     configure_logging(settings.log_level, settings.log_format)
-    asyncio.run(run_connectors(settings, wanted))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run_connectors(settings, wanted))
 
 
 @click.command(cls=Command)

@@ -49,6 +49,8 @@ SESSION_MS = 10_000
 QUEUE_KIB_MAX = 32 * 1024
 # How long a poll waits for a first record; what follows at once is taken with it.
 _POLL_SECONDS = 0.1
+# What is fetched already comes within this; to wait longer would delay each event on its way, and full batches are full anyway.
+_FOLLOWING_SECONDS = 0.001
 # A batch that takes longer than this has its partitions paused, so that polling goes on without reading ahead.
 _PAUSE_AFTER_SECONDS = 1.0
 # How long a rebalance waits for the batch under way; the fence makes it safe to go on without.
@@ -238,7 +240,7 @@ class BatchConsumer:
         assignments = self._assignments
         messages = [first]
         if self._handler.batch_max > 1:
-            messages += self._consumer.consume(self._handler.batch_max - 1, timeout=0.005)
+            messages += self._consumer.consume(self._handler.batch_max - 1, timeout=_FOLLOWING_SECONDS)
         if assignments != self._assignments:
             # A rebalance came between them: which were read under the old assignment cannot be told.
             self._has_strayed = True

@@ -24,7 +24,7 @@ QUEUE_KIB_MAX = 64 * 1024
 class AsyncProducer:
     """librdkafka's producer under asyncio: each record's future resolves to its position."""
 
-    def __init__(self, client: Mapping[str, str], *, client_id: str, linger_ms: int = 5) -> None:
+    def __init__(self, client: Mapping[str, str], *, client_id: str, linger_ms: int = 1) -> None:
         self._producer = Producer(
             {
                 **client,

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -262,13 +263,19 @@ class RemoteChat:
 BUILT_IN = "built-in"
 
 
+@lru_cache(maxsize=16)
+def _prompt_tokens(prompt: str) -> int:
+    """Tokens of a system prompt, of which there are few."""
+    return count_tokens(prompt)
+
+
 class LocalChat:
     """The built-in model, which quotes what it is given: queries are answered without a service."""
 
     async def complete(self, call: ChatCall) -> ChatAnswer:
         """Its answer, which it always has."""
         text = clean(local_answer(call.stage, call.system, call.user))
-        return ChatAnswer(text, BUILT_IN, count_tokens(call.system) + count_tokens(call.user), count_tokens(text))
+        return ChatAnswer(text, BUILT_IN, _prompt_tokens(call.system) + count_tokens(call.user), count_tokens(text))
 
     async def close(self) -> None:
         """Nothing is held."""

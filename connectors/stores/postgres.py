@@ -58,8 +58,18 @@ def _load_queries(folder: Path) -> dict[str, str]:
 QUERIES: Mapping[str, str] = _load_queries(_FOLDER / "sql")
 
 
-async def open_pool(url: str | None, *, size_max: int = 10) -> asyncpg.Pool[asyncpg.Record]:
+async def _kept_as_it_is(_connection: Any) -> None:
+    """A connection that nobody gives locks or settings of its own needs no cleaning."""
+
+
+async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = True) -> asyncpg.Pool[asyncpg.Record]:
     """A pool of connections in UTC.
+
+    Args:
+        url: address of the server.
+        size_max: connections at most.
+        is_cleaned: what a user leaves on a connection (locks, settings) is taken from it when it is given back, which costs a
+            round trip; False where all that is done on it are transactions.
 
     Raises:
         ConfigurationError: no address is known.
@@ -75,6 +85,7 @@ async def open_pool(url: str | None, *, size_max: int = 10) -> asyncpg.Pool[asyn
             command_timeout=STATEMENT_SECONDS_MAX,
             timeout=5.0,
             server_settings={"timezone": "UTC", "application_name": "highwater"},
+            reset=None if is_cleaned else _kept_as_it_is,
         )
     except AWAY as error:
         raise UnavailableError(f"PostgreSQL does not answer: {error or type(error).__name__}") from error
@@ -85,6 +96,16 @@ async def transaction(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Conne
     """One transaction at READ COMMITTED; a server that is away is an `UnavailableError`."""
     try:
         async with pool.acquire(timeout=5.0) as connection, connection.transaction():
+            yield connection
+    except AWAY as error:
+        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
+
+
+@asynccontextmanager
+async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
+    """A connection for statements that need not see the same moment; a server that is away is an `UnavailableError`."""
+    try:
+        async with pool.acquire(timeout=5.0) as connection:
             yield connection
     except AWAY as error:
         raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error

@@ -16,7 +16,7 @@ import orjson
 
 from connectors import outbox
 from connectors.outbox import OutboxRow
-from connectors.stores.postgres import QUERIES, Connection, transaction
+from connectors.stores.postgres import QUERIES, Connection, reading, transaction
 from connectors.stores.raw_logs import Answer, log_answers
 from schemas.codec import Codec
 from schemas.positions import Position, parse_position
@@ -161,7 +161,7 @@ class Runs:
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[Run]:
         """Runs whose next attempt is due, ours now."""
-        async with transaction(self._pool) as tx:
+        async with reading(self._pool) as tx:
             rows = await tx.fetch(QUERIES["take_due_runs"], now_ms, worker, now_ms + lease_ms, most)
         return [run_of(row) for row in rows]
 
@@ -216,7 +216,7 @@ class Runs:
 
     async def find_call(self, run: Run, stage: Stage) -> StoredCall | None:
         """What is known of the call of the run's present attempt; None while it has no outcome."""
-        async with transaction(self._pool) as tx:
+        async with reading(self._pool) as tx:
             row = await tx.fetchrow(QUERIES["find_call"], run.id, stage, run.attempt)
         return None if row is None or row["outcome"] is None else StoredCall(**row)
 

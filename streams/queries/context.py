@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from streams.queries.analysis import clean_text
-from streams.queries.tokens import count_tokens, cut_to_tokens
+from streams.queries.tokens import count_tokens, cut_to_tokens, surely_fits
 
 # R1.22.
 PAYLOAD_TOKENS_MAX = 8_000
@@ -132,15 +132,18 @@ def draft_context(
         mentor: the prompt that rules the answer; never cut. The Assembler's own prompt is sent as the system prompt.
     """
     head, foot = tagged("user_query", query), tagged("mentor", mentor)
-    frame = count_tokens(_joined(head, tagged("analysis", ""), foot, [], [], []))
-    room_of_analysis = max(0, min(ANALYSIS_TOKENS_MAX, DRAFT_TOKENS_MAX - frame))
-    said = cut_to_tokens(escape(orjson.dumps(analysis).decode()), room_of_analysis)
-    analysed = tagged("analysis", said, is_escaped=True)
     lines = [_log(one) for one in logs]
     # By id: they are given to a run in this order.
     records = [_record(one) for one in sorted(memories, key=lambda one: (one.start, one.memory_id))]
     listed = [_source(number, one) for number, one in enumerate(sources, 1)]
-
+    told = escape(orjson.dumps(analysis).decode())
+    whole = _joined(head, tagged("analysis", told, is_escaped=True), foot, lines, records, listed)
+    if surely_fits(told, ANALYSIS_TOKENS_MAX) and surely_fits(whole, DRAFT_TOKENS_MAX):
+        return whole  # as nearly every draft is; nothing has to be counted
+    frame = count_tokens(_joined(head, tagged("analysis", ""), foot, [], [], []))
+    room_of_analysis = max(0, min(ANALYSIS_TOKENS_MAX, DRAFT_TOKENS_MAX - frame))
+    said = cut_to_tokens(told, room_of_analysis)
+    analysed = tagged("analysis", said, is_escaped=True)
     room = DRAFT_TOKENS_MAX - count_tokens(_joined(head, analysed, foot, [], [], []))
     kept_for_sources = min(SOURCES_TOKENS_MIN, sum(entry.tokens for entry in listed))
     lines, used = _newest(lines, room - kept_for_sources)
@@ -157,7 +160,8 @@ def final_payload(query: str, assembled: str) -> str:
     head = tagged(QUERY_TAG, query)
     body = _WRAPPER.sub(BRACKET, clean_text(assembled).strip())
     frame = f"{head}\n<{CONTEXT_TAG}>\n\n</{CONTEXT_TAG}>"
-    body = cut_to_tokens(body, max(0, PAYLOAD_TOKENS_MAX - count_tokens(frame)))
+    if not surely_fits(f"{frame}{body}", PAYLOAD_TOKENS_MAX):
+        body = cut_to_tokens(body, max(0, PAYLOAD_TOKENS_MAX - count_tokens(frame)))
     return f"{head}\n<{CONTEXT_TAG}>\n{body}\n</{CONTEXT_TAG}>"
 
 

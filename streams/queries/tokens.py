@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 
 _PIECES = frozenset((Path(__file__).parent / "pieces.txt").read_bytes().split())
@@ -36,6 +37,8 @@ _RUN = re.compile(
 )
 # A text begins without the space that most words of a vocabulary begin with: `Fixes` is two tokens where ` Fixes` is one.
 _BEGIN_TOKENS = 2
+# Words whose pieces are remembered: the vocabulary of a corpus of commits is a third of it; some 8 MB.
+_WORDS_KEPT = 65_536
 # How far back a cut looks for the end of a word: identifiers and addresses are shorter, encoded data has no words.
 _WORD_BYTES_MAX = 80
 
@@ -48,11 +51,18 @@ def count_tokens(text: str) -> int:
     return _BEGIN_TOKENS + sum(_tokens_of(run) * times for run, times in runs.items())
 
 
+def surely_fits(text: str, tokens_max: int) -> bool:
+    """Whether a text is so short that it need not be counted: no text has more tokens than bytes."""
+    return len(text.encode("utf-8", "surrogatepass")) + _BEGIN_TOKENS <= tokens_max
+
+
 def cut_to_tokens(text: str, tokens_max: int) -> str:
     """The longest beginning of a text that `count_tokens` gives at most `tokens_max`, cut after a word where there is one.
 
     Linear in the length of what is kept. A text that fits is returned as it is.
     """
+    if surely_fits(text, tokens_max):
+        return text
     raw = text.encode("utf-8", "surrogatepass")
     costs: dict[bytes, int] = {}
     end, left = 0, tokens_max - _BEGIN_TOKENS
@@ -89,6 +99,7 @@ def _tokens_of(run: bytes) -> int:
     return max(tokens, (len(letters) + 1) // 2) if letters.isupper() else tokens
 
 
+@lru_cache(maxsize=_WORDS_KEPT)
 def _spelled(word: bytes) -> int:
     tokens = at = 0
     while at < len(word):

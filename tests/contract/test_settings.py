@@ -111,4 +111,6 @@ def test_names_of_others_and_empty_values_are_left_alone():
 def test_kafka_settings_are_librdkafkas():
     """The connection settings reach the clients under librdkafka's names."""
     settings = read_settings({"KAFKA_BOOTSTRAP_SERVERS": "b:1", "KAFKA_SASL_USERNAME": "u"})
-    assert settings.kafka_client() == {"bootstrap.servers": "b:1", "sasl.username": "u"}
+    client = settings.kafka_client()
+    assert client.pop("socket.nagle.disable") == "true"
+    assert client == {"bootstrap.servers": "b:1", "sasl.username": "u"}

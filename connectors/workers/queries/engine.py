@@ -26,15 +26,14 @@ from streams.queries.costs import Prices
 from streams.queries.retries import Again, Failure, GiveUp, after_failure
 from streams.queries.runs import Run, begun, captured, failed, failed_event, waiting_until
 from streams.queries.states import Stage, Status
-from streams.queries.tokens import count_tokens
 from streams.retry import UNAVAILABLE
 from streams.telemetry import (
     LLM_CALLS,
     LLM_COST_USD,
     LLM_TOKENS,
     QUERIES_FENCED,
+    QUERY_CONTEXT_CHARACTERS,
     QUERY_CONTEXT_FOUND,
-    QUERY_CONTEXT_TOKENS,
     QUERY_RUNS,
     QUERY_STAGE_SECONDS,
     get_log,
@@ -261,7 +260,7 @@ class Engine:
         if stage is Stage.ANALYZER:
             QUERY_CONTEXT_FOUND.labels(str(bool((after.analysis or {}).get("context_found"))).lower()).inc()
         elif stage is Stage.ASSEMBLER:
-            QUERY_CONTEXT_TOKENS.observe(count_tokens(after.payload or ""))
+            QUERY_CONTEXT_CHARACTERS.observe(len(after.payload or ""))
         elif stage is Stage.RESPONDER:
             QUERY_RUNS.labels(Status.COMPLETED).inc()
         return stored

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from connectors.llm.calls import ChatCall
-from connectors.stores.postgres import QUERIES, Connection, transaction
+from connectors.stores.postgres import QUERIES, Connection, reading
 from schemas.envelope import iso_from_ms
 from schemas.errors import HighwaterError
 from schemas.positions import Position
@@ -84,7 +84,7 @@ class Stages:
             NoPromptError: a role that it needs has none (R1.11).
             UnavailableError: PostgreSQL is away.
         """
-        async with transaction(self._pool) as tx:
+        async with reading(self._pool) as tx:
             if stage is Stage.ANALYZER:
                 return await self._analyzer(tx, run)
             if stage is Stage.ASSEMBLER:
@@ -106,7 +106,8 @@ class Stages:
             LogLine(row["message_type"], row["content"], to_ms(row["created_at"]))
             for row in await tx.fetch(QUERIES["logs_before"], run.user_id, run.ordinal, LOGS_READ)
         ]
-        records = records_pointed_at(analysis, await _memories(tx, run))
+        has_pointers = analysis.get("needs_context") or analysis.get("context_found")
+        records = records_pointed_at(analysis, await _memories(tx, run)) if has_pointers else []
         sources = await _sources(tx, run, analysis)
         draft = draft_context(run.query, logs, analysis, records, sources, prompts[_MENTOR].text)
         told = replace(run, draft=draft, sources=[source._asdict() for source in sources])
