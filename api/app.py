@@ -37,6 +37,7 @@ from api.routes import (
 from api.services import make_services
 from api.shortcut import ShortCut
 from streams.clock import Clock, ProductClock, monotonic_seconds
+from streams.heap import settle_heap
 from streams.settings import Settings
 from streams.telemetry import HTTP_SECONDS, get_log
 
@@ -200,5 +201,6 @@ def serve(settings: Settings) -> None:
     """
     refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
     app = create_app(settings)
+    settle_heap()
     _log.info("the API listens", host=settings.host, port=settings.port)
     server_of(app, settings.host, settings.port).run()

@@ -51,6 +51,7 @@ from schemas.errors import ConfigurationError, UnavailableError
 from streams.clock import ProductClock, fresh_number
 from streams.feeds.policy import load_policy
 from streams.health import serve_health
+from streams.heap import settle_heap
 from streams.league.windows import window_options
 from streams.queries.costs import parse_prices
 from streams.retry import UNAVAILABLE
@@ -337,6 +338,7 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
         wiring = Wiring(settings, around, resources)
         connectors += [await CONNECTORS[name](wiring) for name in wanted]
         waiting.clear()
+        settle_heap()
         log.info("connectors_started", names=wanted)
         async with asyncio.TaskGroup() as tasks:
             for connector in connectors:

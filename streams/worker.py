@@ -18,6 +18,7 @@ from schemas.envelope import make_headers
 from streams.agents import GROUP, TICK, TableAgent
 from streams.clock import Clock, monotonic_seconds
 from streams.health import serve_health
+from streams.heap import settle_heap
 from streams.heartbeat import Heartbeats, Progress
 from streams.preflight import prepare_offsets, prepare_topics
 from streams.settings import Settings
@@ -234,6 +235,7 @@ async def _start(worker: Worker) -> None:
     await prepare_topics(worker.settings, sources, worker.changelogs())
     await prepare_offsets(worker.settings, worker.app.conf.id, sources)
     await worker.app.start()
+    settle_heap()
 
 
 async def _first_end(tasks: dict[str, asyncio.Task[Any]]) -> str | None:
