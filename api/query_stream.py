@@ -20,15 +20,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.murmur2 import murmur2_partition
+from connectors.patience import patiently
 from connectors.stores.query_reads import Answer
 from schemas.codec import Codec
 from schemas.errors import HighwaterError, InvalidEventError, UnavailableError, UnknownSchemaError
 from schemas.topics import TOPICS
+from streams.queries.runs import STAGE
 from streams.queries.states import Status
-from streams.retry import UNAVAILABLE
+from streams.retry import unavailable_seconds
 from streams.telemetry import get_log
 
-TOPIC = "queries.pipeline-stage"
+TOPIC = STAGE
 PARTITIONS = TOPICS[TOPIC].partitions
 # An idle socket holds some 60 KiB; a thousand of them leave a process of this size the most of its memory.
 SOCKETS_MAX = 1_000
@@ -333,17 +335,11 @@ class QueryHub:
 
     async def _learned(self, codec: Codec, schema_id: int) -> bool:
         """Whether the registry knows a schema that is new here; while it is away, its word is waited for."""
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                await self._learn(codec, schema_id)
-            except UnavailableError:
-                await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)
-            except UnknownSchemaError:
-                return False
-            else:
-                return True
+        try:
+            await patiently(lambda: self._learn(codec, schema_id))
+        except UnknownSchemaError:
+            return False
+        return True
 
     async def answers_of(self, ended: Sequence[Ended]) -> Mapping[str, Answer]:
         """The answers of those that were completed, by one statement; while PostgreSQL is away they are waited for."""
@@ -356,7 +352,7 @@ class QueryHub:
             except UnavailableError as error:
                 if attempt == 1:
                     _log.warning("pushes wait for their answers", reason=str(error))
-                await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)
+                await asyncio.sleep(unavailable_seconds(attempt))
         return {}
 
     # -- the past of one user -----------------------------------------------------------------------------------------
@@ -384,14 +380,7 @@ class QueryHub:
     async def _first_held(self, subscriber: Subscriber, after: int) -> int:
         """Where to begin; tells a gap when the log no longer holds what came next."""
         place = (TOPIC, subscriber.partition)
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                held = (await self._admin.log_ranges([place]))[place]
-                break
-            except UnavailableError:
-                await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)
+        held = (await patiently(lambda: self._admin.log_ranges([place])))[place]
         if after >= held.high:
             raise ResumeError
         if after + 1 < held.low:

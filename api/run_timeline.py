@@ -13,6 +13,7 @@ import orjson
 
 from connectors.stores.query_reads import RunHistory
 from schemas.envelope import iso_from_ms
+from streams.queries.runs import call_key
 from streams.queries.states import Stage, Status
 
 _Event = Mapping[str, Any]
@@ -101,7 +102,7 @@ def _span(stage: Stage, events: Sequence[_Event]) -> tuple[int | None, int | Non
 def _attempt(request_id: str, call: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "attempt": call["attempt"],
-        "key": f"{request_id}/{call['stage']}/{call['attempt']}",
+        "key": call_key(request_id, call["stage"], call["attempt"]),
         "model": call["model"],
         "sends": call["sends"],
         "started_at": _iso(call["started_ms"]),

@@ -50,7 +50,7 @@ from streams.telemetry import get_log
 # A metadata request a second would be a burden with many API processes; a lost broker also shows in failed writes.
 KAFKA_CHECK_SECONDS = 3.0
 CHECK_SECONDS_MAX = 2.0
-# Requests that read at once; more wait up to `feeds_reads.ACQUIRE_SECONDS`.
+# Requests that read at once; more wait up to `postgres.ACQUIRE_SECONDS`.
 POOL_SIZE = 16
 
 _log = get_log("api")

@@ -19,13 +19,14 @@ import orjson
 
 from connectors.kafka.murmur2 import murmur2_partition
 from connectors.kafka.producer import AsyncProducer
+from connectors.patience import pause
 from connectors.stores.postgres import AWAY, QUERIES, Connection
 from schemas.codec import Codec
 from schemas.envelope import Headers, make_headers
 from schemas.errors import HighwaterError, UnavailableError
 from schemas.positions import Position
 from schemas.topics import TOPICS
-from streams.retry import UNAVAILABLE
+from streams.retry import unavailable_seconds
 from streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, get_log
 
 log = get_log("outbox")
@@ -132,8 +133,7 @@ class Relay:
         if self.problem != problem:
             log.warning("outbox_paused", reason=problem)
         self.problem = problem
-        wait_ms = UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms
-        await _wait(stop, wait_ms / 1000)
+        await pause(stop, unavailable_seconds(attempt))
 
     async def _cycles(self, connection: Any, stop: asyncio.Event) -> Any:
         loop = asyncio.get_running_loop()
@@ -176,13 +176,6 @@ class Relay:
         for row in rows:
             OUTBOX_PUBLISHED.labels(row["topic"]).inc()
         return len(rows)
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
 
 
 async def _wait_any(first: asyncio.Event, second: asyncio.Event, seconds: float) -> None:

@@ -25,6 +25,7 @@ from connectors.materializers.mirror import Mirror
 from connectors.materializers.refreshes import Refreshes
 from connectors.materializers.timeline import Timeline
 from connectors.outbox import Relay
+from connectors.patience import pause
 from connectors.sinks.controls import ControlsSink
 from connectors.sinks.fixtures import FixturesSink
 from connectors.sinks.insights import InsightsSink
@@ -54,7 +55,7 @@ from streams.health import serve_health
 from streams.heap import settle_heap
 from streams.league.windows import window_options
 from streams.queries.costs import parse_prices
-from streams.retry import UNAVAILABLE
+from streams.retry import unavailable_seconds
 from streams.settings import Settings
 from streams.telemetry import get_log
 
@@ -365,8 +366,7 @@ async def _surroundings(
             if waiting.get("connect") != str(error):
                 log.warning("connect_waiting", reason=str(error))
             waiting["connect"] = str(error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), (UNAVAILABLE.wait_ms(attempt) or 5_000) / 1000)
+            await pause(stop, unavailable_seconds(attempt))
             continue
         client = settings.kafka_client()
         return Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))

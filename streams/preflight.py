@@ -27,7 +27,7 @@ from aiokafka.errors import (
 
 from schemas.errors import CatalogueMismatchError, ConfigurationError
 from schemas.topics import PARTITIONS
-from streams.retry import UNAVAILABLE
+from streams.retry import unavailable_seconds
 from streams.settings import Settings
 from streams.telemetry import get_log
 
@@ -160,7 +160,7 @@ async def _connect(settings: Settings) -> Any:
             await admin.close()
             if attempt == 1:
                 _log.error("broker_away", brokers=settings.kafka, error=str(error), effect="waiting for it")
-            await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or 0) / 1000)
+            await asyncio.sleep(unavailable_seconds(attempt))
         else:
             return admin
 

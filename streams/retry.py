@@ -27,3 +27,10 @@ UNAVAILABLE = RetryPolicy(first_ms=200, most_ms=5_000)
 REBUILD = RetryPolicy(first_ms=500, most_ms=5_000, attempts_max=3)
 # An LLM or embedding call.
 MODEL_CALL = RetryPolicy(first_ms=1_000, most_ms=4_000, attempts_max=3)
+
+
+def unavailable_seconds(attempt: int) -> float:
+    """The wait after failed attempt number `attempt` (from 1) at a part that is away; there is always a next one."""
+    wait_ms = UNAVAILABLE.wait_ms(attempt)
+    assert wait_ms is not None  # the policy has no last attempt
+    return wait_ms / 1000

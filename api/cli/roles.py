@@ -96,7 +96,7 @@ async def _codec_when_there(settings: Settings) -> Codec:
     """The codec; a registry that is away, or was not told of the schemas yet, is waited for and said once."""
     from connectors.kafka.registry import Registry
     from schemas.errors import ConfigurationError, UnavailableError
-    from streams.retry import UNAVAILABLE
+    from streams.retry import unavailable_seconds
     from streams.telemetry import get_log
 
     registry = Registry(settings.schema_registry)
@@ -108,7 +108,7 @@ async def _codec_when_there(settings: Settings) -> Codec:
             attempt += 1
             if attempt == 1:
                 get_log("worker").warning("worker_waiting", reason=str(error))
-            await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)
+            await asyncio.sleep(unavailable_seconds(attempt))
 
 
 @click.command(cls=Command)

@@ -28,11 +28,12 @@ from connectors.stores.query_reads import Run, RunLine
 from connectors.stores.redis import Head
 from schemas.envelope import iso_from_ms
 from schemas.errors import UnavailableError
+from streams.queries.runs import ARCHIVED, STAGE
 from streams.queries.states import Stage, Status
 from streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED
 
 RUN_TOPICS = frozenset({SUBMITTED, CONTROLLED})
-TIMELINE_TOPICS = RUN_TOPICS | {"queries.pipeline-stage", "queries.run-archived"}
+TIMELINE_TOPICS = RUN_TOPICS | {STAGE, ARCHIVED}
 # R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
 # is not waited for.
 SINK_WAIT_MS = 25

@@ -20,6 +20,7 @@ from connectors import outbox
 from connectors.kafka.breaker import RatioBreaker
 from connectors.kafka.handler import Handler, Surroundings
 from connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row, record_of
+from connectors.patience import pause
 from connectors.stores import positions
 from connectors.stores.positions import Move, Place
 from connectors.stores.postgres import CONFLICT, transaction
@@ -32,7 +33,7 @@ from schemas.errors import (
     UnknownSchemaError,
 )
 from schemas.topics import DEAD_LETTER_BYTES_MAX
-from streams.retry import UNAVAILABLE
+from streams.retry import unavailable_seconds
 from streams.telemetry import (
     BATCH_RETRIES,
     BATCH_SECONDS,
@@ -450,9 +451,7 @@ class BatchConsumer:
 
     async def _pause(self, problem: str, attempt: int, stop: asyncio.Event) -> None:
         self._set_problem(problem)
-        wait_ms = UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), wait_ms / 1000)
+        await pause(stop, unavailable_seconds(attempt))
 
     def _set_problem(self, problem: str | None) -> None:
         """Remember why this consumer is not ready, and say it once, when it changes."""

@@ -21,6 +21,7 @@ import openai
 
 from schemas.errors import ConfigurationError, HighwaterError
 from streams.clock import Clock, ProductClock, to_ms
+from streams.queries.analysis import clean_text
 from streams.queries.local_model import local_answer
 from streams.queries.retries import Failure
 from streams.queries.states import Stage
@@ -37,8 +38,6 @@ _RETRY_AFTER_MS_MAX = 24 * 3_600_000
 # Counts are stored as 32-bit integers.
 _COUNT_MAX = 2**31 - 1
 _REQUEST_TIMEOUT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _GATEWAY_TIMEOUT = 408, 429, 500, 504
-# PostgreSQL stores no U+0000, and no encoding has half a pair.
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 # What a header may hold; a key with a line break would be cited whole in the error about it.
 _KEY = re.compile(r"[\x20-\x7e]+")
 
@@ -130,7 +129,7 @@ class ChatEndpoint:
         Raises:
             CallFailedError: there is none, and why.
         """
-        asked = {"role": "system", "content": clean(system)}, {"role": "user", "content": clean(user)}
+        asked = {"role": "system", "content": clean_text(system)}, {"role": "user", "content": clean_text(user)}
         form: Any = {"response_format": {"type": "json_object"}} if is_json else {}
         try:
             # Around the whole call: the client's own limits begin anew with each byte.
@@ -181,7 +180,7 @@ class ChatEndpoint:
         """What may be told of a text: its beginning, without secrets, in one line."""
         for secret in self._secrets:
             text = text.replace(secret, "(secret)")
-        return clean(" ".join(text[: 4 * _DETAIL_CHARACTERS_MAX].split()))[:_DETAIL_CHARACTERS_MAX]
+        return clean_text(" ".join(text[: 4 * _DETAIL_CHARACTERS_MAX].split()))[:_DETAIL_CHARACTERS_MAX]
 
     def _answer_in(self, body: bytes, model: str, *, prompt: tuple[str, str]) -> ChatAnswer:
         try:
@@ -192,7 +191,7 @@ class ChatEndpoint:
         text = _content_in(found)
         if text is None:
             raise CallFailedError(Failure.UNUSABLE, "the answer is not a chat completion with a text")
-        text = clean(text)
+        text = clean_text(text)
         if not text.strip():
             raise CallFailedError(Failure.UNUSABLE, "the answer is empty")
         usage = found.get("usage")
@@ -274,7 +273,7 @@ class LocalChat:
 
     async def complete(self, call: ChatCall) -> ChatAnswer:
         """Its answer, which it always has."""
-        text = clean(local_answer(call.stage, call.system, call.user))
+        text = clean_text(local_answer(call.stage, call.system, call.user))
         return ChatAnswer(text, BUILT_IN, _prompt_tokens(call.system) + count_tokens(call.user), count_tokens(text))
 
     async def close(self) -> None:
@@ -290,11 +289,6 @@ def open_chat_port(settings: Settings) -> ChatPort:
     if settings.llm_url is None:
         return LocalChat()
     return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=settings.llm_timeout_seconds))
-
-
-def clean(text: str) -> str:
-    """The text without what cannot be stored: U+0000 and halves of pairs."""
-    return _UNSTORABLE.sub("", text)
 
 
 def retry_after_ms(headers: Mapping[str, str], now_ms: int) -> int | None:

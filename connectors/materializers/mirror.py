@@ -8,7 +8,6 @@ is rebuilt when it returns (R0.43). A mirror that was emptied is known by the ab
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +16,7 @@ from typing import Any
 import asyncpg
 
 from connectors.kafka.records import DeadLetter, Event
+from connectors.patience import pause
 from connectors.stores import redis_keys
 from connectors.stores.postgres import QUERIES, Connection, transaction
 from connectors.stores.redis import RedisAwayError, RedisLink, ResourceCache
@@ -124,8 +124,7 @@ class Mirror:
     async def watch(self, stop: asyncio.Event) -> None:
         """Look each second whether Redis came back or was emptied: no event may come that would show it."""
         while not stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _WATCH_SECONDS)
+            await pause(stop, _WATCH_SECONDS)
             if self._reached_ms is None:
                 continue  # nothing was mirrored yet, so nothing can have been lost
             try:

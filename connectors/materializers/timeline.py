@@ -13,9 +13,9 @@ from typing import NamedTuple
 from connectors.kafka.records import DeadLetter, Event
 from connectors.stores.postgres import QUERIES, Connection
 from streams.clock import to_datetime
+from streams.queries.runs import ARCHIVED, STAGE
 from streams.queries.states import Status
 
-STAGE, ARCHIVED = "queries.pipeline-stage", "queries.run-archived"
 # How the end of the archiving is told beside INSERT and UPDATE, which are moves of the run itself.
 ARCHIVE_OPERATION = "ARCHIVE"
 

@@ -18,13 +18,13 @@ from connectors.kafka.records import DeadLetter, Event
 from connectors.outbox import OutboxRow
 from connectors.sinks.checking import divided
 from connectors.sinks.known import Known, Origin
-from connectors.sinks.query_rows import FAILED, STAGE, Ordinals, Teller, run_of
+from connectors.sinks.query_rows import Ordinals, Teller, run_of
 from connectors.stores import erasures
 from connectors.stores.postgres import QUERIES, Connection
 from connectors.stores.raw_logs import log_queries
 from schemas.errors import UnavailableError
 from streams.clock import to_datetime
-from streams.queries.runs import INSERT, UPDATE, Run, failed, failed_event, stage_event
+from streams.queries.runs import FAILED, INSERT, STAGE, UPDATE, Run, failed, failed_event, stage_event
 from streams.queries.states import TERMINAL, Stage, waiting_status
 from streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED, check_queries_event
 

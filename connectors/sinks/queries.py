@@ -14,13 +14,13 @@ from connectors import outbox
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import DeadLetter, Event
 from connectors.sinks.checking import divided
-from connectors.sinks.query_rows import STAGE, Ordinals, Teller
+from connectors.sinks.query_rows import Ordinals, Teller
 from connectors.stores import erasures
 from connectors.stores.postgres import QUERIES, Connection
 from connectors.stores.raw_logs import log_queries
 from streams.clock import to_datetime
 from streams.league.matches import Cause
-from streams.queries.runs import INSERT, Run, stage_event
+from streams.queries.runs import INSERT, STAGE, Run, stage_event
 from streams.queries.states import Status
 from streams.queries.validation import PROMPT, SUBMITTED, check_queries_event
 

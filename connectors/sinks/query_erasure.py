@@ -12,12 +12,12 @@ from typing import Any
 
 from connectors import outbox
 from connectors.outbox import OutboxRow
-from connectors.sinks.query_rows import ARCHIVED, STAGE, run_of
+from connectors.sinks.query_rows import run_of
 from connectors.stores.postgres import QUERIES, Connection
 from schemas.codec import Codec
 from schemas.positions import parse_position
 from streams.league.matches import Cause
-from streams.queries.runs import UPDATE, Run, archived_event, failed, stage_event
+from streams.queries.runs import ARCHIVED, STAGE, UPDATE, Run, archived_event, failed, stage_event
 from streams.queries.states import TERMINAL, ArchiveStatus, Status
 from streams.queries.validation import is_uuid
 

@@ -17,8 +17,6 @@ from schemas.positions import Position
 from streams.queries.runs import Run
 from streams.queries.states import ArchiveStatus, Status
 
-STAGE, ARCHIVED, FAILED = "queries.pipeline-stage", "queries.run-archived", "queries.run-failed"
-
 
 def run_of(row: Mapping[str, Any]) -> Run:
     """A run without its texts."""

@@ -5,8 +5,7 @@ Law: one function is one snapshot; what must agree (a version and what it names)
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -15,16 +14,13 @@ import asyncpg
 import orjson
 
 from connectors.llm.feed_items import FeedInsight
-from connectors.stores.postgres import AWAY, QUERIES, Connection
+from connectors.stores.postgres import QUERIES, Connection, reading
 from connectors.stores.redis import Head
-from schemas.errors import UnavailableError
 from schemas.positions import Position
 from streams.clock import to_ms
 from streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
-# How long a request waits for a free connection before it is told to come again.
-ACQUIRE_SECONDS = 5.0
 # The end of what does not expire; a stored document always has a nearer one.
 NEVER_MS = 2**52
 INSIGHTS_TOPIC = "feeds.insight-ingested"
@@ -154,16 +150,6 @@ class ClusterInsights:
 
     insights: tuple[FeedInsight, ...]
     is_whole: bool
-
-
-@asynccontextmanager
-async def reading(pool: Pool) -> AsyncIterator[Connection]:
-    """A connection for one read; a server that is away is an `UnavailableError`."""
-    try:
-        async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
-            yield connection
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
 
 
 def _ms(moment: datetime | None) -> int | None:

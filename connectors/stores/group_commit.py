@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from connectors.stores.postgres import CONFLICT
 from schemas.errors import UnavailableError
-from streams.retry import UNAVAILABLE
+from streams.retry import unavailable_seconds
 from streams.telemetry import get_log
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class GroupCommit(Generic[T, R]):
                 attempt += 1
                 if attempt == 1:
                     _log.warning("group_waits", items=len(items), reason=str(error)[:300])
-                await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)
+                await asyncio.sleep(unavailable_seconds(attempt))
 
 
 def _fail(future: asyncio.Future[R], error: Exception) -> None:

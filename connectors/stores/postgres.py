@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ _FOLDER = Path(__file__).parent
 _MIGRATION_LOCK = 4_815_162_342
 # A statement that takes longer than this is stuck (the longest, reading 20,000 vectors, takes well under a second).
 STATEMENT_SECONDS_MAX = 60.0
+
+# How long somebody waits for a free connection before he is told to come again.
+ACQUIRE_SECONDS = 5.0
 
 Connection = Any  # asyncpg's Connection or a pool's proxy of it; the stubs tell them apart, the callers do not
 
@@ -94,19 +97,23 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
 @asynccontextmanager
 async def transaction(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
     """One transaction at READ COMMITTED; a server that is away is an `UnavailableError`."""
-    try:
-        async with pool.acquire(timeout=5.0) as connection, connection.transaction():
-            yield connection
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
+    async with reading(pool) as connection, connection.transaction():
+        yield connection
 
 
 @asynccontextmanager
 async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
     """A connection for statements that need not see the same moment; a server that is away is an `UnavailableError`."""
-    try:
-        async with pool.acquire(timeout=5.0) as connection:
+    with unavailable_when_away():
+        async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
             yield connection
+
+
+@contextmanager
+def unavailable_when_away() -> Iterator[None]:
+    """A server that is away is an `UnavailableError`."""
+    try:
+        yield
     except AWAY as error:
         raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
 

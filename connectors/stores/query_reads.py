@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from connectors.stores.postgres import AWAY, QUERIES
-from schemas.errors import UnavailableError
+from connectors.stores.postgres import QUERIES, unavailable_when_away
 from streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -252,7 +251,5 @@ def _ms(moment: datetime | None) -> int | None:
 
 
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Any]:
-    try:
+    with unavailable_when_away():
         return list(await pool.fetch(QUERIES[query], *arguments, timeout=READ_SECONDS_MAX))
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error

@@ -24,7 +24,10 @@ from schemas.queries import RunFailed
 from streams.clock import to_datetime, to_ms
 from streams.queries.memory import Summary
 from streams.queries.runs import (
+    ARCHIVED,
+    FAILED,
     RETURNS_MAX,
+    STAGE,
     UPDATE,
     Run,
     archived_event,
@@ -37,7 +40,6 @@ from streams.queries.runs import (
 )
 from streams.queries.states import ArchiveStatus, Move, Stage, Status, advance, waiting_status
 
-STAGE, ARCHIVED, FAILED = "queries.pipeline-stage", "queries.run-archived", "queries.run-failed"
 _SOURCE = "/connectors/workers/queries"
 
 

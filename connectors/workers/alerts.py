@@ -17,11 +17,11 @@ from connectors.kafka.records import DeadLetter, Event, dead_letter_row
 from connectors.stores.postgres import QUERIES, Connection, transaction
 from connectors.workers.alert_channels import Alert, Channel, ChannelError, alert_of, open_channels
 from streams.clock import monotonic_seconds, to_datetime
+from streams.queries.runs import FAILED
 from streams.retry import RetryPolicy
 from streams.settings import Settings
 from streams.telemetry import ALERTS, EVENTS_DEAD_LETTERED, get_log
 
-FAILED = "queries.run-failed"
 NOT_DELIVERED = "alert_not_delivered"
 # Waits of 1, 2, 4, 8 and 15 s: a mail server that restarts is back by then, and one that hangs holds the batch 90 s (webhook) or
 # 210 s (mail). A channel that gave up has one attempt a message until it delivers again.

@@ -11,7 +11,6 @@ holds back its channel's snapshot.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from connectors import outbox
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
 from connectors.llm.embeddings import EmbeddingError, RemoteEmbedder
+from connectors.patience import pause
 from connectors.stores.bases import LOCK_CLASS, LOCK_RUNNER, ActiveBasis, Embedders, hold_active, read_active
 from connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
 from schemas.errors import HighwaterError, UnavailableError
@@ -104,8 +104,7 @@ class EmbedWorker:
                 await self._pause(stop)
 
     async def _pause(self, stop: asyncio.Event) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _OWN_POLL_SECONDS if self._remote is None else _POLL_SECONDS)
+        await pause(stop, _OWN_POLL_SECONDS if self._remote is None else _POLL_SECONDS)
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 

@@ -21,9 +21,10 @@ from streams.queries.orders import (
     is_of_interest,
     staged,
 )
+from streams.queries.runs import ARCHIVED, STAGE
 from streams.telemetry import DECISIONS
 
-STAGE, ARCHIVED, REQUESTED = "queries.pipeline-stage", "queries.run-archived", "queries.stage-requested"
+REQUESTED = "queries.stage-requested"
 
 
 class RunAgent(TableAgent):

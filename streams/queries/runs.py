@@ -24,6 +24,8 @@ from streams.queries.states import (
 # R1.7: so often is a stage begun again whose worker ended or went silent.
 RETURNS_MAX = 3
 INSERT, UPDATE = "INSERT", "UPDATE"
+# The topics of what is told of runs.
+STAGE, ARCHIVED, FAILED = "queries.pipeline-stage", "queries.run-archived", "queries.run-failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,9 @@ class Run:
         """The stage it waits for or is in; None at its end."""
         return stage_at(self.status, self.archive_status)
 
-    def call_key(self) -> str:
-        """What a call of its present attempt is known by, to us and to the service."""
-        return call_key(self.id, self.stage or Stage.ANALYZER, self.attempt)
 
-
-def call_key(run_id: str, stage: Stage, attempt: int) -> str:
-    """The idempotency key of one attempt."""
+def call_key(run_id: str, stage: str, attempt: int) -> str:
+    """What a call of one attempt is known by, to us and to the service: its idempotency key."""
     return f"{run_id}/{stage}/{attempt}"
 
 

@@ -133,13 +133,6 @@ def stage_at(status: Status, archive_status: ArchiveStatus | None) -> Stage | No
     return next((stage for stage, (waits, works, _) in _STEPS.items() if status in (waits, works)), None)
 
 
-def next_stage(stage: Stage) -> Stage | None:
-    """Who takes over."""
-    stages = list(Stage)
-    place = stages.index(stage) + 1
-    return stages[place] if place < len(stages) else None
-
-
 def diagram() -> str:
     """The table as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> NEW"]

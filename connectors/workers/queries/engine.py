@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort
+from connectors.patience import patiently
 from connectors.stores.group_commit import GroupCommit
 from connectors.stores.runs import Call, CallEnd, Change, Runs, StoredCall
 from connectors.workers.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
@@ -26,7 +27,6 @@ from streams.queries.costs import Prices
 from streams.queries.retries import Again, Failure, GiveUp, after_failure
 from streams.queries.runs import Run, begun, captured, failed, failed_event, waiting_until
 from streams.queries.states import Stage, Status
-from streams.retry import UNAVAILABLE
 from streams.telemetry import (
     LLM_CALLS,
     LLM_COST_USD,
@@ -181,10 +181,10 @@ class Engine:
             held, run = run, begun(run)
         else:  # begun before, by us or by a worker that ended: its call may have been made
             held = run
-            found = await _patiently(lambda: self.runs.find_call(held, stage))
+            found = await patiently(lambda: self.runs.find_call(held, stage))
             outcome = None if found is None else self._recalled(run, stage, found)
         if outcome is None:
-            ask = await _patiently(lambda: self._stages.ask(run, stage))
+            ask = await patiently(lambda: self._stages.ask(run, stage))
             run = await self._begin(held, ask)
             outcome = await self._call(run, stage, ask.call)
         if outcome.concluded is not None:
@@ -207,7 +207,7 @@ class Engine:
             outcome = self._concluded(run, stage, answer.text)
         if not await self._end_call(run, stage, call.model, outcome, answer):
             # Somebody else had sent it too and was answered first: what follows follows from what is stored.
-            found = await _patiently(lambda: self.runs.find_call(run, stage))
+            found = await patiently(lambda: self.runs.find_call(run, stage))
             outcome = outcome if found is None else self._recalled(run, stage, found)
         return outcome
 
@@ -322,14 +322,3 @@ class Engine:
         if not await self._changes(change):
             raise FencedRunError
         return change.after
-
-
-async def _patiently(read: Callable[[], Awaitable[T]]) -> T:
-    """What is read, as soon as it can be: a database that is away changes no status (R1.31)."""
-    attempt = 0
-    while True:
-        try:
-            return await read()
-        except UnavailableError:
-            attempt += 1
-            await asyncio.sleep((UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)

@@ -11,12 +11,13 @@ from typing import Any
 
 import asyncpg
 
+from connectors.patience import pause
 from connectors.stores.postgres import AWAY, QUERIES
 from connectors.stores.runs import Runs
 from connectors.workers.queries.engine import Engine
 from schemas.errors import UnavailableError
 from streams.clock import Clock, monotonic_seconds
-from streams.retry import UNAVAILABLE
+from streams.retry import unavailable_seconds
 from streams.telemetry import get_log
 
 # First number of the advisory locks; the second is the worker's.
@@ -57,13 +58,13 @@ class Watch:
                 while not stop.is_set():
                     await self._look(connection)
                     attempt = 0
-                    await _wait(stop, LOOK_SECONDS)
+                    await pause(stop, LOOK_SECONDS)
                 await self._engine.stop()
             except (*AWAY, UnavailableError) as error:
                 attempt += 1
                 if attempt == 1:
                     _log.warning("watch_waits", reason=str(error) or type(error).__name__)
-                await _wait(stop, (UNAVAILABLE.wait_ms(attempt) or UNAVAILABLE.most_ms) / 1000)
+                await pause(stop, unavailable_seconds(attempt))
             finally:
                 self.is_held.clear()
                 if connection is not None:
@@ -111,10 +112,3 @@ class Watch:
                 await connection.execute(QUERIES["release_worker_lock"], _LOCK_CLASS, worker)
                 gone.add(worker)
         return gone
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return

@@ -47,7 +47,7 @@ def test_an_attempt_keeps_its_number_over_a_crash():
     """And with it the key under which its call is sent again; the next stage counts from the beginning."""
     run = begun(held())
     again = held(returned(run, 50, is_counted=True))
-    assert (again.attempt, again.call_key()) == (1, call_key("run", Stage.ANALYZER, 1))
+    assert (again.attempt, call_key(again.id, again.stage, again.attempt)) == (1, call_key("run", Stage.ANALYZER, 1))
     assert (again.returns, again.epoch) == (1, 3)
     assert finished(again, 60).attempt == 0
 

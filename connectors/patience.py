@@ -1,0 +1,31 @@
+"""Waiting for what is away, or for what there is nothing to do before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from schemas.errors import UnavailableError
+from streams.retry import unavailable_seconds
+
+T = TypeVar("T")
+
+
+async def patiently(read: Callable[[], Awaitable[T]]) -> T:
+    """What is read, as soon as it can be: a part that is away changes nothing (R1.31)."""
+    attempt = 0
+    while True:
+        try:
+            return await read()
+        except UnavailableError:
+            attempt += 1
+            await asyncio.sleep(unavailable_seconds(attempt))
+
+
+async def pause(stop: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until `stop` is set."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return
