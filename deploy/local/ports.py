@@ -1,15 +1,19 @@
 """Which port each listener of a data folder has.
 
 Owns <data_dir>/run/ports.json. Law: a listener gets the port it had before if that is free, else its default, else
-the next free one; a port that was asked for is used or refused, never replaced.
+the next free one; a port that was asked for is used or refused, never replaced. A port that was chosen is nobody
+else's from then on, also while its listener is still starting or stopped for a while: stacks of other data folders on
+this machine see it reserved by a lock that ends with this process.
 """
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import socket
+import tempfile
 import threading
 from pathlib import Path
 
@@ -40,6 +44,7 @@ class PortBook:
         self._path = data_dir / "run" / "ports.json"
         self._lock = threading.Lock()  # parts are brought up side by side
         self._taken: dict[str, int] = {}
+        self._reserved: dict[int, int] = {}  # port -> the open file whose lock reserves it
 
     def take(self, name: str, default: int, *, explicit: int | None = None, host: str = "127.0.0.1") -> int:
         """Return the port for the listener called name, and remember it.
@@ -50,17 +55,39 @@ class PortBook:
         """
         with self._lock:
             if explicit is not None:
-                if not is_free(explicit, host):
+                if not (is_free(explicit, host) and self._reserve(explicit)):
                     raise PortTakenError(f"port {explicit} for {name} is taken: free it or set another")
                 self._remember(name, explicit)
                 return explicit
             others = {port for other, port in self._taken.items() if other != name}
             remembered = self._read().get(name, default)
             for port in itertools.chain((remembered,), range(default, default + PORTS_TRIED_MAX)):
-                if port not in others and is_free(port, host):
+                if port not in others and is_free(port, host) and self._reserve(port):
                     self._remember(name, port)
                     return port
         raise LocalStackError(f"no free port for {name} from {default} to {default + PORTS_TRIED_MAX - 1}")
+
+    def release(self) -> None:
+        """Give the ports back to whoever looks for one."""
+        with self._lock:
+            for opened in self._reserved.values():
+                os.close(opened)  # ends the lock
+            self._reserved.clear()
+
+    def _reserve(self, port: int) -> bool:
+        """Reserve a port on this machine until `release` or the end of this process; False when another stack has it."""
+        if port in self._reserved:
+            return True
+        folder = Path(tempfile.gettempdir()) / f"highwater-ports-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        opened = os.open(folder / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(opened)
+            return False
+        self._reserved[port] = opened
+        return True
 
     def _read(self) -> dict[str, int]:
         try:

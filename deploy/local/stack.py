@@ -99,8 +99,9 @@ class LocalStack:
         return self.addresses
 
     def stop(self) -> None:
-        """Stop every part, the last started first, and give the folder back."""
+        """Stop every part, the last started first, and give folder and ports back."""
         self.stop_parts()
+        self.ports.release()
         self.lock.release()
 
     def stop_parts(self) -> None:

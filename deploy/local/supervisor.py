@@ -201,6 +201,7 @@ class Supervisor:
             watched.finish(State.STOPPED if watched.process else State.EXTERNAL)
         self._phase = "failed" if self._error else "stopped"
         self._record()
+        self.stack.ports.release()
         self.stack.lock.release()
 
     def _record(self) -> None:

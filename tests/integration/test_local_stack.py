@@ -187,7 +187,20 @@ def test_an_asked_for_port_that_is_taken_is_an_error(tmp_path: Path):
         assert ports.take("api", taken) > taken
         with pytest.raises(PortTakenError, match=str(taken)):
             ports.take("api", 8080, explicit=taken)
+        ports.release()
     assert PortBook(tmp_path).take("api", taken) > taken, "the port of the last start is kept"
+
+
+def test_a_chosen_port_is_nobody_elses_before_its_listener_is_there(tmp_path: Path):
+    """Stacks of two folders that start at the same moment choose different ports; given back, a port is free again."""
+    books = [PortBook(tmp_path / name) for name in ("one", "two")]
+    chosen = [book.take("kafka", 19_092) for book in books]
+    assert len(set(chosen)) == len(books)
+    with pytest.raises(PortTakenError, match=str(chosen[0])):
+        books[1].take("api", 8080, explicit=chosen[0])
+    books[0].release()
+    assert books[1].take("api", 8080, explicit=chosen[0]) == chosen[0]
+    books[1].release()
 
 
 def test_a_second_supervisor_is_refused_and_a_killed_role_comes_back(plan: Plan):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import orjson
 import pytest
 
 from streams.queries.states import Stage
@@ -359,3 +360,34 @@ async def test_unique_markers_reach_the_assembler_in_order(q: Queries):
     assert call.system == "MARK-Assembler"
     assert "MARK-LATER" not in call.user
     assert "MARK-MEMORY" in q.llm.seen("analyzer")[0].user
+
+
+async def test_what_was_ingested_is_told_as_sources(q: Queries):
+    """Insights with the words of the query, of a channel it names first, of channels that the user reads, with positions."""
+    texts = {
+        ("acme/rocket", 0): "Release 7.1 of the engine",
+        ("acme/rocket", 1): "Mend the nozzle",
+        ("other/boat", 0): "Release 2.0 with a new sail",
+        ("hidden/vault", 0): "Release 9.9 in secret",
+    }
+    user = "44444444-4444-4444-8444-444444444444"
+    pool = q.around.pool
+    for number, ((channel, seq), text) in enumerate(texts.items()):
+        await pool.execute("INSERT INTO channels (channel_id) VALUES ($1) ON CONFLICT DO NOTHING", channel)
+        await pool.execute(
+            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset) "
+            "VALUES ($1, $2, $3, to_timestamp($4), now(), $5, 3, $4)",
+            f"i{number}", channel, seq, number, text,
+        )  # fmt: skip
+    for channel in ("acme/rocket", "other/boat"):
+        await pool.execute("INSERT INTO subscriptions VALUES ($1, $2, true, 0)", user, channel)
+    worker = q.worker()
+    run_id = await q.ask("Which release of rocket was made?", user=user)
+    await q.request(worker, run_id)
+    row = await q.until_status(run_id, "COMPLETED")
+    told = [(one["insight_id"], one["position"]) for one in orjson.loads(row["sources"])]
+    assert told[0] == ("i0", "feeds.insight-ingested/3/0")
+    assert {insight_id for insight_id, _ in told} == {"i0", "i1", "i2"}
+    (call,) = q.llm.seen("assembler")
+    assert "Release 7.1 of the engine" in call.user
+    assert "Release 9.9" not in call.user

@@ -42,6 +42,8 @@ SOURCES_TOLD = 12
 INSIGHTS_PER_WORD = 100
 # More words than this tell no better what is asked.
 _WORDS_MAX = 12
+# A word that names more channels than this names none in particular.
+_CHANNELS_NAMED_MAX = 20
 _INGESTED = "feeds.insight-ingested"
 
 # R1.24; the other stages give short, plain answers. The Assembler may fill its budget (R1.22).
@@ -186,18 +188,28 @@ async def _memories(tx: Connection, run: Run) -> list[Memory]:
 
 
 async def _sources(tx: Connection, run: Run, analysis: Mapping[str, Any]) -> list[Source]:
-    """What was ingested that has the words of the query, the likest first: of the user's channels, or of all without any."""
+    """What was ingested that has the words of the query, the likest first: of the user's channels, or of all without any.
+
+    A word that names a channel also finds what that channel says of the other words, or what it said last.
+    """
     words = list(dict.fromkeys([*analysis.get("search_keywords", ()), *query_words(run.query)]))[:_WORDS_MAX]
     if not words:
         return []
-    channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_reader"], run.user_id)]
-    rows = await tx.fetch(QUERIES["insights_with_words"], words, channels or None, INSIGHTS_PER_WORD)
-    return ranked_sources(words, rows)
+    channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_reader"], run.user_id)] or None
+    rows = await tx.fetch(QUERIES["insights_with_words"], words, channels, INSIGHTS_PER_WORD)
+    folded = [word.casefold() for word in words]
+    named = [
+        row["channel_id"] for row in await tx.fetch(QUERIES["channels_named"], folded, channels, _CHANNELS_NAMED_MAX)
+    ]
+    if named:
+        rows += await tx.fetch(QUERIES["insights_with_words"], words, named, INSIGHTS_PER_WORD)
+        rows += await tx.fetch(QUERIES["newest_insights"], named, SOURCES_TOLD)
+    return ranked_sources(words, list({row["insight_id"]: row for row in rows}.values()))
 
 
 def ranked_sources(words: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Source]:
     """Insights by the weight of the words they have, rare ones weighing more, then newest first; similarity 0..1."""
-    texts = [(row["text"] or "").casefold() for row in rows]
+    texts = [f"{row['channel_id']} {row['text'] or ''}".casefold() for row in rows]
     folded = [word.casefold() for word in words]
     weights = {
         word: math.log((1 + len(rows)) / (1 + sum(word in text for text in texts))) + 1
