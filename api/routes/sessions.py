@@ -52,10 +52,13 @@ class RoleRequest(BaseModel):
     role: Literal["viewer", "editor", "admin"]
 
 
-def _check_creator(creator: Principal, user_id: str) -> None:
+def _check_creator(creator: Principal, body: SessionRequest) -> None:
     if creator.session_id is not None:
         raise ForbiddenError("a session does not make sessions; use an API key")
-    require_user(creator, user_id)
+    require_user(creator, body.user_id)
+    if creator.user_id is not None and creator.role is not Role.ADMIN and (body.organization_id or body.plan):
+        # Else a user would choose whose limits and usage count, and how many requests are allowed.
+        raise ForbiddenError("a key that is bound to a user names no organization and no plan")
     if creator.user_id is None and creator.role < Role.EDITOR:
         raise ForbiddenError("this needs the role editor, or the user's own key")
 
@@ -80,7 +83,7 @@ async def post_session(
 ) -> dict[str, Any]:
     """A session lives for a day after its last request; its id is the bearer token."""
     check_id("user_id", body.user_id)
-    _check_creator(creator, body.user_id)
+    _check_creator(creator, body)
     ip = request.client.host if request.client is not None else ""
     if body.organization_id:
         check_id("organization_id", body.organization_id)
