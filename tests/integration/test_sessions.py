@@ -87,7 +87,7 @@ async def test_a_session_ends_a_day_after_its_last_request(api: Api, admin) -> N
 
 
 async def test_who_may_make_which_session(api: Api) -> None:
-    """A role is never above the creator's; a user's own key makes sessions of that user only; a session makes none."""
+    """A role is never above the creator's; a user's own key makes sessions of that user only and of no organization."""
     cases = [
         ("pen", {"user_id": "x", "role": "admin"}, 403),
         ("pen", {"user_id": "x", "role": "editor"}, 201),
@@ -95,6 +95,9 @@ async def test_who_may_make_which_session(api: Api) -> None:
         ("ada-key", {"user_id": "ada"}, 201),
         ("ada-key", {"user_id": "ada", "role": "editor"}, 403),
         ("ada-key", {"user_id": "bob"}, 403),
+        ("ada-key", {"user_id": "ada", "organization_id": "acme"}, 403),
+        ("ada-key", {"user_id": "ada", "plan": "enterprise"}, 403),
+        ("pen", {"user_id": "x", "organization_id": "acme", "plan": "team"}, 201),
         ("root", {"user_id": "x", "role": "king"}, 422),
         ("root", {"user_id": ""}, 422),
         ("root", {}, 422),
