@@ -6,6 +6,7 @@ measured under its route's template, never under its path.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,18 +22,24 @@ from api.errors import TooLargeError, problem
 from api.limits import parse_networks
 from api.paths import RouteOnRawPath
 from api.routes import (
+    blobs,
     cache,
     events,
     feeds_reads,
     feeds_writes,
+    job_socket,
+    jobs,
     league_reads,
     league_writes,
+    organizations,
+    presentations,
     prompts,
     queries,
     query_metrics,
     query_socket,
     sessions,
     system,
+    usage,
 )
 from api.services import make_services
 from api.shortcut import ShortCut
@@ -53,14 +60,14 @@ _log = get_log("api")
 
 
 class LimitBody:
-    """ASGI: refuses a body above the limit, by its declared length or by what has arrived."""
+    """ASGI: refuses a body above the limit, by its declared length or by what has arrived; some routes have their own."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, counting its body."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or (scope["method"], scope["path"]) in blobs.OWN_BOUND:
             await self._app(scope, receive, send)
             return
         for name, value in scope["headers"]:
@@ -153,7 +160,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     errors.install(application)
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
-    for module in (*reads, *writes, query_socket, prompts, cache, system):
+    of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
+    for module in (*reads, *writes, *of_jobs, query_socket, prompts, cache, system):
         application.include_router(module.router)
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)
@@ -169,7 +177,7 @@ class Server(uvicorn.Server):
         services = getattr(getattr(self.config.app, "state", None), "services", None)
         if services is not None:
             services.changes.end()
-            await services.sockets.end()
+            await asyncio.gather(services.sockets.end(), services.watchers.end())
         await super().shutdown(sockets)
 
 

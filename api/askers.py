@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from api.auth import Principal, require_user
 from api.errors import UnprocessableError
-from streams.queries.validation import is_uuid
+from streams.checks import is_uuid
 
 
 def canonical_uuid(name: str, text: str) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+from hashlib import sha256
 from ipaddress import ip_address
 from typing import Annotated
 
@@ -21,6 +22,10 @@ from streams.checks import check_id
 
 SESSION_PREFIX = "hws_"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="highwater"'}
+# 64 bits of a hash: no two of a deployment's keys share an id by chance.
+_KEY_ID_CHARACTERS = 16
+# In the scope of a request that was authenticated before its route: who sent it. A session is read, and renewed, once.
+PRINCIPAL = "highwater.principal"
 
 
 class Role(IntEnum):
@@ -41,11 +46,17 @@ ROLES = {role.label: role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever sent a request; `user_id` None: bound to no user."""
+    """Whoever sent a request; `user_id` None: bound to no user. `plan` and `organization_id` are those of a session.
+
+    `key_id` names an API key where its secret must not stand.
+    """
 
     role: Role
     user_id: str | None = None
     session_id: str | None = None
+    plan: str | None = None
+    organization_id: str | None = None
+    key_id: str | None = field(default=None, compare=False)
 
     def may_touch(self, user_id: str) -> bool:
         """Whether this user's resources are open to it."""
@@ -79,10 +90,16 @@ def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
             raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} is not viewer|editor|admin:key[:user]")
         if secret.startswith(SESSION_PREFIX):
             raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} starts with {SESSION_PREFIX}, as sessions do")
-        keys.append(ApiKey(secret.encode(), Principal(ROLES[role], user_id or None)))
+        principal = Principal(ROLES[role], user_id or None, key_id=key_id_of(secret.encode()))
+        keys.append(ApiKey(secret.encode(), principal))
     if text and not keys:
         raise ConfigurationError("HIGHWATER_API_KEYS holds no key; unset it to leave the API open on loopback")
     return tuple(keys)
+
+
+def key_id_of(secret: bytes) -> str:
+    """What stands for an API key in names of counters: nobody learns the key from it."""
+    return sha256(secret).hexdigest()[:_KEY_ID_CHARACTERS]
 
 
 def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
@@ -155,7 +172,9 @@ class Authenticator:
 async def current_principal(request: Request) -> Principal:
     """Whoever sent this request."""
     services = request.app.state.services
-    principal: Principal = await services.authenticator.principal(request.headers.get("authorization"))
+    principal: Principal | None = request.scope.get(PRINCIPAL)
+    if principal is None:
+        principal = await services.authenticator.principal(request.headers.get("authorization"))
     if request.method == "GET":
         services.activity.note(principal)
     return principal

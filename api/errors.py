@@ -48,6 +48,12 @@ class UnauthorizedError(ProblemError):
     status = HTTPStatus.UNAUTHORIZED
 
 
+class PaymentRequiredError(ProblemError):
+    """The plan of the organization does not reach so far. `limit` names what is used up; change the plan."""
+
+    status = HTTPStatus.PAYMENT_REQUIRED
+
+
 class ForbiddenError(ProblemError):
     """The key's role or user does not allow this. Use another key."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from api.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
 from api.parts import Part
-from connectors.kafka.producer import AsyncProducer
+from connectors.kafka.producer import AsyncProducer, Taken
 from schemas.codec import Codec
 from schemas.envelope import make_headers
 from schemas.errors import HighwaterError, UnavailableError
@@ -68,6 +68,11 @@ class Publisher:
         Raises:
             NotTakenError: the broker did not acknowledge all; says which it did.
         """
+        taken = await self._produce(topic, encoded)
+        await self._give_the_sink_a_moment(taken, sink_wait_ms)
+        return [str(position) for position in taken]
+
+    async def _produce(self, topic: str, encoded: Sequence[tuple[str, bytes]]) -> list[Taken]:
         producer = self._producer.require()
         now_ms = self._clock()
         acks = []
@@ -75,18 +80,21 @@ class Publisher:
             headers = make_headers(event_id=fresh_id(), event_type=topic, source=SOURCE, now_ms=now_ms, caused_by=None)
             acks.append(await producer.enqueue(topic, value, key=event_key, headers=headers))
         outcomes = await asyncio.gather(*acks, return_exceptions=True)
-        positions = [outcome for outcome in outcomes if isinstance(outcome, Position)]
+        taken = [outcome for outcome in outcomes if isinstance(outcome, Taken)]
         failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
         if isinstance(failed, HighwaterError) and len(encoded) == 1:
             raise failed
         if failed is not None:
-            raise NotTakenError(str(failed), [str(position) for position in positions]) from failed
-        await self._give_the_sink_a_moment(positions, sink_wait_ms)
-        return [str(position) for position in positions]
+            raise NotTakenError(str(failed), [str(position) for position in taken]) from failed
+        return taken
 
     async def one(self, topic: str, event: Mapping[str, Any], *, sink_wait_ms: int = WRITE_WAIT_MS) -> list[str]:
         """Validate and produce one event; its position in a list, as answers carry it."""
         return await self.publish(topic, [self.encode(topic, event)], sink_wait_ms=sink_wait_ms)
+
+    async def taken(self, topic: str, event: Mapping[str, Any]) -> Taken:
+        """Validate and produce one event that the caller acts upon himself; its position, with the broker's time."""
+        return (await self._produce(topic, [self.encode(topic, event)]))[0]
 
     async def commands(self, topic: str, events: Sequence[Mapping[str, Any]]) -> list[str]:
         """Produce events that the API itself makes, of a topic that no outsider writes; their positions in order."""

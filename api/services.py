@@ -14,12 +14,15 @@ from api.activity import ActivityNotes
 from api.auth import ROLES, Authenticator, Principal, parse_api_keys
 from api.changes import ChangeFeed
 from api.freshness import PositionWatcher, wait_until_fresh
+from api.job_stream import JobHub
 from api.limits import LiveLimit, LocalRequests, parse_networks
 from api.matches import MatchDocuments
 from api.monitor import Monitor
 from api.parts import Part
 from api.publishing import Publisher
 from api.query_stream import QueryHub
+from api.rate_limits import RateLimiter
+from api.uploads import Uploads
 from connectors.kafka.admin import Admin
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
@@ -30,19 +33,24 @@ from connectors.materializers.documents import Builder, DocumentMaker
 from connectors.materializers.feed_documents import FeedBuilder
 from connectors.materializers.league_documents import builders
 from connectors.materializers.regeneration import RegenerationLocks
-from connectors.stores import feeds_reads, query_reads
+from connectors.stores import feeds_reads, job_reads, query_reads
 from connectors.stores.copies import Copies
+from connectors.stores.job_streams import JobStreams
 from connectors.stores.leases import CopyLease
 from connectors.stores.live_requests import LiveRequests
+from connectors.stores.organizations import Organizations
 from connectors.stores.postgres import AWAY, open_pool
+from connectors.stores.rate_limits import RateLimits
 from connectors.stores.redis import Head, RedisLink, ResourceCache
 from connectors.stores.redis_keys import DOCUMENT
 from connectors.stores.sessions import SessionStore
 from connectors.stores.shared_reads import SharedReads
+from connectors.stores.views import ViewDeltas
 from schemas.codec import Codec
 from schemas.errors import UnavailableError
 from streams.clock import Clock, fresh_id
 from streams.feeds.policy import Policy, load_policy
+from streams.jobs.plans import load_plans
 from streams.league.windows import window_options
 from streams.settings import Settings
 from streams.telemetry import get_log
@@ -86,6 +94,11 @@ class Services:
     monitor: Monitor
     cache_link: RedisLink
     sockets: QueryHub
+    organizations: Organizations
+    rate_limiter: RateLimiter
+    uploads: Uploads
+    views: ViewDeltas
+    watchers: JobHub
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -120,6 +133,7 @@ class Services:
         """Let go of everything, in the order of use."""
         await self.changes.close()
         await self.sockets.close()
+        await self.watchers.close()
         await self.monitor.close()
         await self.documents.close()
         await self.activity.close()
@@ -192,13 +206,19 @@ def make_services(settings: Settings, clock: Clock) -> Services:
 
     async def read_session(session_id: str) -> Principal | None:
         session = await sessions.read(session_id, clock())
-        return None if session is None else Principal(ROLES[session.role], session.user_id, session_id)
+        if session is None:
+            return None
+        organization_id = session.organization_id or None
+        role = ROLES[session.role]
+        return Principal(role, session.user_id, session_id, plan=session.plan, organization_id=organization_id)
 
     _carry_over_when_back(link, sessions, clock)
     cache_link = link if settings.redis_cache is None else RedisLink(settings.redis_cache)
     cache = ResourceCache(cache_link)
     league_builders = builders(window_options(settings))
     documents = _make_documents(settings, clock, database, registry, cache_link, league_builders)
+    plans = load_plans(settings.plans_file)
+    organizations = Organizations(link, database.require, plans)
     return Services(
         settings=settings,
         clock=clock,
@@ -237,7 +257,19 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         monitor=Monitor(cache_link, database.require, clock),
         cache_link=cache_link,
         sockets=_make_sockets(settings, client, admin, database, registry),
+        organizations=organizations,
+        rate_limiter=RateLimiter(RateLimits(link), organizations.read_limits, plans, clock),
+        uploads=Uploads(),
+        views=ViewDeltas(link),
+        watchers=_make_watchers(clock, database, link),
     )
+
+
+def _make_watchers(clock: Clock, database: Part[Pool], link: RedisLink) -> JobHub:
+    async def read_jobs(job_ids: Sequence[str]) -> Mapping[str, job_reads.JobRead]:
+        return await job_reads.jobs(database.require(), job_ids)
+
+    return JobHub(JobStreams(link), read_jobs, clock, server_id=fresh_id())
 
 
 def _make_sockets(

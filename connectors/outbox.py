@@ -60,10 +60,16 @@ def event_row(
     headers = make_headers(event_id="", event_type=topic, source=source, now_ms=now_ms, caused_by=caused_by)
     return OutboxRow(
         topic=topic,
-        key=str(event[TOPICS[topic].key]).encode(),
+        key=TOPICS[topic].key_of(event).encode(),
         value=codec.encode(topic, event),
         headers=[(name, value) for name, value in headers if name != "ce_id"],
     )
+
+
+def tombstone_row(topic: str, key: str, *, source: str, now_ms: int, caused_by: Position | None) -> OutboxRow:
+    """The row that takes the last event of a key from a compacted topic."""
+    headers = make_headers(event_id="", event_type=topic, source=source, now_ms=now_ms, caused_by=caused_by)
+    return OutboxRow(topic, key.encode(), None, [(name, value) for name, value in headers if name != "ce_id"])
 
 
 async def add(tx: Connection, rows: Sequence[OutboxRow]) -> None:

@@ -7,14 +7,16 @@ import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
+
+import asyncpg
 
 from connectors.kafka.admin import Admin
 from connectors.kafka.consumer import BatchConsumer, not_ready
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
-from connectors.llm.calls import open_chat_port
+from connectors.llm.calls import BUILT_IN, open_chat_port
 from connectors.llm.chat import open_chat_model
 from connectors.llm.cluster_titles import ClusterTitles
 from connectors.llm.embeddings import RemoteEmbedder
@@ -22,6 +24,7 @@ from connectors.materializers.cache import CacheVersions
 from connectors.materializers.documents import DocumentMaker
 from connectors.materializers.league_documents import builders
 from connectors.materializers.mirror import Mirror
+from connectors.materializers.progress import Progress
 from connectors.materializers.refreshes import Refreshes
 from connectors.materializers.timeline import Timeline
 from connectors.outbox import Relay
@@ -29,38 +32,58 @@ from connectors.patience import pause
 from connectors.sinks.controls import ControlsSink
 from connectors.sinks.fixtures import FixturesSink
 from connectors.sinks.insights import InsightsSink
+from connectors.sinks.job_controls import JobControlsSink
+from connectors.sinks.jobs import JobsSink
+from connectors.sinks.organizations import OrganizationsSink
 from connectors.sinks.posts import PostsSink
 from connectors.sinks.queries import QueriesSink
 from connectors.sinks.results import ResultsSink
+from connectors.sinks.usage import UsageSink
 from connectors.sinks.users import UsersSink
+from connectors.sinks.views import ViewsSink
 from connectors.sinks.votes import VotesSink
+from connectors.stores.calls import Calls
+from connectors.stores.jobs import Jobs
 from connectors.stores.postgres import open_pool
 from connectors.stores.redis import RedisLink, ResourceCache, open_redis
 from connectors.stores.redis_keys import DOCUMENT
 from connectors.stores.runs import Runs
+from connectors.stores.semantic_cache import BuiltInEmbedder, SemanticCache
+from connectors.stores.views import ViewDeltas
 from connectors.workers.alerts import open_alerts
 from connectors.workers.embed import EmbedWorker
 from connectors.workers.fanout import Fanout
+from connectors.workers.jobs.commands import JobCommands
+from connectors.workers.jobs.engine import JobEngine
+from connectors.workers.jobs.export import ExportSteps
+from connectors.workers.jobs.generation import GenerationSteps
+from connectors.workers.jobs.ingestion import IngestionSteps
+from connectors.workers.jobs.steps import Steps
+from connectors.workers.model_calls import ModelCalls
 from connectors.workers.pool import ClusterPool
 from connectors.workers.queries.commands import StageCommands
 from connectors.workers.queries.engine import Engine
 from connectors.workers.queries.stages import Stages
-from connectors.workers.queries.watch import Watch
 from connectors.workers.ratings import RatingsWorker
 from connectors.workers.rebuild import RebuildWorker
+from connectors.workers.watch import Watch
 from schemas.errors import ConfigurationError, UnavailableError
 from streams.clock import ProductClock, fresh_number
 from streams.feeds.policy import load_policy
 from streams.health import serve_health
 from streams.heap import settle_heap
+from streams.jobs.plans import load_plans
+from streams.jobs.states import Kind
 from streams.league.windows import window_options
 from streams.queries.costs import parse_prices
 from streams.retry import unavailable_seconds
 from streams.settings import Settings
 from streams.telemetry import get_log
 
-# Connections of the engine of queries: one of each group commit, the watch, and reads of as many stages as have CPU.
-_STAGES_POOL_SIZE = 8
+# Connections of an engine: one of each group commit, the watch, and reads of as many stages or steps as have CPU.
+_ENGINE_POOL_SIZE = 8
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 T = TypeVar("T")
 
@@ -141,6 +164,15 @@ class Wiring:
         self.close_at_end(titles.close)
         return titles
 
+    def embedder(self) -> RemoteEmbedder | None:
+        """The configured service of embeddings, if there is one."""
+        s = self.settings
+        if not s.embeddings_url:
+            return None
+        return RemoteEmbedder(
+            s.embeddings_url, s.embeddings_key, model=s.embeddings_model, dimensions=s.embedding_dimensions
+        )
+
     def close_at_end(self, close: Callable[[], Awaitable[None]]) -> None:
         """Have something closed at the end."""
         self._resources.push_async_callback(close)
@@ -177,6 +209,28 @@ async def _posts(w: Wiring) -> Connector:
     return BatchConsumer(PostsSink(w.around), w.around)
 
 
+async def _jobs(w: Wiring) -> Connector:
+    return BatchConsumer(JobsSink(w.around, load_plans(w.settings.plans_file)), w.around)
+
+
+async def _job_controls(w: Wiring) -> Connector:
+    return BatchConsumer(JobControlsSink(w.around), w.around)
+
+
+async def _organizations(w: Wiring) -> Connector:
+    sink = OrganizationsSink(w.around, await w.redis(), load_plans(w.settings.plans_file))
+    return BatchConsumer(sink, w.around)
+
+
+async def _usage(w: Wiring) -> Connector:
+    return BatchConsumer(UsageSink(), w.around)
+
+
+async def _views(w: Wiring) -> Connector:
+    sink = ViewsSink(ViewDeltas(await w.redis()), window_seconds=w.settings.view_window_seconds)
+    return BatchConsumer(sink, w.around)
+
+
 async def _queries(w: Wiring) -> Connector:
     return BatchConsumer(QueriesSink(w.around), w.around)
 
@@ -205,13 +259,7 @@ async def _rebuild(w: Wiring) -> Connector:
 
 
 async def _embed(w: Wiring) -> Connector:
-    s = w.settings
-    embedder = (
-        RemoteEmbedder(s.embeddings_url, s.embeddings_key, model=s.embeddings_model, dimensions=s.embedding_dimensions)
-        if s.embeddings_url
-        else None
-    )
-    return EmbedWorker(w.around, embedder, wait_seconds=s.embed_wait_seconds)
+    return EmbedWorker(w.around, w.embedder(), wait_seconds=w.settings.embed_wait_seconds)
 
 
 async def _ratings(w: Wiring) -> Connector:
@@ -220,25 +268,61 @@ async def _ratings(w: Wiring) -> Connector:
 
 async def _stages(w: Wiring) -> Connector:
     s, around = w.settings, w.around
-    if s.database is None:
-        raise ConfigurationError("DATABASE_URL is not set")
     if s.query_lease_seconds <= s.llm_timeout_seconds:
         raise ConfigurationError("HIGHWATER_QUERY_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
-    pool = await w.keep(await open_pool(s.database, size_max=_STAGES_POOL_SIZE, is_cleaned=False))
+    pool = await _pool_of_engine(w)
     runs = Runs(pool, around.codec)
     stages = Stages(pool, model=s.llm_model, strong_model=s.llm_strong_model)
     engine = Engine(
         runs,
         stages,
-        open_chat_port(s),
-        parse_prices(s.llm_prices),
+        ModelCalls(Calls(pool), open_chat_port(s), parse_prices(s.llm_prices), around.clock),
         around.clock,
         worker=fresh_number(),
         lease_ms=int(s.query_lease_seconds * 1000),
         slots=s.query_concurrency,
     )
-    watch = Watch(s.database, runs, engine, around.clock)
+    watch = Watch(s.database or "", runs, engine, around.clock)
     return WithWatch(BatchConsumer(StageCommands(engine, watch, around.clock), around), watch.run)
+
+
+async def _generation(w: Wiring) -> Connector:
+    s, clock = w.settings, w.around.clock
+    if s.job_lease_seconds <= s.llm_timeout_seconds:
+        raise ConfigurationError("HIGHWATER_JOB_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
+    pool = await _pool_of_engine(w)
+    cache = SemanticCache(pool, await w.redis_of_cache(), w.embedder() or BuiltInEmbedder())
+    steps = GenerationSteps(pool, cache, clock, model=s.llm_model if s.llm_url else BUILT_IN)
+    calls = ModelCalls(Calls(pool), open_chat_port(s), parse_prices(s.llm_prices), clock)
+    return _worker(w, Kind.GENERATION, pool, steps, calls)
+
+
+async def _ingestion(w: Wiring) -> Connector:
+    pool = await _pool_of_engine(w)
+    return _worker(w, Kind.INGESTION, pool, IngestionSteps(pool, w.around.clock))
+
+
+async def _export(w: Wiring) -> Connector:
+    pool = await _pool_of_engine(w)
+    return _worker(w, Kind.EXPORT, pool, ExportSteps(pool, w.around.clock))
+
+
+def _worker(w: Wiring, kind: Kind, pool: Pool, steps: Steps, calls: ModelCalls | None = None) -> Connector:
+    """The consumer of one kind of job with its engine and watch."""
+    s, around = w.settings, w.around
+    jobs = Jobs(pool, around.codec, kind)
+    lease_ms = int(s.job_lease_seconds * 1000)
+    engine = JobEngine(
+        jobs, steps, calls, around.clock, worker=fresh_number(), lease_ms=lease_ms, slots=s.job_concurrency
+    )
+    watch = Watch(s.database or "", jobs, engine, around.clock)
+    return WithWatch(BatchConsumer(JobCommands(engine, watch, around.clock), around), watch.run)
+
+
+async def _pool_of_engine(w: Wiring) -> Pool:
+    if w.settings.database is None:
+        raise ConfigurationError("DATABASE_URL is not set")
+    return await w.keep(await open_pool(w.settings.database, size_max=_ENGINE_POOL_SIZE, is_cleaned=False))
 
 
 async def _alerts(w: Wiring) -> Connector:
@@ -268,6 +352,10 @@ async def _timeline(w: Wiring) -> Connector:
     return BatchConsumer(Timeline(), w.around)
 
 
+async def _progress(w: Wiring) -> Connector:
+    return BatchConsumer(Progress(w.around.pool, await w.redis()), w.around)
+
+
 # Every connector by name; `connect` without names runs them all.
 CONNECTORS: Mapping[str, Callable[[Wiring], Awaitable[Connector]]] = {
     "insights": _insights,
@@ -278,23 +366,38 @@ CONNECTORS: Mapping[str, Callable[[Wiring], Awaitable[Connector]]] = {
     "posts": _posts,
     "queries": _queries,
     "controls": _controls,
+    "jobs": _jobs,
+    "jobcontrols": _job_controls,
+    "organizations": _organizations,
+    "usage": _usage,
+    "views": _views,
     "outbox": _outbox,
     "fanout": _fanout,
     "rebuild": _rebuild,
     "embed": _embed,
     "ratings": _ratings,
     "stages": _stages,
+    "generation": _generation,
+    "ingestion": _ingestion,
+    "export": _export,
     "alerts": _alerts,
     "mirror": _mirror,
     "cache": _cache,
     "documents": _documents,
     "timeline": _timeline,
+    "progress": _progress,
 }
 # Names for several at once.
 CONNECTOR_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "sinks": ("insights", "users", "fixtures", "results", "votes", "posts", "queries", "controls"),
-    "workers": ("fanout", "rebuild", "embed", "ratings", "stages", "alerts"),
-    "materializers": ("mirror", "cache", "documents", "timeline"),
+    "sinks": (
+        *("insights", "users", "fixtures", "results", "votes", "posts", "queries", "controls"),
+        *("jobs", "jobcontrols", "organizations", "usage", "views"),
+    ),
+    "workers": (
+        *("fanout", "rebuild", "embed", "ratings", "stages", "alerts"),
+        *("generation", "ingestion", "export"),
+    ),
+    "materializers": ("mirror", "cache", "documents", "timeline", "progress"),
 }
 
 

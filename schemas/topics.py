@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 DAY_MS = 86_400_000
 MIB = 1 << 20
@@ -23,7 +24,10 @@ DEAD_LETTER_SUFFIX = ".dlq"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. `schema` names an Avro file `<subsystem>/<Event>.v1`; `key` names the field whose value is the key."""
+    """One topic. `schema` names an Avro file `<subsystem>/<Event>.v1`.
+
+    `key` names the field whose value is the key, or several, joined by `|` as their values are.
+    """
 
     name: str
     schema: str
@@ -46,6 +50,10 @@ class Topic:
     def dead_letter(self) -> str:
         """Where events of this topic that cannot be processed go."""
         return self.name + DEAD_LETTER_SUFFIX
+
+    def key_of(self, event: Mapping[str, Any]) -> str:
+        """The key of an event of this topic."""
+        return "|".join(str(event[name]) for name in self.key.split("|"))
 
     def config(self) -> dict[str, str]:
         """What the broker must say of this topic; compared key by key."""
@@ -84,6 +92,10 @@ _TOPICS = (
         "queries.run-controlled", "queries/RunControlled.v1", "user_id", "controls", "runs cancelled or restarted"
     ),
     _outside("queries.prompt-changed", "queries/PromptChanged.v1", "role_name", "queries", "prompts of the pipeline"),
+    _outside("jobs.job-submitted", "jobs/JobSubmitted.v1", "job_id", "jobs", "decks, ingests and exports wanted"),
+    _outside("jobs.view-recorded", "jobs/ViewRecorded.v1", "presentation_id", "views", "views of public decks"),
+    _outside("jobs.plan-changed", "jobs/PlanChanged.v1", "organization_id", "organizations", "plans of organizations"),
+    _outside("jobs.role-changed", "jobs/RoleChanged.v1", "user_id", "organizations", "roles of users"),
     Topic(
         "streams.tick",
         "streams/Tick.v1",
@@ -206,6 +218,88 @@ _TOPICS = (
         ("outbox",),
         ("alerts",),
         about="failures, with what an operator needs to know",
+    ),
+    Topic(
+        "jobs.control",
+        "jobs/JobControl.v1",
+        "job_id",
+        ("api", "outbox"),
+        ("jobcontrols",),
+        about="jobs revoked, or asked for again",
+    ),
+    Topic(
+        "jobs.generation-requested",
+        "jobs/GenerationRequested.v1",
+        "job_id",
+        ("outbox",),
+        ("generation",),
+        about="decks to be made",
+    ),
+    Topic(
+        "jobs.ingestion-requested",
+        "jobs/IngestionRequested.v1",
+        "job_id",
+        ("outbox",),
+        ("ingestion",),
+        about="documents to be cut into chunks",
+    ),
+    Topic(
+        "jobs.export-requested",
+        "jobs/ExportRequested.v1",
+        "job_id",
+        ("outbox",),
+        ("export",),
+        about="decks to be written as files",
+    ),
+    Topic(
+        "jobs.checkpoint-saved",
+        "jobs/CheckpointSaved.v1",
+        "job_id",
+        ("outbox",),
+        ("progress",),
+        cleanup="compact",
+        about="how far each job is; a tombstone when its result is stored",
+    ),
+    Topic(
+        "jobs.progress",
+        "jobs/JobProgressed.v1",
+        "job_id",
+        ("outbox",),
+        ("progress",),
+        about="steps of jobs, as their watchers are told",
+    ),
+    Topic(
+        "jobs.usage-recorded",
+        "jobs/UsageRecorded.v1",
+        "organization_id",
+        ("outbox",),
+        ("progress", "worker"),
+        about="what a job used, once a job",
+    ),
+    Topic(
+        "jobs.usage-flushed",
+        "jobs/UsageFlushed.v1",
+        "organization_id",
+        ("worker",),
+        ("usage",),
+        about="totals of a period, absolute",
+    ),
+    # What will read them is not there yet, so nobody but the ingestion may write them either.
+    Topic(
+        "chunks.chunk-submitted",
+        "chunks/ChunkSubmitted.v1",
+        "ns|slot|source_id",
+        ("outbox",),
+        (),
+        about="chunks of documents",
+    ),
+    Topic(
+        "chunks.ingest-finished",
+        "chunks/IngestFinished.v1",
+        "ns|slot|source_id",
+        ("outbox",),
+        (),
+        about="sources whose chunks are all there",
     ),
     Topic(
         "cache.prewarm-requested",

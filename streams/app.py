@@ -26,6 +26,7 @@ from streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
 from streams.feeds.policy import Policy, load_policy
 from streams.heartbeat import Heartbeats
 from streams.intake import Intake, Learn
+from streams.jobs.agents import UsageAgent
 from streams.league.agents import SeasonAgent
 from streams.league.windows import window_options
 from streams.preflight import claim_state_dir, security_of
@@ -40,6 +41,7 @@ AGENT_KINDS: Mapping[type[TableAgent], str] = {
     UserAgent: "users",
     SeasonAgent: "matches",
     RunAgent: "active_runs",
+    UsageAgent: "usage",
 }
 
 # A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
@@ -140,6 +142,7 @@ def _makers(
         UserAgent: partial(UserAgent, feeds),
         SeasonAgent: partial(SeasonAgent, window_options(settings)),
         RunAgent: RunAgent,
+        UsageAgent: UsageAgent,
     }
 
 

@@ -16,6 +16,24 @@ TS_MS_MIN, TS_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
 
 # Unicode categories Cc and Cs: what no store, URL or terminal takes as it is.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+# Surrogates have no UTF-8, so PostgreSQL takes them as little as NUL, which `check_text` refuses.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def is_uuid(value: str) -> bool:
+    """Whether an id is a UUID in its one canonical form: lower case with hyphens."""
+    return _UUID.fullmatch(value) is not None
+
+
+def check_uuid(name: str, value: str) -> None:
+    """An id that the system takes for a UUID is one in its canonical form.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    if not is_uuid(value):
+        raise InvalidEventError("bad_uuid", f"{name} is not a UUID in lower case with hyphens", field=name)
 
 
 def check_id(name: str, value: str) -> None:
@@ -52,6 +70,19 @@ def check_text(name: str, value: str, bytes_max: int) -> None:
         raise InvalidEventError("too_long", f"{name} is longer than {bytes_max} bytes", field=name)
     if "\x00" in value:
         raise InvalidEventError("control_character", f"{name} holds a NUL character", field=name)
+
+
+def check_said(name: str, value: str, bytes_max: int) -> None:
+    """What somebody said is a text that is not empty and holds whole characters only.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    check_text(name, value, bytes_max)
+    if _SURROGATE.search(value):
+        raise InvalidEventError("control_character", f"{name} holds half a character (a surrogate)", field=name)
+    if not value.strip():
+        raise InvalidEventError("empty_text", f"{name} is empty", field=name)
 
 
 def check_time(name: str, value: int) -> None:

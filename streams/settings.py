@@ -111,6 +111,15 @@ class Settings:
     query_concurrency: int = _setting(
         "HIGHWATER_QUERY_CONCURRENCY", _positive_int, 64, "queries that one process works on at once"
     )
+    job_lease_seconds: float = _setting(
+        "HIGHWATER_JOB_LEASE_SECONDS",
+        _positive_float,
+        600.0,
+        "a step of a job not ended by then is begun again (R2.15)",
+    )
+    job_concurrency: int = _setting(
+        "HIGHWATER_JOB_CONCURRENCY", _positive_int, 16, "jobs of a kind that one process works on at once (R2.39)"
+    )
     alert_smtp_url: str | None = _setting(
         "HIGHWATER_ALERT_SMTP_URL",
         _text,
@@ -138,6 +147,9 @@ class Settings:
     )
     window_days: float = _setting("HIGHWATER_WINDOW_DAYS", _positive_float, 30.0, "window of a rebuild (R0.35)")
     policy_file: Path | None = _setting("HIGHWATER_POLICY", _path, None, "TOML file, one table a plan (R0.10)")
+    plans_file: Path | None = _setting(
+        "HIGHWATER_PLANS", _path, None, "TOML file, one table a plan: limits of organizations (R2.32)"
+    )
     api_keys: str | None = _setting("HIGHWATER_API_KEYS", _text, None, "role:key[:user], comma-separated", True)
     clock_file: Path | None = _setting("HIGHWATER_CLOCK_FILE", _path, None, "a file with an offset in seconds")
     rebuild_insights_max: int = _setting(
@@ -187,6 +199,9 @@ class Settings:
     )
     vote_window_seconds: float = _setting(
         "HIGHWATER_VOTE_WINDOW_SECONDS", _vote_window, 5.0, "votes are stored and told once in so long (R4.33)"
+    )
+    view_window_seconds: float = _setting(
+        "HIGHWATER_VIEW_WINDOW_SECONDS", _positive_float, 60.0, "views of decks are stored once in so long (R2.43)"
     )
     live_requests_max: int = _setting(
         "HIGHWATER_LIVE_REQUESTS_MAX", _positive_int, 15, "requests of one address to live pages in 10 s (R4.36)"

@@ -96,13 +96,15 @@ HTTP_QUANTILE_SECONDS = Gauge(
 HTTP_ERROR_RATIO = Gauge("highwater_http_error_ratio", "Share of answers of this process above 499, over five minutes.")
 UPGRADE_ADVISED = Gauge("highwater_upgrade_advised", "1 while the last five minutes ask for a larger Redis (R4.41).")
 LLM_CALLS = Counter(
-    "highwater_llm_calls", "Calls for queries, by stage and what became of them (R1.41).", ["stage", "outcome"]
+    "highwater_llm_calls", "Calls for queries and jobs, by stage and what became of them (R1.41).", ["stage", "outcome"]
 )
 LLM_TOKENS = Counter(
-    "highwater_llm_tokens", "Tokens of calls for queries: prompt or completion (R1.41).", ["model", "direction"]
+    "highwater_llm_tokens",
+    "Tokens of calls for queries and jobs: prompt or completion (R1.41).",
+    ["model", "direction"],
 )
 LLM_COST_USD = Counter(
-    "highwater_llm_cost_usd", "What calls for queries cost by HIGHWATER_LLM_PRICES (R1.41).", ["model"]
+    "highwater_llm_cost_usd", "What calls for queries and jobs cost by HIGHWATER_LLM_PRICES (R1.41).", ["model"]
 )
 QUERY_RUNS = Counter("highwater_query_runs", "Runs that came to their end, by status (R1.38).", ["status"])
 QUERY_STAGE_SECONDS = Histogram(
@@ -128,6 +130,28 @@ ALERTS = Counter(
     "highwater_alerts", "Alerts on failed runs, by channel and what became of them (R1.35).", ["channel", "outcome"]
 )
 LIVE_REFUSED = Counter("highwater_live_refused", "Requests to live pages refused with 429 (R4.36).")
+RATE_LIMITED = Counter(
+    "highwater_rate_limited", "Requests refused with 429, by whose minute was full: key or user (R2.29).", ["whose"]
+)
+RATE_LIMIT_OPEN = Counter(
+    "highwater_rate_limit_open", "Requests allowed without counting, since Redis was away (R2.31)."
+)
+
+JOBS_ENDED = Counter(
+    "highwater_jobs_ended", "Jobs that a worker brought to their end, by kind and status.", ["kind", "status"]
+)
+JOBS_FENCED = Counter(
+    "highwater_jobs_fenced", "Stores that found the job elsewhere or revoked and changed nothing (R2.15).", ["kind"]
+)
+JOB_STEP_SECONDS = Histogram(
+    "highwater_job_step_seconds", "From the end of one step of a job to the next.", ["kind"], buckets=_SECONDS
+)
+SEMANTIC_CACHE = Counter(
+    "highwater_semantic_cache",
+    "Lookups and stores of decks by query: hit, miss, stored or failed (R2.25).",
+    ["outcome"],
+)
+JOB_LISTENERS = Gauge("highwater_job_listeners", "Streams and sockets of this process on which jobs are watched.")
 
 METRIC_NAMES = frozenset(name for name in (m.name for m in REGISTRY.collect()) if name.startswith("highwater_"))
 

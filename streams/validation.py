@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streams.feeds.validation import check_feeds_event
+from streams.jobs.validation import check_jobs_event
 from streams.league.validation import check_league_event
 from streams.queries.validation import check_queries_event
 
@@ -25,5 +26,7 @@ def check_event(topic: str, event: Mapping[str, Any], *, embedding_dimensions: i
         check_league_event(topic, event)
     elif topic.startswith("queries."):
         check_queries_event(topic, event)
+    elif topic.startswith("jobs."):
+        check_jobs_event(topic, event)
     else:
         check_feeds_event(topic, event, embedding_dimensions=embedding_dimensions)

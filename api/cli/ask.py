@@ -42,7 +42,7 @@ _REQUEST_SECONDS = 30.0
 @json_option
 def ask(user: str, question: str, timeout_seconds: float, as_json: bool) -> None:
     """Ask QUESTION as USER (a UUID) and print the answer."""
-    from streams.queries.validation import is_uuid
+    from streams.checks import is_uuid
 
     context = click.get_current_context()
     user_id = user.lower()
@@ -114,14 +114,15 @@ def _post(client: httpx.Client, user_id: str, question: str) -> dict[str, Any]:
             f"the API at {client.base_url} does not answer ({error or type(error).__name__}); `highwater up` starts one"
         ) from error
     if answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
-        raise click.UsageError(_detail(answer), click.get_current_context())
+        raise click.UsageError(detail_of(answer), click.get_current_context())
     if answer.status_code != httpx.codes.ACCEPTED:
-        raise CommandFailedError(f"the API answered {answer.status_code}: {_detail(answer)}")
+        raise CommandFailedError(f"the API answered {answer.status_code}: {detail_of(answer)}")
     found: dict[str, Any] = answer.json()
     return found
 
 
-def _detail(answer: httpx.Response) -> str:
+def detail_of(answer: httpx.Response) -> str:
+    """What a problem says of itself."""
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
@@ -161,7 +162,7 @@ def _wait(
                 said = document["state"].lower()
             elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                 raise CommandFailedError(
-                    f"request {request_id}: the API answered {answer.status_code}: {_detail(answer)}"
+                    f"request {request_id}: the API answered {answer.status_code}: {detail_of(answer)}"
                 )
         if monotonic_seconds() > until:
             raise CommandFailedError(f"request {request_id} has not ended within {timeout_seconds:g} s ({said})")

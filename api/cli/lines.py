@@ -142,12 +142,12 @@ def _is_good(topic: str, line: Line, embedding_dimensions: int) -> bool:
 
 
 def key_of(event: dict[str, Any], field: str) -> str:
-    """The record's key.
+    """The record's key; of several fields, named as the catalogue of topics does, their values joined as their names are.
 
     Raises:
         InvalidEventError: the event has no text there.
     """
-    value = event.get(field)
-    if not isinstance(value, str) or not value:
+    values = [event.get(name) for name in field.split("|")]
+    if not all(isinstance(value, str) and value for value in values):
         raise InvalidEventError("missing_key", f"the key field {field!r} is empty", field=field)
-    return value
+    return "|".join(map(str, values))

@@ -12,6 +12,7 @@ from api.cli.command import Group, run_command
 from api.cli.dead_letters import dlq
 from api.cli.doctor import doctor
 from api.cli.importing import import_
+from api.cli.jobs import jobs
 from api.cli.lag import lag
 from api.cli.publish import publish
 from api.cli.reset import reset
@@ -28,7 +29,7 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health),
-    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench, ask),
+    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench, ask, jobs),
 ):
     highwater.add_command(_command)
 

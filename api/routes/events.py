@@ -61,9 +61,16 @@ def _is_ndjson(content_type: str, body: bytes) -> bool:
 
 
 def _check_owner(principal: Principal, topic: str, event: dict[str, Any]) -> None:
-    """A key bound to a user publishes that user's events; what is nobody's own takes an unbound key."""
+    """A key bound to a user publishes that user's events; what is nobody's own takes an unbound key.
+
+    A session of an organization publishes what is that organization's (`organization_id`), and no other's.
+    """
     if principal.user_id is None or principal.role is Role.ADMIN:
         return
+    if principal.organization_id is not None and event.get("organization_id", principal.organization_id) != (
+        principal.organization_id
+    ):
+        raise ForbiddenError(f"this session is of another organization than that of the event to {topic}")
     if event.get("user_id") != principal.user_id:
         raise ForbiddenError(f"this key is bound to a user and may publish only that user's events to {topic}")
 
@@ -77,6 +84,8 @@ _ADMIN_TOPICS = frozenset(
         "league.ad-changed",
         "queries.run-controlled",
         "queries.prompt-changed",
+        "jobs.plan-changed",
+        "jobs.role-changed",
     }
 )
 

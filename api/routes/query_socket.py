@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import orjson
@@ -20,7 +20,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from api.askers import asker, canonical_uuid
 from api.auth import Principal
-from api.errors import ForbiddenError, NotFoundError, ProblemError, UnauthorizedError
+from api.errors import ForbiddenError, NotFoundError, ProblemError, TooManyRequestsError, UnauthorizedError
 from api.query_stream import (
     GOING_AWAY,
     INTERNAL_ERROR,
@@ -41,7 +41,7 @@ from streams.telemetry import get_log
 
 # Browsers cannot set a field of the handshake; they can name a subprotocol, which is then the one that is spoken.
 SUBPROTOCOL = "highwater.bearer."
-MALFORMED, UNAUTHENTICATED, FORBIDDEN = 4400, 4401, 4403
+MALFORMED, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND = 4400, 4401, 4403, 4404
 AUTH_SECONDS_MAX = 5.0
 # A session may be ended while its socket is open; a key may not.
 RECHECK_SECONDS = 60.0
@@ -67,30 +67,41 @@ async def query_socket(websocket: WebSocket) -> None:
             with services.sockets.admitted():
                 await Socket(websocket, services).run()
         except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
-            await _send_away(websocket, _code_of(error), str(error))
+            await send_away(websocket, code_of(error), str(error))
 
 
-def _code_of(error: HighwaterError) -> int:
+def code_of(error: HighwaterError) -> int:
+    """The code that a socket is closed with because of an error."""
     if isinstance(error, UnauthorizedError):
         return UNAUTHENTICATED
     if isinstance(error, ForbiddenError):
         return FORBIDDEN
+    if isinstance(error, NotFoundError):
+        return NOT_FOUND
     if isinstance(error, EndingError):
         return GOING_AWAY
-    return TRY_AGAIN_LATER if isinstance(error, UnavailableError) else MALFORMED
+    return TRY_AGAIN_LATER if isinstance(error, (UnavailableError, TooManyRequestsError)) else MALFORMED
 
 
-async def _send_away(websocket: WebSocket, code: int, reason: str) -> None:
+async def send_away(websocket: WebSocket, code: int, reason: str) -> None:
     """Close; a handshake is finished first, since one that is refused could say no code."""
     with contextlib.suppress(TimeoutError, RuntimeError):
         if websocket.application_state.name == "CONNECTING":
-            await websocket.accept(_subprotocol(websocket))
+            await websocket.accept(subprotocol_of(websocket))
         reason = reason.encode("ascii", "replace").decode()[:_REASON_CHARACTERS_MAX]
         await asyncio.wait_for(websocket.close(code, reason), CLOSE_SECONDS_MAX)
 
 
-def _subprotocol(websocket: WebSocket) -> str | None:
+def subprotocol_of(websocket: WebSocket) -> str | None:
+    """The subprotocol by which a browser names its key; it is echoed, as browsers want it."""
     return next((name for name in websocket.scope["subprotocols"] if name.startswith(SUBPROTOCOL)), None)
+
+
+class Closable(Protocol):
+    """What is to be ended when its socket may not be here any more."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Have the socket closed; the first word counts."""
 
 
 class Socket:
@@ -118,7 +129,7 @@ class Socket:
         try:
             if websocket.application_state.name == "CONNECTING":
                 # Only now: what ends after the handshake is told.
-                await websocket.accept(_subprotocol(websocket))
+                await websocket.accept(subprotocol_of(websocket))
             if after is not None:
                 self._catch_up(subscriber, after)
             await self._attend(subscriber, principal)
@@ -128,7 +139,7 @@ class Socket:
     async def _authenticated(self) -> Principal:
         """Whoever it is: by its field, by its subprotocol, or by its first message."""
         websocket, authenticator = self._websocket, self._services.authenticator
-        named = _subprotocol(websocket)
+        named = subprotocol_of(websocket)
         authorization = websocket.headers.get("authorization")
         if authorization is None and named is not None:
             authorization = f"Bearer {named.removeprefix(SUBPROTOCOL)}"
@@ -178,7 +189,7 @@ class Socket:
                 _log.error("a socket failed", error=repr(outcome), exc_info=outcome)
                 subscriber.close(INTERNAL_ERROR, "failed; resume after the last id")
         if subscriber.closed.done():
-            await _send_away(self._websocket, *subscriber.closed.result())
+            await send_away(self._websocket, *subscriber.closed.result())
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return asyncio.create_task(work, name="socket")
@@ -187,7 +198,7 @@ class Socket:
         while True:
             await self._websocket.send_text(await subscriber.waiting.get())
 
-    async def _recheck(self, subscriber: Subscriber) -> None:
+    async def _recheck(self, subscriber: Closable) -> None:
         while True:
             await asyncio.sleep(RECHECK_SECONDS)
             try:

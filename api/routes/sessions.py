@@ -1,7 +1,7 @@
 """Sessions and roles (R2.4 to R2.10).
 
-Laws. A session's role is never above its creator's, nor above the role stored for its user. A change of role is stored and
-revokes the user's sessions before it is answered.
+Laws. A session's role is never above its creator's, nor above the role stored for its user. A change of role is an event first;
+it is stored and revokes the user's sessions before it is answered, and its sink, which reads it again, finds it done.
 """
 
 from __future__ import annotations
@@ -14,28 +14,35 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.auth import ROLES, AdminUser, Principal, ReadUser, Role, Viewer, require_user
 from api.errors import ForbiddenError, NotFoundError
+from api.rate_limits import LimitedRoute
 from api.services import Services, Wired
-from connectors.stores.postgres import QUERIES, transaction
+from connectors.stores import roles
+from connectors.stores.organizations import organizations_of
+from connectors.stores.postgres import QUERIES, Connection, transaction
 from connectors.stores.redis_keys import SESSION_SECONDS
 from connectors.stores.sessions import NewSession
 from schemas.envelope import iso_from_ms
 from streams.checks import check_id
 from streams.clock import to_datetime
+from streams.jobs.plans import FALLBACK_PLAN, PLANS
+from streams.jobs.validation import ROLE_CHANGED
+from streams.league.matches import Cause
 
 router = APIRouter(tags=["sessions"])
+limited = APIRouter(tags=["sessions"], route_class=LimitedRoute)
 
 Text = Annotated[str, Field(max_length=512)]
 
 
 class SessionRequest(BaseModel):
-    """Whom a session is for; without a role it gets the one stored for the user, or viewer."""
+    """Whom a session is for; without a role it gets the one stored for the user, or viewer; without a plan the organization's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     user_id: str
     role: Literal["viewer", "editor", "admin"] | None = None
     email: Text = ""
     organization_id: Text = ""
-    plan: Literal["free", "pro", "team", "enterprise"] = "free"
+    plan: Literal["free", "pro", "team", "enterprise"] | None = None
 
 
 class RoleRequest(BaseModel):
@@ -45,10 +52,13 @@ class RoleRequest(BaseModel):
     role: Literal["viewer", "editor", "admin"]
 
 
-def _check_creator(creator: Principal, user_id: str) -> None:
+def _check_creator(creator: Principal, body: SessionRequest) -> None:
     if creator.session_id is not None:
         raise ForbiddenError("a session does not make sessions; use an API key")
-    require_user(creator, user_id)
+    require_user(creator, body.user_id)
+    if creator.user_id is not None and creator.role is not Role.ADMIN and (body.organization_id or body.plan):
+        # Else a user would choose whose limits and usage count, and how many requests are allowed.
+        raise ForbiddenError("a key that is bound to a user names no organization and no plan")
     if creator.user_id is None and creator.role < Role.EDITOR:
         raise ForbiddenError("this needs the role editor, or the user's own key")
 
@@ -67,20 +77,23 @@ def _session_role(creator: Principal, stored: str | None, asked: str | None) -> 
     return ROLES[asked]
 
 
-@router.post("/api/sessions", status_code=HTTPStatus.CREATED, summary="Make a session")
+@limited.post("/api/sessions", status_code=HTTPStatus.CREATED, summary="Make a session")
 async def post_session(
     body: SessionRequest, request: Request, response: Response, creator: Viewer, services: Wired
 ) -> dict[str, Any]:
     """A session lives for a day after its last request; its id is the bearer token."""
     check_id("user_id", body.user_id)
-    _check_creator(creator, body.user_id)
+    _check_creator(creator, body)
     ip = request.client.host if request.client is not None else ""
-    new = NewSession(body.user_id, body.organization_id, body.email, body.plan, ip)
+    if body.organization_id:
+        check_id("organization_id", body.organization_id)
     services.link.require()
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock_shared"], body.user_id)
         rules = await tx.fetchrow(QUERIES["read_session_rules"], body.user_id)
         role = _session_role(creator, rules["role"], body.role)
+        plan = body.plan or await _plan_of(tx, body.organization_id)
+        new = NewSession(body.user_id, body.organization_id, body.email, plan, ip)
         session = await services.sessions.create(tx, new, role.label, services.clock())
     response.headers["Cache-Control"] = "no-store"
     return {
@@ -93,6 +106,12 @@ async def post_session(
         "created_at": iso_from_ms(session.created_at),
         "expires_at": iso_from_ms(session.last_active + SESSION_SECONDS * 1000),
     }
+
+
+async def _plan_of(tx: Connection, organization_id: str) -> str:
+    if not organization_id:
+        return FALLBACK_PLAN
+    return (await organizations_of(tx, [organization_id], PLANS))[organization_id].plan.name
 
 
 @router.delete("/api/sessions/{session:id}", status_code=HTTPStatus.NO_CONTENT, summary="Log out")
@@ -110,21 +129,30 @@ async def delete_user_sessions(user: ReadUser, principal: Viewer, services: Wire
     """Every session of the user gets 401 from the next request on; answers how many there were."""
     if principal.role is not Role.ADMIN and principal.user_id != user:
         raise ForbiddenError("this needs the role admin, or the user's own key")
-    return {"user_id": user, "revoked": await _revoke(services, user, role=None)}
+    return {"user_id": user, "revoked": await _revoke(services, user)}
 
 
 @router.put("/api/users/{user:id}/role", summary="Change a user's role (admin)")
 async def put_role(user: AdminUser, body: RoleRequest, services: Wired) -> dict[str, Any]:
     """Stores the role and ends the user's sessions, which carry the old one (R2.9)."""
-    return {"user_id": user, "role": body.role, "revoked": await _revoke(services, user, role=body.role)}
+    async with transaction(services.database.require()) as tx:
+        # Held from before the event is there, so that its sink finds it done and the sessions are counted here.
+        await tx.execute(QUERIES["session_lock"], user)
+        now_ms = services.clock()
+        taken = await services.publisher.taken(ROLE_CHANGED, {"user_id": user, "role": body.role, "ts": now_ms})
+        word = roles.RoleWord(body.role, Cause(taken.arrived_ms, str(taken)))
+        revocations = await roles.store_words(tx, {user: word}, now_ms)
+    revoked = sum([await roles.tell(services.sessions, revocation) for revocation in revocations])
+    return {"user_id": user, "role": body.role, "revoked": revoked, "positions": [str(taken)]}
 
 
-async def _revoke(services: Services, user: str, *, role: str | None) -> int:
+async def _revoke(services: Services, user: str) -> int:
     """Void all sessions made until now. PostgreSQL first: with Redis away it is carried over when that is back."""
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock"], user)
         now_ms = services.clock()
-        if role is not None:
-            await tx.execute(QUERIES["store_role"], user, role, to_datetime(now_ms))
         await tx.execute(QUERIES["store_revocation"], user, to_datetime(now_ms))
     return await services.sessions.revoke_all(user, now_ms)
+
+
+router.include_router(limited)

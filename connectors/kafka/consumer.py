@@ -73,6 +73,7 @@ class BatchConsumer:
         self._handler = handler
         self._around = around
         self._gather_seconds: float = getattr(handler, "gather_seconds", 0.0)  # most handlers take what there is
+        self._tombstones: frozenset[str] = getattr(handler, "tombstones", frozenset())
         self._breaker = RatioBreaker()
         self._next: dict[Place, int] = {}
         self._topic_ids: dict[str, str] = {}
@@ -427,6 +428,8 @@ class BatchConsumer:
 
     async def _decoded(self, record: Record) -> dict[str, Any]:
         codec = self._around.codec
+        if record.value is None and record.topic in self._tombstones:
+            return {}
         try:
             return codec.decode(record.topic, record.value)
         except UnknownSchemaError as error:

@@ -20,6 +20,7 @@ class Handler(Protocol):
     """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores.
 
     One with an attribute `gather_seconds` has its batch gathered for so long from its first record on, or until it is full.
+    One with an attribute `tombstones`, names of topics, is also handed their records without a value, as events that are empty.
     """
 
     group: str

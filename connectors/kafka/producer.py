@@ -21,6 +21,12 @@ DELIVERY_MS_MAX = 15_000
 QUEUE_KIB_MAX = 64 * 1024
 
 
+class Taken(Position):
+    """The position of a record that the broker took, and the broker's time of it (log append), in ms since 1970."""
+
+    arrived_ms: int
+
+
 class AsyncProducer:
     """librdkafka's producer under asyncio: each record's future resolves to its position."""
 
@@ -56,15 +62,15 @@ class AsyncProducer:
         key: bytes | str | None,
         headers: Any = None,
         partition: int | None = None,
-    ) -> asyncio.Future[Position]:
-        """Hand a record over; the future resolves to its position once the broker has acknowledged it.
+    ) -> asyncio.Future[Taken]:
+        """Hand a record over; the future resolves to its position and time once the broker has acknowledged it.
 
         The future raises `UnavailableError` when Kafka did not acknowledge in time.
 
         Raises:
             InvalidEventError: the record is larger than the topic takes.
         """
-        future: asyncio.Future[Position] = self._loop.create_future()
+        future: asyncio.Future[Taken] = self._loop.create_future()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             self._loop.call_soon_threadsafe(_resolve, future, error, message)
@@ -80,9 +86,7 @@ class AsyncProducer:
                 raise _as_error(error.args[0]) from error
             return future
 
-    async def publish(
-        self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None
-    ) -> Position:
+    async def publish(self, topic: str, value: bytes | None, *, key: bytes | str | None, headers: Any = None) -> Taken:
         """Publish one record and wait for its position.
 
         Raises:
@@ -104,10 +108,12 @@ def _as_error(error: KafkaError) -> UnavailableError | InvalidEventError:
     return UnavailableError(f"Kafka did not take the event: {error.str()}")
 
 
-def _resolve(future: asyncio.Future[Position], error: KafkaError | None, message: Message) -> None:
+def _resolve(future: asyncio.Future[Taken], error: KafkaError | None, message: Message) -> None:
     if future.done():
         return
     if error is not None:
         future.set_exception(_as_error(error))
     else:
-        future.set_result(Position(message.topic(), message.partition(), message.offset()))
+        taken = Taken(message.topic(), message.partition(), message.offset())
+        taken.arrived_ms = message.timestamp()[1]
+        future.set_result(taken)

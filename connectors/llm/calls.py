@@ -21,6 +21,7 @@ import openai
 
 from schemas.errors import ConfigurationError, HighwaterError
 from streams.clock import Clock, ProductClock, to_ms
+from streams.jobs.local_deck import local_deck_answer
 from streams.queries.analysis import clean_text
 from streams.queries.local_model import local_answer
 from streams.queries.retries import Failure
@@ -56,9 +57,12 @@ class _UnusableBodyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChatCall:
-    """What a stage asks. `key` is the same whenever the call is sent again, so that a service may answer it once."""
+    """What a stage asks. `key` is the same whenever the call is sent again, so that a service may answer it once.
 
-    stage: Stage
+    `stage` is one of the stages of queries, or a step of a job (`outline`, `slide-7`).
+    """
+
+    stage: str
     key: str
     model: str
     system: str
@@ -258,6 +262,7 @@ class RemoteChat:
         await self._endpoint.close()
 
 
+_QUERY_STAGES = frozenset(Stage)
 # The name under which the built-in model's calls are counted; it has no price.
 BUILT_IN = "built-in"
 
@@ -269,15 +274,21 @@ def _prompt_tokens(prompt: str) -> int:
 
 
 class LocalChat:
-    """The built-in model, which quotes what it is given: queries are answered without a service."""
+    """The built-in model, which quotes what it is given: queries are answered and decks made without a service."""
 
     async def complete(self, call: ChatCall) -> ChatAnswer:
         """Its answer, which it always has."""
-        text = clean_text(local_answer(call.stage, call.system, call.user))
+        text = clean_text(_answer(call))
         return ChatAnswer(text, BUILT_IN, _prompt_tokens(call.system) + count_tokens(call.user), count_tokens(text))
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def _answer(call: ChatCall) -> str:
+    if call.stage in _QUERY_STAGES:
+        return local_answer(Stage(call.stage), call.system, call.user)
+    return local_deck_answer(call.stage, call.user)
 
 
 def open_chat_port(settings: Settings) -> ChatPort:

@@ -16,10 +16,10 @@ from connectors.sinks.query_rows import run_of
 from connectors.stores.postgres import QUERIES, Connection
 from schemas.codec import Codec
 from schemas.positions import parse_position
+from streams.checks import is_uuid
 from streams.league.matches import Cause
 from streams.queries.runs import ARCHIVED, STAGE, UPDATE, Run, archived_event, failed, stage_event
 from streams.queries.states import TERMINAL, ArchiveStatus, Status
-from streams.queries.validation import is_uuid
 
 _SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
 _ERASED = ("erase_raw_logs", "erase_memories", "erase_calls", "erase_run_events", "erase_runs")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from connectors import outbox
 from connectors.kafka.records import DeadLetter, Event
 from connectors.outbox import OutboxRow
+from connectors.sinks.job_erasure import erase_jobs
 from connectors.sinks.league_erasure import documents_of_user, erase_from_league, lock_documents
 from connectors.sinks.query_erasure import erase_queries
 from connectors.stores import erasures
@@ -89,6 +90,7 @@ class UsersSink:
             await erasures.remember(tx, {user_id: cause.arrived_ms for user_id, cause in erased.items()})
             await erase_from_league(tx, self._codec, erased, now_ms)
             await erase_queries(tx, self._codec, erased, now_ms)
+            await erase_jobs(tx, self._codec, erased, now_ms)
         for user_id in erased:
             await _erase(tx, user_id)
         await _store_users(tx, stored, prepared.causes)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeVar
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
@@ -29,6 +29,8 @@ from streams.telemetry import REDIS_UP, get_log
 TRUSTED_MS = 2_000
 # Redis answers in well under a millisecond; one that needs this long is as good as away.
 TIMEOUT_SECONDS = 0.25
+# Of one process at once; a hundred callers share them in turns of well under a millisecond.
+CONNECTIONS_MAX = 50
 # A single timeout may be a turn of our own event loop that took too long; this many in a row are Redis.
 TIMEOUTS_MAX = 3
 PROBE_SECONDS = 1.0
@@ -96,12 +98,17 @@ class RedisLink:
     def __init__(self, url: str | None) -> None:
         self.client: Any = None
         if url is not None:
-            self.client = Redis.from_url(
-                url,
-                socket_timeout=TIMEOUT_SECONDS,
-                socket_connect_timeout=TIMEOUT_SECONDS,
-                retry=Retry(NoBackoff(), 0),  # a repeat is the caller's business; a hidden one triples the wait
-                protocol=2,
+            self.client = Redis.from_pool(
+                # A call that finds all connections in use waits for one: that is no Redis that is away.
+                BlockingConnectionPool.from_url(
+                    url,
+                    max_connections=CONNECTIONS_MAX,
+                    timeout=TIMEOUT_SECONDS,
+                    socket_timeout=TIMEOUT_SECONDS,
+                    socket_connect_timeout=TIMEOUT_SECONDS,
+                    retry=Retry(NoBackoff(), 0),  # a repeat is the caller's business; a hidden one triples the wait
+                    protocol=2,
+                )
             )
         self.is_up = False
         self._timeouts = 0  # in a row

@@ -31,6 +31,32 @@ DOCUMENT = "{key}"
 DOCUMENT_LOCK = "__lock:{key}"
 # LIST of times in ms, the newest first, of an address's last requests to live pages (R4.36).
 LIVE_REQUESTS = "ratelimit:live:{address}"
+# STRING number of requests of an API key in a minute (YYYYmmddHHMM, UTC), 120 s (R2.27); the id is a hash of the key.
+KEY_REQUESTS = "ratelimit:{api_key_id}:{minute}"
+# STRING, the same of a user (R2.30).
+USER_REQUESTS = "ratelimit:user:{user_id}:{minute}"
+# HASH job_id, presentation_id, status, outline, slides_completed, slides_total, completed_slide_ids, last_updated, worker_id,
+# langgraph_state (R2.11), and epoch; 3600 s from each running checkpoint, gone with the result; written by progress.
+CHECKPOINT = "gen_checkpoint:{job_id}"
+CHECKPOINT_SECONDS = 3_600
+# STREAM of a job's last 200 events under ids `{seq}-0` (R2.17), 7200 s from the last (R2.19); written by progress.
+PROGRESS = "gen_progress:{job_id}"
+PROGRESS_ENTRIES_MAX = 200
+PROGRESS_SECONDS = 7_200
+# Channel of {"job_id", "user_id"}: a job has new entries; it only wakes (R2.22).
+PROGRESS_WAKES = "pubsub:gen_progress"
+# HASH presentations, slides, tokens, cost_cents (R2.35), seq and at of the last usage in them; 90 days; written by progress.
+USAGE = "usage:{org}:{period}"
+USAGE_SECONDS = 7_776_000
+# ZSET of `{server_id}:{connection_id}`, score = last beat in ms, 300 s (R2.23): which processes hold sockets on a user's jobs.
+SOCKETS = "ws_connections:{user_id}"
+SOCKET_SECONDS = 300
+# HASH plan_name, max_presentations_per_month, ai_tokens_per_month, max_file_size_mb, storage_gb, requests_per_minute, features,
+# subscription_status, period_end (R2.32), 300 s, gone when the plan changes; while it is loaded `loading` alone.
+PLAN_LIMITS = "plan_limits:{organization_id}"
+PLAN_LIMITS_SECONDS = 300
+# STRING number of views of a deck that are not stored yet (R2.42); gone when they are (R2.43).
+PRESENTATION_VIEWS = "presentation_view_count:{presentation_id}"
 # HASH user_id, organization_id, role, email, plan, created_at, last_active, ip; 86400 s, sliding (R2.4, R2.5).
 SESSION = "session:{session_id}"
 # SET of session ids; its time to live is renewed with each of its sessions (R2.6).
@@ -40,6 +66,10 @@ SESSION_SECONDS = 86_400
 REVOKED_AT = "revoked_at:{user_id}"
 # STRING, 300 s; a user's activity was published lately (R0.7).
 ACTIVE = "active:{user_id}"
+# HASH query_embedding_hash, original_query, response, tokens_saved, llm_provider, created_at, hit_count; a deck by its query
+# (R2.24).
+SEMANTIC_CACHE_ENTRY = "semantic_cache:{hash}"
+SEMANTIC_CACHE_SECONDS = 86_400
 
 
 def key(template: str, **parts: str) -> str:

@@ -1,14 +1,14 @@
 """Runs of the pipeline in PostgreSQL: captured, stored with their events, given back.
 
 Law: a change of status and its event are one transaction (R1.15), and both happen only if the run still is as whoever stores it
-took it (R1.6). A call of the language model is written down before it is made, and its answer before anything follows from it.
+took it (R1.6). What is asked of the language model in a stage is written down in the transaction that stores what it is made
+from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -16,6 +16,7 @@ import orjson
 
 from connectors import outbox
 from connectors.outbox import OutboxRow
+from connectors.stores.calls import CallBegin, begin_calls
 from connectors.stores.postgres import QUERIES, Connection, reading, transaction
 from connectors.stores.raw_logs import Answer, log_answers
 from schemas.codec import Codec
@@ -58,30 +59,6 @@ class Call(NamedTuple):
     attempt: int
     model: str
     prompt_ids: tuple[int, ...]
-
-
-class CallEnd(NamedTuple):
-    """What became of a call; times in ms since 1970."""
-
-    run_id: str
-    stage: Stage
-    attempt: int
-    ended_ms: int
-    outcome: str
-    answer: str | None
-    error: str | None
-    model: str
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cost_usd: Decimal | None
-
-
-class StoredCall(NamedTuple):
-    """What is known of a call that was made before."""
-
-    outcome: str
-    answer: str | None
-    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +163,10 @@ class Runs:
             await self._store(tx, changes)
         return [change.after for change in changes]
 
+    async def workers(self, tx: Connection) -> list[int]:
+        """Who holds runs."""
+        return [row["worker"] for row in await tx.fetch(QUERIES["workers_with_runs"])]
+
     async def hand_over(self, worker: int, *, now_ms: int) -> int:
         """Give back what a worker holds that ends in order; the number of runs."""
         async with transaction(self._pool) as tx:
@@ -200,38 +181,17 @@ class Runs:
             stored = await self._store(tx, changes)
         return [change.before.id in stored for change in changes]
 
-    async def end_calls(self, ends: Sequence[CallEnd]) -> list[bool]:
-        """Store what became of calls, also of those whose run is no longer ours: they were paid.
-
-        False for one that has an outcome already, since somebody else sent it as well: the first one stays.
-        """
-        columns = map(list, zip(*ends, strict=True))
-        run_ids, stages, attempts, ended, outcomes, answers, errors, models, read, written, costs = columns
-        at = [to_datetime(ms) for ms in ended]
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(
-                QUERIES["end_calls"],
-                run_ids, stages, attempts, at, outcomes, answers, errors, models, read, written, costs,
-            )  # fmt: skip
-        stored = {(row["run_id"], row["stage"], row["attempt"]) for row in rows}
-        return [(end.run_id, str(end.stage), end.attempt) in stored for end in ends]
-
-    async def find_call(self, run: Run, stage: Stage) -> StoredCall | None:
-        """What is known of the call of the run's present attempt; None while it has no outcome."""
-        async with reading(self._pool) as tx:
-            row = await tx.fetchrow(QUERIES["find_call"], run.id, stage, run.attempt)
-        return None if row is None or row["outcome"] is None else StoredCall(**row)
-
     # -- in a transaction -----------------------------------------------------------------------------------------------
 
     async def _store(self, tx: Connection, changes: Sequence[Change]) -> set[str]:
         if not changes:
             return set()
-        ordered = sorted(changes, key=lambda change: change.before.id)  # rows are locked in this order
-        columns = map(list, zip(*map(_row, ordered), strict=True))
+        if len(changes) > 1:
+            await tx.execute(QUERIES["hold_runs"], [change.before.id for change in changes])
+        columns = map(list, zip(*map(_row, changes), strict=True))
         stored = {row["id"] for row in await tx.fetch(QUERIES["store_runs"], *columns)}
         kept = [change for change in changes if change.before.id in stored]
-        await _begin_calls(tx, kept)
+        await begin_calls(tx, _begins(kept))
         memories = await _store_memories(tx, kept)
         await outbox.add(tx, [row for change in kept for row in self._events(change, memories.get(change.before.id))])
         await log_answers(tx, _answers(kept))
@@ -298,22 +258,20 @@ def _row(change: Change) -> tuple[Any, ...]:
     )
 
 
-async def _begin_calls(tx: Connection, changes: Sequence[Change]) -> None:
-    rows = [
-        (
+def _begins(changes: Sequence[Change]) -> list[CallBegin]:
+    return [
+        CallBegin(
             change.after.id,
             change.call.stage,
             change.call.attempt,
             change.after.user_id,
             change.call.model,
-            ",".join(map(str, change.call.prompt_ids)),
-            to_datetime(change.now_ms),
+            change.call.prompt_ids,
+            change.now_ms,
         )
         for change in changes
         if change.call is not None
     ]
-    if rows:
-        await tx.execute(QUERIES["begin_calls"], *map(list, zip(*rows, strict=True)))
 
 
 def _answers(changes: Sequence[Change]) -> list[Answer]:

@@ -163,7 +163,7 @@ class SessionStore:
         """
         client = self._link.require()
         user_set = key(USER_SESSIONS, user_id=user_id)
-        await self._link.run(self._raise(keys=[key(REVOKED_AT, user_id=user_id)], args=[revoked_ms, SESSION_SECONDS]))
+        await self.mark_revoked(user_id, revoked_ms)
         members = await self._link.run(client.smembers(user_set))
         pipeline = client.pipeline(transaction=False)
         for member in members:
@@ -173,6 +173,15 @@ class SessionStore:
             pipeline.srem(user_set, *members)
         ended = await self._link.run(pipeline.execute())
         return sum(ended[: len(members)])
+
+    async def mark_revoked(self, user_id: str, revoked_ms: int) -> None:
+        """Void what sessions a user had up to a time; they are taken away when they are next read.
+
+        Raises:
+            RedisAwayError: Redis does not have it yet.
+        """
+        self._link.require()
+        await self._link.run(self._raise(keys=[key(REVOKED_AT, user_id=user_id)], args=[revoked_ms, SESSION_SECONDS]))
 
     async def carry_over(self, now_ms: int) -> None:
         """Once after Redis came (back): tell it of every revocation that could still matter.
@@ -190,8 +199,7 @@ class SessionStore:
             async with transaction(self._pool()) as tx:
                 rows = await tx.fetch(QUERIES["read_revocations_since"], to_datetime(max(0, now_ms - _SESSION_MS)))
             for row in rows:
-                name = key(REVOKED_AT, user_id=row["user_id"])
-                await self._link.run(self._raise(keys=[name], args=[to_ms(row["revoked_at"]), SESSION_SECONDS]))
+                await self.mark_revoked(row["user_id"], to_ms(row["revoked_at"]))
             self._carried_over_in = generation
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.producer import AsyncProducer
+from connectors.kafka.producer import AsyncProducer, Taken
 from connectors.kafka.records import DeadLetter, Event
 from connectors.stores.postgres import QUERIES, Connection, transaction
 from schemas.codec import Codec
@@ -109,7 +109,7 @@ class Fanout:
 
     async def _publish(
         self, partition: int, entries: list[dict[str, object]], cause: Position
-    ) -> asyncio.Future[Position]:
+    ) -> asyncio.Future[Taken]:
         # The id follows from the cause and the first entry, so a repeat after a crash carries the same one.
         first = entries[0]
         headers = make_headers(

@@ -8,10 +8,8 @@ output, each a pickle behind its length, a job's vectors raw behind its pickle. 
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import pickle
-import resource
 import signal
 import struct
 import sys
@@ -23,6 +21,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from connectors.workers.children import die_with_parent, limit_memory
 from schemas.errors import HighwaterError
 from streams.feeds.recluster import NewVersion, Window, recluster
 
@@ -41,7 +40,6 @@ REPLY_BYTES_MAX = 256 << 20
 # Not `-m`: its classes would pickle as those of `__main__`.
 _PROGRAM = "import sys; from connectors.workers.pool import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
 _LENGTH = struct.Struct("<Q")
-_PR_SET_PDEATHSIG = 1
 
 
 class RebuildMemoryError(HighwaterError):
@@ -236,13 +234,13 @@ def _result_of(kind: str, value: Any) -> NewVersion:
 
 def serve(memory_bytes_max: int, parent_id: int) -> None:
     """A worker's whole life: bind it to its parent, limit it, then one reply per job until the input ends."""
-    _die_with_parent(parent_id)
+    die_with_parent(parent_id)
     os.nice(NICENESS)
     jobs = os.fdopen(0, "rb", closefd=False)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not land among the replies
     recluster(_sample_window())  # loads everything and maps the BLAS's buffers before the limit
-    _limit_memory(memory_bytes_max)
+    limit_memory(memory_bytes_max)
     _send(replies, ("ready", None))
     while (header := jobs.read(_LENGTH.size)) and len(header) == _LENGTH.size:
         reply = _guarded(lambda: recluster(_read_window(jobs, _LENGTH.unpack(header)[0])), memory_bytes_max)
@@ -290,23 +288,3 @@ def _sample_window() -> Window:
     count = 64
     vectors = np.sin(np.arange(count * 384, dtype=np.float32)).reshape(count, 384)
     return Window(1, vectors, ("sample",) * count, tuple(map(str, range(count))))
-
-
-def _die_with_parent(parent_id: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-    if os.getppid() != parent_id:  # it died before the call above
-        raise SystemExit("the parent is gone")
-
-
-def _limit_memory(memory_bytes_max: int) -> None:
-    """Bound the resident size by bounding what can grow it.
-
-    RLIMIT_DATA counts private writable memory: the heap, anonymous maps, stacks. What stays outside is the libraries'
-    file pages, resident by now, so the limit is what they leave. RLIMIT_AS would count reserved address space, which
-    is far above what is used; RLIMIT_RSS is not enforced by Linux.
-    """
-    with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 a kernel file, not a path of ours
-        file_bytes = int(statm.read().split()[2]) * resource.getpagesize()
-    limit = max(memory_bytes_max - file_bytes, 0)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from schemas.errors import InvalidEventError
-from streams.checks import check_text, check_time
+from streams.checks import check_said, check_time, check_uuid
 from streams.queries.states import RESTARTABLE
 from streams.queries.tokens import count_tokens
 
@@ -21,38 +20,21 @@ PROMPT_BYTES_MAX = 16 << 10
 ROLES = ("Analyzer", "Assembler", "Mentor", "Archivist")
 CANCEL, RESTART = "cancel", "restart"
 
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-# Surrogates have no UTF-8, so PostgreSQL takes them as little as NUL, which `check_text` refuses.
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def is_uuid(value: str) -> bool:
-    """Whether an id is a UUID in its one canonical form: lower case with hyphens."""
-    return _UUID.fullmatch(value) is not None
-
 
 def _check_uuid(name: str, value: str | None) -> None:
-    if value is not None and not is_uuid(value):
-        raise InvalidEventError("bad_uuid", f"{name} is not a UUID in lower case with hyphens", field=name)
-
-
-def _check_said(name: str, value: str, bytes_max: int) -> None:
-    check_text(name, value, bytes_max)
-    if _SURROGATE.search(value):
-        raise InvalidEventError("control_character", f"{name} holds half a character (a surrogate)", field=name)
-    if not value.strip():
-        raise InvalidEventError("empty_text", f"{name} is empty", field=name)
+    if value is not None:
+        check_uuid(name, value)
 
 
 def _check_query(name: str, value: str) -> None:
-    _check_said(name, value, QUERY_BYTES_MAX)
+    check_said(name, value, QUERY_BYTES_MAX)
     tokens = count_tokens(value)
     if tokens > QUERY_TOKENS_MAX:
         raise InvalidEventError("too_long", f"{name} has {tokens} tokens, at most {QUERY_TOKENS_MAX} fit", field=name)
 
 
 def _check_prompt(name: str, value: str) -> None:
-    _check_said(name, value, PROMPT_BYTES_MAX)
+    check_said(name, value, PROMPT_BYTES_MAX)
 
 
 def _check_role(name: str, value: str) -> None:

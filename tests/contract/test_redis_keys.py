@@ -13,7 +13,7 @@ TEMPLATES = {
     for name, value in vars(redis_keys).items()
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
 }
-# As the requirements name them (R0.22 to R0.27, R2.4 to R2.6) and the architecture does.
+# As the requirements name them (R0.22 to R0.27, R2.4 to R2.35) and the architecture does.
 NAMED = {
     "ch:{channel_id}",
     "hwm:{user_id}:{channel_id}",
@@ -24,6 +24,11 @@ NAMED = {
     "__v:{key}",
     "session:{session_id}",
     "user_sessions:{user_id}",
+    "ratelimit:{api_key_id}:{minute}",
+    "ratelimit:user:{user_id}:{minute}",
+    "plan_limits:{organization_id}",
+    "presentation_view_count:{presentation_id}",
+    "semantic_cache:{hash}",
 }
 
 

@@ -10,21 +10,28 @@ import pytest
 
 from connectors.materializers.cache import CacheVersions
 from connectors.materializers.mirror import Mirror
+from connectors.materializers.progress import Progress
 from connectors.materializers.timeline import Timeline
 from connectors.run import CONNECTORS
 from connectors.sinks.controls import ControlsSink
 from connectors.sinks.fixtures import FixturesSink
 from connectors.sinks.insights import InsightsSink
+from connectors.sinks.job_controls import JobControlsSink
+from connectors.sinks.jobs import JobsSink
+from connectors.sinks.organizations import OrganizationsSink
 from connectors.sinks.posts import PostsSink
 from connectors.sinks.queries import QueriesSink
 from connectors.sinks.results import ResultsSink
+from connectors.sinks.usage import UsageSink
 from connectors.sinks.users import UsersSink
+from connectors.sinks.views import ViewsSink
 from connectors.sinks.votes import VotesSink
 from connectors.workers.fanout import Fanout
 from connectors.workers.ratings import RatingsWorker
 from connectors.workers.rebuild import RebuildWorker
 from schemas.avro_files import schema_names, schema_text
 from schemas.topics import DEAD_LETTER_BYTES_MAX, MESSAGE_BYTES_MAX, TOPICS, all_topics
+from streams.jobs.states import REQUESTED
 
 ROOT = Path(__file__).parents[2]
 # Roles outside `connect` that produce or consume.
@@ -41,6 +48,9 @@ OUTSIDER: dict[str, tuple[str, str]] = {
     "feeds.user-active": ("user_id", "user_id, ts"),
     "feeds.plan-changed": ("user_id", "user_id, plan, ts"),
     "queries.query-submitted": ("user_id", "request_id, user_id, query, ts"),
+    "jobs.job-submitted": ("job_id", "job_id, kind, organization_id, user_id, args, ts, expires_at?"),
+    "jobs.plan-changed": ("organization_id", "organization_id, plan, ts, subscription_status?, period_end?"),
+    "jobs.role-changed": ("user_id", "user_id, role, ts"),
 }
 # What the system writes and analysts read.
 SYSTEM = {
@@ -56,13 +66,21 @@ SYSTEM = {
     "league.match-changed",
     "queries.stage-requested",
     "queries.pipeline-stage",
+    "jobs.generation-requested",
+    "jobs.ingestion-requested",
+    "jobs.export-requested",
+    "jobs.control",
+    "jobs.checkpoint-saved",
+    "jobs.progress",
+    "jobs.usage-recorded",
     "cache.prewarm-requested",
     "cache.version-bumped",
 }
 READERS = (
-    InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, ControlsSink,
-    Fanout, RebuildWorker, RatingsWorker,
-    Mirror, CacheVersions, Timeline,
+    InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, ControlsSink, ViewsSink,
+    JobsSink, JobControlsSink, OrganizationsSink, UsageSink,
+    JobsSink, JobControlsSink, OrganizationsSink, Fanout, RebuildWorker, RatingsWorker,
+    Mirror, CacheVersions, Timeline, Progress,
 )  # fmt: skip
 
 
@@ -83,12 +101,12 @@ def test_analysts_find_their_topics():
 
 @pytest.mark.parametrize("name", sorted(TOPICS))
 def test_a_topic_has_a_schema_with_its_key(name: str):
-    """The schema exists and its key field is a string; a topic without a key field is one whose partition is explicit."""
+    """The schema exists and its key fields are strings; a topic without a key field is one whose partition is explicit."""
     topic = TOPICS[name]
     assert topic.schema in schema_names()
     fields = {field["name"]: field["type"] for field in json.loads(schema_text(topic.schema))["fields"]}
     if topic.key:
-        assert fields[topic.key] == "string"
+        assert {fields[part] for part in topic.key.split("|")} == {"string"}
     else:
         assert name in {"streams.tick", "feeds.novelty"}
 
@@ -108,6 +126,7 @@ def test_producers_and_consumers_are_real(name: str):
 def test_readers_and_catalogue_agree():
     """A connector reads exactly the topics whose consumers name it."""
     reads = {reader.group: set(reader.topics) for reader in READERS}
+    reads |= {str(kind): {topic} for kind, topic in REQUESTED.items()}  # the one consumer of each kind of job
     named = {group: {name for name, topic in TOPICS.items() if group in topic.consumers} for group in reads}
     assert named == reads
 
@@ -115,7 +134,19 @@ def test_readers_and_catalogue_agree():
 def test_only_sinks_read_what_outsiders_write():
     """Outside clients partition as they like, so nothing that trusts the place of a key reads their topics."""
     readers = {consumer for topic in TOPICS.values() if topic.outsider for consumer in topic.consumers}
-    assert {"insights", "users", "fixtures", "results", "votes", "posts", "queries", "controls"} == readers
+    assert {
+        "insights",
+        "users",
+        "fixtures",
+        "results",
+        "votes",
+        "posts",
+        "queries",
+        "controls",
+        "views",
+        "jobs",
+        "organizations",
+    } == readers
 
 
 def test_every_consumed_topic_has_a_dead_letter_topic():

@@ -12,13 +12,16 @@ from typing import Any
 
 from connectors.kafka.handler import Surroundings
 from connectors.llm.calls import ChatEndpoint, RemoteChat
+from connectors.stores.calls import Calls
 from connectors.stores.runs import Runs
+from connectors.workers.model_calls import ModelCalls
 from connectors.workers.queries.commands import StageCommands
 from connectors.workers.queries.engine import Engine
 from connectors.workers.queries.stages import Stages
-from connectors.workers.queries.watch import Watch
+from connectors.workers.watch import Watch
 from streams.clock import fresh_number, to_datetime
 from streams.queries.costs import parse_prices
+from streams.queries.runs import Run
 from streams.queries.states import Stage
 from tests.conftest import Stack
 from tests.integration.connecting import event, until
@@ -46,7 +49,7 @@ class Worker:
 
     engine: Engine
     commands: StageCommands
-    watch: Watch
+    watch: Watch[Run]
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -63,12 +66,12 @@ class Worker:
     async def die(self) -> None:
         """End as a process that is killed does: its lock goes, and nothing is handed over."""
         assert self.task is not None
-        storing = [one._task for one in (self.engine._changes, self.engine._ends) if one._task is not None]
+        storing = [one._task for one in (self.engine._changes, self.engine._calls._ends) if one._task is not None]
         tasks = [self.task, *self.engine._tasks, *storing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.engine._port.close()
+        await self.engine._calls.close()
 
 
 @dataclass
@@ -89,8 +92,12 @@ class Queries:
         engine = Engine(
             runs,
             Stages(around.pool, model="small", strong_model="strong"),
-            RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
-            parse_prices("small=1/2,strong=10/20"),
+            ModelCalls(
+                Calls(around.pool),
+                RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
+                parse_prices("small=1/2,strong=10/20"),
+                self.time,
+            ),
             self.time,
             worker=fresh_number(),
             lease_ms=LEASE_MS,

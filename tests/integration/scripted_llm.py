@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 import time
@@ -24,6 +25,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 STAGES = ("analyzer", "assembler", "responder", "archivist")
+# Of a job's key: `{job}/slide-7/1`.
+_STEP_OF_JOB = re.compile(r"/(outline|slide-[0-9]+)/")
 # A forgotten step ends with its test, at the latest after so long.
 _SECONDS_MAX = 120.0
 
@@ -333,7 +336,7 @@ def _handler(server: ScriptedLLM) -> type[BaseHTTPRequestHandler]:
 
 
 def _completion(call: Call, step: Answer, answers: Mapping[str, Callable[[Call], str]]) -> Reply:
-    text = answers[call.stage](call) if step.text is None else step.text
+    text = answers[call.stage.partition("-")[0]](call) if step.text is None else step.text
     found = {
         "id": f"call-{call.number}",
         "object": "chat.completion",
@@ -349,6 +352,8 @@ def _completion(call: Call, step: Answer, answers: Mapping[str, Callable[[Call],
 
 def stage_by_key_or_prompt(headers: Mapping[str, str], body: dict[str, Any]) -> str:
     """The stage whose name is in the key, else in the system prompt; the responder where none is."""
+    if found := _STEP_OF_JOB.search(headers.get("idempotency-key", "")):
+        return found[1]
     for text in (headers.get("idempotency-key", ""), str(body["messages"][0]["content"])):
         named = [(text.lower().index(stage), stage) for stage in STAGES if stage in text.lower()]
         if named:
@@ -361,9 +366,22 @@ def _analysis(call: Call) -> str:
     return json.dumps({**found, "search_keywords": ["plain"], "context_found": {}})
 
 
+def _outline(call: Call) -> str:
+    count = json.loads(call.user)["slides"]
+    slides = [{"title": f"Part {number}", "points": [f"point {number}"]} for number in range(1, count + 1)]
+    return json.dumps({"title": "A deck", "slides": slides})
+
+
+def _slide(call: Call) -> str:
+    asked = json.loads(call.user)
+    return json.dumps({"title": asked["title"], "bullets": [f"bullet of call {call.number}"], "notes": "Say it."})
+
+
 _ANSWERS: Mapping[str, Callable[[Call], str]] = {
     "analyzer": _analysis,
     "assembler": lambda call: f"<context>what matters of {len(call.user)} characters</context>",
     "responder": lambda call: f"This is answer {call.number}.",
+    "outline": _outline,
+    "slide": _slide,
     "archivist": lambda call: json.dumps({"tags": ["plain"], "text": "A question was asked and answered."}),
 }

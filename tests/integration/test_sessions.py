@@ -87,7 +87,7 @@ async def test_a_session_ends_a_day_after_its_last_request(api: Api, admin) -> N
 
 
 async def test_who_may_make_which_session(api: Api) -> None:
-    """A role is never above the creator's; a user's own key makes sessions of that user only; a session makes none."""
+    """A role is never above the creator's; a user's own key makes sessions of that user only and of no organization."""
     cases = [
         ("pen", {"user_id": "x", "role": "admin"}, 403),
         ("pen", {"user_id": "x", "role": "editor"}, 201),
@@ -95,6 +95,9 @@ async def test_who_may_make_which_session(api: Api) -> None:
         ("ada-key", {"user_id": "ada"}, 201),
         ("ada-key", {"user_id": "ada", "role": "editor"}, 403),
         ("ada-key", {"user_id": "bob"}, 403),
+        ("ada-key", {"user_id": "ada", "organization_id": "acme"}, 403),
+        ("ada-key", {"user_id": "ada", "plan": "enterprise"}, 403),
+        ("pen", {"user_id": "x", "organization_id": "acme", "plan": "team"}, 201),
         ("root", {"user_id": "x", "role": "king"}, 422),
         ("root", {"user_id": ""}, 422),
         ("root", {}, 422),
@@ -133,10 +136,25 @@ async def test_a_change_of_role_ends_sessions_and_caps_new_ones(api: Api, admin)
     """PUT of a role revokes at once, and later sessions have at most that role (R2.9)."""
     token = (await _session(admin, "wes", role="admin"))["session_id"]
     response = await admin.put("/api/users/wes/role", json={"role": "viewer"})
-    assert response.json() == {"user_id": "wes", "role": "viewer", "revoked": 1}
+    answer = response.json()
+    (position,) = answer.pop("positions")
+    assert answer == {"user_id": "wes", "role": "viewer", "revoked": 1}
+    assert position.startswith("jobs.role-changed/")
     assert await _status(api, token, "/api/channels") == 401
     assert (await admin.post("/api/sessions", json={"user_id": "wes", "role": "editor"})).status_code == 403
     assert (await _session(admin, "wes"))["role"] == "viewer"
+
+
+async def test_roles_that_change_at_once_end_as_the_last_event_says(api: Api, admin, seeds: Seeds) -> None:
+    """However requests overtake each other, the stored role is that of the highest position, and older sessions are void."""
+    tokens = [(await _session(admin, "abe"))["session_id"] for _ in range(3)]
+    roles = ["viewer", "editor", "admin"] * 4
+    answers = await asyncio.gather(*(admin.put("/api/users/abe/role", json={"role": role}) for role in roles))
+    said = {int(answer.json()["positions"][0].rsplit("/", 1)[1]): answer.json() for answer in answers}
+    assert sum(answer["revoked"] for answer in said.values()) == 3
+    (row,) = await seeds.run("SELECT role, position FROM user_roles WHERE user_id = 'abe'")
+    assert (row["role"], row["position"]) == (said[max(said)]["role"], said[max(said)]["positions"][0])
+    assert {await _status(api, token, "/api/channels") for token in tokens} == {401}
 
 
 async def test_no_session_of_before_a_revocation_survives_it(api: Api, admin) -> None:

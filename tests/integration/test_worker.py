@@ -43,6 +43,7 @@ CONSUMED = (
     "league.match-changed",
     "queries.pipeline-stage",
     "queries.run-archived",
+    "jobs.usage-recorded",
 )
 DECIDED = (
     "feeds.channel-dirty",
@@ -50,9 +51,10 @@ DECIDED = (
     "league.refresh-requested",
     "cache.prewarm-requested",
     "queries.stage-requested",
+    "jobs.usage-flushed",
 )
-# Agents that count a tick as applied: of channels, users, seasons and runs.
-AGENTS = 4
+# Agents that count a tick as applied: of channels, users, seasons, runs and usage.
+AGENTS = 5
 
 # The composition root in miniature: fixed schema ids instead of a registry.
 WORKER = """
@@ -103,7 +105,9 @@ def empty(kafka_address: str) -> None:
     ]
     for future in admin.create_topics(missing).values() if missing else ():
         future.result(10)
-    places = [TopicPartition(t.name, p) for t in all_topics() for p in range(t.partitions)]
+    # Of a compacted topic no records can be deleted; no worker reads one of the catalogue.
+    emptied = [t for t in all_topics() if t.cleanup == "delete"]
+    places = [TopicPartition(t.name, p) for t in emptied for p in range(t.partitions)]
 
     def ends() -> list[TopicPartition] | None:
         """One past the last offset of each; None while a new partition has no leader yet."""

@@ -47,6 +47,10 @@ ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED
 -- name: runs_of_worker
 SELECT * FROM pipeline_runs WHERE worker = $1 ORDER BY id FOR UPDATE
 
+-- Rows that are about to be stored, locked in the order of ids: an UPDATE that is joined locks them in any.
+-- name: hold_runs
+SELECT FROM pipeline_runs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
+
 -- A run as it is stored only if it still is as it was when it was taken. Texts that are null stay as they are.
 -- name: store_runs
 UPDATE pipeline_runs AS r

@@ -39,7 +39,7 @@ FROM (SELECT final_context_payload AS payload FROM pipeline_runs
       WHERE created_at >= $1 AND created_at <= $2 AND final_context_payload IS NOT NULL
       ORDER BY created_at DESC LIMIT $3) AS newest
 
--- Calls by stage and model. A call is one key; it is sent more than once where a worker ended during it.
+-- Calls by stage and model; those of jobs have no user. A call is one key; it is sent more than once where a worker ended during it.
 -- name: query_call_metrics
 SELECT stage, model, count(*) AS calls, sum(sends) AS sends, count(*) FILTER (WHERE attempt > 1) AS repeats,
        count(*) FILTER (WHERE outcome = 'answered') AS answered,
@@ -49,7 +49,7 @@ SELECT stage, model, count(*) AS calls, sum(sends) AS sends, count(*) FILTER (WH
        sum(cost_usd)::float8 AS cost_usd,
        coalesce(1000 * sum(extract(epoch FROM ended_at - started_at)) FILTER (WHERE outcome = 'answered'), 0)::float8
            AS answered_ms
-FROM llm_calls WHERE started_at >= $1 AND started_at <= $2
+FROM llm_calls WHERE started_at >= $1 AND started_at <= $2 AND user_id IS NOT NULL
 GROUP BY stage, model ORDER BY stage, model
 
 -- Rows as PostgreSQL estimates them (what it counts of inserts and deletes; nothing is scanned), bytes with indexes and texts

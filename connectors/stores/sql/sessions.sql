@@ -10,10 +10,6 @@ SELECT pg_advisory_xact_lock(hashtextextended('sessions:' || $1::text, 0))
 SELECT (SELECT role FROM user_roles WHERE user_id = $1::text) AS role,
        (SELECT revoked_at FROM session_revocations WHERE user_id = $1::text) AS revoked_at
 
--- name: store_role
-INSERT INTO user_roles (user_id, role, changed_at) VALUES ($1, $2, $3)
-ON CONFLICT (user_id) DO UPDATE SET role = excluded.role, changed_at = excluded.changed_at
-
 -- name: store_revocation
 INSERT INTO session_revocations AS held (user_id, revoked_at) VALUES ($1, $2)
 ON CONFLICT (user_id) DO UPDATE SET revoked_at = greatest(held.revoked_at, excluded.revoked_at)

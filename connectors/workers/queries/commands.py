@@ -12,8 +12,9 @@ from connectors.kafka.records import DeadLetter, Event
 from connectors.stores.postgres import Connection
 from connectors.stores.runs import Asked
 from connectors.workers.queries.engine import Engine
-from connectors.workers.queries.watch import Watch
+from connectors.workers.watch import Watch
 from streams.clock import Clock
+from streams.queries.runs import Run
 from streams.queries.states import RESTARTABLE, Stage
 from streams.telemetry import get_log
 
@@ -28,7 +29,7 @@ class StageCommands:
     # As many as are captured in one transaction of some 10 ms.
     batch_max = 256
 
-    def __init__(self, engine: Engine, watch: Watch, clock: Clock) -> None:
+    def __init__(self, engine: Engine, watch: Watch[Run], clock: Clock) -> None:
         self._engine = engine
         self._watch = watch
         self._clock = clock

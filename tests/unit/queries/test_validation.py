@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from schemas.errors import InvalidEventError
+from streams.checks import is_uuid
 from streams.queries.tokens import count_tokens
 from streams.queries.validation import (
     PROMPT_BYTES_MAX,
     QUERY_BYTES_MAX,
     QUERY_TOKENS_MAX,
     check_queries_event,
-    is_uuid,
 )
 from streams.validation import check_event
 

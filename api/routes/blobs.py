@@ -1,0 +1,257 @@
+"""Documents and files, put and read by the SHA-256 of their bytes: a job names them by it, they never travel in an event.
+
+Laws. A body is streamed: what is too large is refused before the rest of it is read, and what breaks off leaves nothing. What is
+answered has been stored, and what was given of its digest was true. A blob is read by the organizations that have put it, and
+by admins; to all others there is none. What somebody has put is never shown by a browser as a page of ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from api import conditional
+from api.auth import Editor, Principal, Role, Viewer
+from api.errors import (
+    BadRequestError,
+    ForbiddenError,
+    NotFoundError,
+    PaymentRequiredError,
+    TooLargeError,
+    UnprocessableError,
+)
+from api.organizations import organization_of
+from api.rate_limits import LimitedRoute
+from api.services import Services, Wired
+from connectors.stores import blobs
+from connectors.stores.blobs import Blob, BlobTooLargeError, Spooled, StorageFullError
+from connectors.stores.organizations import Organization
+from streams.jobs.plans import Limit, Usage, refusal, refusal_text
+
+# Requests whose bodies have a bound of their own, and are not counted by that of all others.
+OWN_BOUND = frozenset({("PUT", "/api/blobs")})
+MEDIA_TYPE_DEFAULT = "application/octet-stream"
+# What does not change under its name may be kept for a year, by whoever may read it.
+CACHE_CONTROL = "private, max-age=31536000, immutable"
+# A document is offered as a file, never run or guessed at under the API's own address.
+_AS_A_FILE = {
+    "Content-Disposition": "attachment",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+}
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MEDIA_TYPE = re.compile(r"[\w!#$%&'*+.^`|~-]+/[\w!#$%&'*+.^`|~-]+(?:\s*;[\x20-\x7e]*)?", re.ASCII)
+_MEDIA_TYPE_CHARACTERS_MAX = 255
+# A member of a dictionary of RFC 8941 whose value is a byte sequence; others are left alone, as RFC 9530 has it.
+_DIGEST = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*")
+
+router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+
+Named = Annotated[str | None, Query(description="for which organization; a session needs not say it")]
+
+
+class Stored(BaseModel):
+    """A blob that is stored."""
+
+    sha256: str
+    size: int
+
+
+@router.put(
+    "/api/blobs",
+    summary="Put a document",
+    response_model=Stored,
+    responses={201: {"model": Stored, "description": "The organization did not have it before."}},
+    openapi_extra={
+        "requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
+    },
+)
+async def put_blob(
+    request: Request,
+    response: Response,
+    principal: Editor,
+    services: Wired,
+    organization_id: Named = None,
+    sha256: Annotated[str | None, Query(description="what the bytes are to be, in hexadecimal")] = None,
+) -> Stored:
+    """Any bytes, with their `Content-Type`; those that the organization has already are answered with 200, and change nothing."""
+    organization = organization_of(principal, organization_id)
+    media_type, expected = _media_type(request), _expected(request, sha256)
+    limits = await services.organizations.read_limits(organization)
+    _check_may_put(limits, request)
+    found = await _taken(request, services, limits, media_type, expected)
+    response.status_code = HTTPStatus.CREATED if found.is_new else HTTPStatus.OK
+    response.headers["Location"] = f"/api/blobs/{found.sha256}"
+    return Stored(sha256=found.sha256, size=found.size_bytes)
+
+
+@router.get("/api/blobs/{sha256}", summary="Read a document", response_class=Response)
+async def get_blob(
+    request: Request,
+    sha256: Annotated[str, Path(description="what PUT /api/blobs answered")],
+    principal: Viewer,
+    services: Wired,
+    organization_id: Named = None,
+) -> Response:
+    """The bytes, for those who have put them and for admins."""
+    blob = await _readable(services, principal, _hexadecimal("sha256", sha256), organization_id)
+    headers = {"ETag": f'"{blob.sha256}"', "Cache-Control": CACHE_CONTROL}
+    if conditional.is_match(conditional.condition(request), blob.sha256):
+        return Response(status_code=int(HTTPStatus.NOT_MODIFIED), headers=headers)
+    digest = base64.b64encode(bytes.fromhex(blob.sha256)).decode()
+    headers |= {"Content-Length": str(blob.size_bytes), "Content-Digest": f"sha-256=:{digest}:", **_AS_A_FILE}
+    parts = blobs.read(services.database.require(), blob)
+    # The first part before the status: PostgreSQL that is away is a 503 and not an answer that breaks off.
+    first = await anext(parts, b"")
+    return StreamingResponse(_all_parts(first, parts), headers=headers, media_type=blob.media_type)
+
+
+async def _all_parts(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async with aclosing(parts) as rest:  # type: ignore[type-var]  # it is a generator
+        yield first
+        async for part in rest:
+            yield part
+
+
+async def _readable(services: Services, principal: Principal, sha256: str, named: str | None) -> Blob:
+    """The blob, if it may be read.
+
+    Raises:
+        NotFoundError: there is none for whoever asks.
+    """
+    pool = services.database.require()
+    if principal.role is Role.ADMIN and named is None:
+        found = await blobs.find(pool, sha256)
+    else:
+        found = (await blobs.known(pool, [sha256], organization_of(principal, named))).get(sha256)
+    if found is None:
+        raise NotFoundError(f"there is no blob {sha256}")
+    return found
+
+
+async def _taken(
+    request: Request, services: Services, limits: Organization, media_type: str, expected: dict[str, tuple[str, str]]
+) -> blobs.Put:
+    """Read, check and store the body.
+
+    Raises:
+        TooLargeError: it is above the plan's size.
+        UnprocessableError: it is not what was announced.
+        PaymentRequiredError: there is no room for it.
+        BadRequestError: it broke off.
+        UnavailableError: too many are read at once, or PostgreSQL is away.
+    """
+    pool = services.database.require()
+    try:
+        async with services.uploads.spooled(request, limits.plan.file_bytes_max) as found:
+            _check_digests(found, expected)
+            return await blobs.store(
+                pool,
+                found,
+                media_type=media_type,
+                organization_id=limits.organization_id,
+                now_ms=services.clock(),
+                storage_bytes_max=limits.plan.storage_bytes_max,
+            )
+    except BlobTooLargeError as error:
+        raise _too_large(limits) from error
+    except StorageFullError as error:
+        told = refusal_text(Limit.STORAGE, limits.organization_id, limits.plan)
+        raise PaymentRequiredError(told, limit=Limit.STORAGE.value) from error
+
+
+def _check_may_put(limits: Organization, request: Request) -> None:
+    """Refuse what can be refused without the body.
+
+    Raises:
+        ForbiddenError: the organization is suspended.
+        TooLargeError: the announced length is above the plan's size.
+    """
+    length = request.headers.get("content-length", "")
+    announced = int(length) if length.isascii() and length.isdigit() else 0
+    limit = refusal(limits.plan, limits.status, Usage(file_bytes=announced), kind=None)
+    if limit is Limit.FILE_SIZE:
+        raise _too_large(limits)
+    if limit is not None:
+        raise ForbiddenError(refusal_text(limit, limits.organization_id, limits.plan), limit=limit.value)
+
+
+def _too_large(limits: Organization) -> TooLargeError:
+    told = refusal_text(Limit.FILE_SIZE, limits.organization_id, limits.plan)
+    return TooLargeError(told, limit=Limit.FILE_SIZE.value)
+
+
+def _media_type(request: Request) -> str:
+    """What the bytes are said to be.
+
+    Raises:
+        UnprocessableError: it is no media type, or the bytes come in another coding or in part.
+    """
+    headers = request.headers
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnprocessableError(
+            "a document is stored as it is sent; send it without a coding", field="Content-Encoding"
+        )
+    if "content-range" in headers:  # RFC 9110, section 14.5
+        raise BadRequestError("a document is put whole; Content-Range is not taken")
+    media_type = headers.get("content-type", MEDIA_TYPE_DEFAULT).strip()
+    if len(media_type) > _MEDIA_TYPE_CHARACTERS_MAX or _MEDIA_TYPE.fullmatch(media_type) is None:
+        raise UnprocessableError("Content-Type is not a media type", field="Content-Type")
+    return media_type
+
+
+def _expected(request: Request, sha256: str | None) -> dict[str, tuple[str, str]]:
+    """What the digests are to be, by where it was said: the algorithm and the hexadecimal digits.
+
+    Raises:
+        UnprocessableError: one is malformed.
+    """
+    found = {} if sha256 is None else {"sha256": ("sha256", _hexadecimal("sha256", sha256))}
+    text = ", ".join(request.headers.getlist("content-digest"))
+    for member in text.split(",") if text.strip() else ():
+        told = _DIGEST.fullmatch(member)
+        if told is None:
+            raise UnprocessableError("Content-Digest is not as RFC 9530 has it", field="Content-Digest")
+        if told[1] in _ALGORITHMS:
+            algorithm = _ALGORITHMS[told[1]]
+            found[f"Content-Digest {told[1]}"] = (algorithm, _decoded(told[2]))
+    return found
+
+
+# Those in use by RFC 9530; others prove nothing and are left alone.
+_ALGORITHMS = {"sha-256": "sha256", "sha-512": "sha512"}
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).hex()
+    except binascii.Error as error:
+        raise UnprocessableError(f"Content-Digest is not base64: {error}", field="Content-Digest") from error
+
+
+def _hexadecimal(name: str, text: str) -> str:
+    lower = text.lower()
+    if _SHA256.fullmatch(lower) is None:
+        raise UnprocessableError(f"{name} is not 64 hexadecimal digits", field=name)
+    return lower
+
+
+def _check_digests(found: Spooled, expected: dict[str, tuple[str, str]]) -> None:
+    """Refuse bytes that are not those announced.
+
+    Raises:
+        UnprocessableError: they are others; says what they are.
+    """
+    for where, (algorithm, digest) in expected.items():
+        if getattr(found, algorithm) != digest:
+            told: dict[str, Any] = {"field": where.split(" ", 1)[0], "sha256": found.sha256, "size": found.size_bytes}
+            raise UnprocessableError(f"{where} does not fit the bytes that came", **told)

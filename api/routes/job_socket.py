@@ -1,0 +1,108 @@
+"""The WebSocket on which a job is watched: the same events as `GET /api/jobs/{id}/events`, by the same reader.
+
+Laws. Nobody is told anything before it is known who it is. It ends with the job, by 1000; any other code says why it ended, and
+that the watcher may come back with the last id that it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import orjson
+from fastapi import APIRouter
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from api.askers import canonical_uuid
+from api.errors import ProblemError
+from api.job_stream import Listener
+from api.query_stream import INTERNAL_ERROR, EndingError
+from api.routes.jobs import job_for, place_after
+from api.routes.query_socket import Socket, code_of, send_away, subprotocol_of
+from api.services import Services
+from connectors.stores.job_reads import JobRead
+from schemas.errors import InvalidEventError, UnavailableError
+from streams.clock import fresh_id
+from streams.telemetry import get_log
+
+ENDED = 1000
+
+_log = get_log("sockets")
+router = APIRouter(tags=["jobs"])
+
+
+@router.websocket("/api/jobs/{job_id}/ws")
+async def job_socket(websocket: WebSocket, job_id: str) -> None:
+    """A job's events from the first one, or after `?last_event_id=`."""
+    services: Services = websocket.app.state.services
+    with contextlib.suppress(WebSocketDisconnect):
+        try:
+            with services.watchers.admitted():
+                await JobSocket(websocket, services).watch(job_id)
+        except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
+            await send_away(websocket, code_of(error), str(error))
+
+
+class JobSocket(Socket):
+    """One socket on a job; who it is, is found out as for any other."""
+
+    async def watch(self, text: str) -> None:
+        """Find out who it is, then tell until one side ends it.
+
+        Raises:
+            ProblemError: it may not be here, or asks for what cannot be.
+            UnavailableError: a part is away that a socket begins with.
+        """
+        websocket, services = self._websocket, self._services
+        principal = await self._authenticated()
+        await services.rate_limiter.admit(principal)
+        job = await job_for(principal, canonical_uuid("job_id", text), services)
+        after = place_after(websocket.query_params.get("last_event_id"), job)
+        services.activity.note(principal)
+        if websocket.application_state.name == "CONNECTING":
+            await websocket.accept(subprotocol_of(websocket))
+        if job.has_ended and after >= job.seq:
+            await websocket.close(ENDED)
+            return
+        await self._told(job, after, is_session=principal.session_id is not None)
+
+    async def _told(self, job: JobRead, after: int, *, is_session: bool) -> None:
+        hub = self._services.watchers
+        async with hub.socket(job.user_id, fresh_id()):
+            with hub.listening(job.job_id, after) as listener:
+                await self._until_end(listener, is_session=is_session)
+        if listener.closed is not None:
+            await send_away(self._websocket, *listener.closed)
+
+    async def _until_end(self, listener: Listener, *, is_session: bool) -> None:
+        works = [self._tell(listener), self._hear(listener)]
+        if is_session:
+            works.append(self._recheck(listener))
+        tasks = [self._task(work) for work in works]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception) and not isinstance(outcome, WebSocketDisconnect):
+                _log.error("a socket on a job failed", error=repr(outcome), exc_info=outcome)
+                listener.close(INTERNAL_ERROR, "failed; resume after the last id")
+
+    async def _tell(self, listener: Listener) -> None:
+        async with contextlib.aclosing(listener.frames()) as told:
+            async for frames in told:
+                for frame in frames:
+                    await self._websocket.send_text(frame.text)
+                if not frames:
+                    await self._websocket.send_text('{"event_type":"heartbeat"}')
+        if not listener.is_ended:
+            listener.close(ENDED, "the job has ended")
+
+    async def _hear(self, listener: Listener) -> None:
+        """Answer a ping; there is nothing else to be told by a watcher."""
+        while True:
+            await self._received()
+            pong = {"event_type": "pong", "id": f"{listener.place}-0"}
+            await self._websocket.send_text(orjson.dumps(pong).decode())

@@ -1,0 +1,371 @@
+"""Jobs: submitted, looked at, listed, revoked and watched; the decks that they make.
+
+Laws. A job is an event first. What its organization may is asked before that, so that who may not is told at once with the name
+of the limit (R2.33); the sink asks again and has the last word. A repeat under one `Idempotency-Key` is the same job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Annotated, Any
+from uuid import UUID, uuid4, uuid5
+
+import orjson
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from api import conditional
+from api.askers import canonical_uuid
+from api.auth import Principal, Viewer
+from api.errors import (
+    BadRequestError,
+    ForbiddenError,
+    NotFoundError,
+    PaymentRequiredError,
+    UnauthorizedError,
+    UnprocessableError,
+)
+from api.job_access import may_read, require_ender, require_reader, submitter
+from api.job_stream import EventStream
+from api.organizations import organization_of
+from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from api.rate_limits import LimitedRoute
+from api.routes.queries import idempotency_key
+from api.services import Services, Wired
+from connectors.stores import job_reads
+from connectors.stores.job_reads import JobRead
+from connectors.stores.redis import Head
+from schemas.envelope import iso_from_ms
+from schemas.errors import UnavailableError
+from schemas.json_events import event_from_json
+from streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
+from streams.jobs.args import Args, parse_args
+from streams.jobs.plans import Limit as PlanLimit
+from streams.jobs.plans import Usage, refusal, refusal_text
+from streams.jobs.states import Kind
+from streams.jobs.validation import CONTROL, REVOKE, SUBMITTED
+
+JOB_TOPICS = frozenset({SUBMITTED, CONTROL})
+REVOKED_REASON = "revoked"
+# The names of jobs under an idempotency key; any constant, and never another one.
+_JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
+_ENTRY_ID = re.compile("([0-9]{1,18})(?:-0)?")
+ACCEPTED = HTTPStatus.ACCEPTED
+
+router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+
+
+class Submission(BaseModel):
+    """What is to be made. A session says for which organization, a key that is bound to a user for whom."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    kind: str
+    organization_id: str | None = None
+    user_id: str | None = None
+    args: dict[str, Any]
+    expires_at: str | int | None = None
+
+
+class Taken(BaseModel):
+    """A job, or a word about it, that was taken."""
+
+    job_id: str
+    positions: list[str]
+
+
+async def _job_id(job_id: Annotated[str, Path(description="what POST /api/jobs answered")]) -> str:
+    return canonical_uuid("job_id", job_id)
+
+
+async def _presentation_id(presentation_id: Annotated[str, Path(description="the id of the job that made it")]) -> str:
+    return canonical_uuid("presentation_id", presentation_id)
+
+
+JobId = Annotated[str, Depends(_job_id)]
+PresentationId = Annotated[str, Depends(_presentation_id)]
+
+
+def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
+    """The id of a job: of a user's key always the same, and without a key a fresh one."""
+    if key_text is None:
+        return str(uuid4())
+    return str(uuid5(_JOBS, orjson.dumps([organization_id, user_id, key_text]).decode()))
+
+
+@router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made")
+async def post_job(request: Request, body: Submission, principal: Viewer, services: Wired) -> Taken:
+    """The job is taken down; `GET /api/jobs/{id}` and its events tell what comes of it."""
+    organization_id = organization_of(principal, body.organization_id)
+    user_id = submitter(principal, body.user_id)
+    key_text = idempotency_key(request)
+    job_id = job_id_of(organization_id, user_id, key_text)
+    document = {"job_id": job_id, "kind": body.kind, "organization_id": organization_id, "user_id": user_id}
+    event = event_from_json(
+        SUBMITTED, {**document, "args": _args_text(body.args), "ts": services.clock(), "expires_at": body.expires_at}
+    )
+    encoded = services.publisher.encode(SUBMITTED, event)
+    known = await _known(services, job_id) if key_text is not None else None
+    if known is not None:
+        _require_same(known, event)
+        return Taken(job_id=job_id, positions=[known.position])
+    await _require_allowed(services, organization_id, Kind(body.kind), parse_args(body.kind, event["args"]))
+    positions = await services.publisher.publish(SUBMITTED, [encoded])
+    return Taken(job_id=job_id, positions=positions)
+
+
+def _args_text(args: dict[str, Any]) -> str:
+    try:
+        return orjson.dumps(args).decode()
+    except TypeError as error:  # half a character, or a number that no reader takes
+        raise UnprocessableError(f"args: {error}", field="args") from error
+
+
+async def _known(services: Services, job_id: str) -> JobRead | None:
+    """A job of that id; with PostgreSQL away the event is written all the same, and of two with one id the first counts."""
+    try:
+        return (await job_reads.jobs(services.database.require(), [job_id])).get(job_id)
+    except UnavailableError:
+        return None
+
+
+def _require_same(known: JobRead, event: dict[str, Any]) -> None:
+    """Refuse a key that was used for something else."""
+    is_same = known.kind == event["kind"] and known.expires_ms == event["expires_at"]
+    if not (is_same and parse_args(known.kind, known.args) == parse_args(event["kind"], event["args"])):
+        raise UnprocessableError(
+            f"Idempotency-Key was used for another job, {known.job_id}", field="Idempotency-Key", job_id=known.job_id
+        )
+
+
+async def _require_allowed(services: Services, organization_id: str, kind: Kind, args: Args) -> None:
+    """Refuse what the organization may not. Where that cannot be told now the sink tells it.
+
+    Raises:
+        ForbiddenError: the organization is suspended.
+        PaymentRequiredError: a limit of its plan is reached; named in `limit`.
+    """
+    try:
+        found = await services.organizations.read_limits(organization_id)
+        is_counted = kind is Kind.GENERATION or args.documents
+        usage = (
+            await services.organizations.usage(organization_id, args.documents, services.clock())
+            if is_counted
+            else Usage()
+        )
+    except UnavailableError:
+        return
+    limit = refusal(found.plan, found.status, usage, kind)
+    if limit is None:
+        return
+    text = refusal_text(limit, organization_id, found.plan)
+    if limit is PlanLimit.SUSPENDED:
+        raise ForbiddenError(text, limit=str(limit))
+    raise PaymentRequiredError(text, limit=str(limit))
+
+
+async def readable_job(request: Request, principal: Principal, job_id: str, services: Services) -> JobRead:
+    """A job that the principal may see, once what the request names is accounted for.
+
+    Raises:
+        NotFoundError: there is none.
+        ForbiddenError: it belongs to others.
+    """
+    await services.fresh(request, JOB_TOPICS)
+    return await job_for(principal, job_id, services)
+
+
+async def job_for(principal: Principal, job_id: str, services: Services) -> JobRead:
+    """A job that the principal may see.
+
+    Raises:
+        NotFoundError: there is none.
+        ForbiddenError: it belongs to others.
+    """
+    found = (await job_reads.jobs(services.database.require(), [job_id])).get(job_id)
+    if found is None:
+        raise NotFoundError(f"there is no job {job_id}")
+    require_reader(principal, found.organization_id, found.user_id)
+    return found
+
+
+@router.get("/api/jobs/{job_id}", summary="How a job stands; conditional", response_model=None)
+async def get_job(request: Request, job_id: JobId, principal: Viewer, services: Wired) -> Response:
+    """Its status, progress, cost, and where what it made is found."""
+    found = await readable_job(request, principal, job_id, services)
+    payload = orjson.dumps(job_document(found))
+    etag = f"job-{found.version}-{sha256(payload).hexdigest()[:16]}"
+    return conditional.answer(request, "job", Head(found.version, etag, found.caused_by, services.clock()), payload)
+
+
+def job_document(job: JobRead) -> dict[str, Any]:
+    """How a job stands, as it is served."""
+    result = None if job.result is None else orjson.loads(job.result)
+    return {
+        "job_id": job.job_id,
+        "kind": job.kind,
+        "organization_id": job.organization_id,
+        "user_id": job.user_id,
+        "status": job.status,
+        "progress_pct": job.progress_pct,
+        "steps_done": job.steps_done,
+        "steps_total": job.steps_total,
+        "result": result,
+        "result_url": result_url(job.kind, job.job_id, result),
+        "error": job.error,
+        "tokens": job.tokens,
+        "cost_usd": float(job.cost_usd),
+        "cost_cents": job.cost_cents,
+        "created_at": iso_from_ms(job.created_ms),
+        "updated_at": iso_from_ms(job.updated_ms),
+        "completed_at": _iso(job.completed_ms),
+        "expires_at": _time(job.expires_ms),
+        "last_event_id": f"{job.seq}-0",
+        "position": job.position,
+    }
+
+
+def result_url(kind: str, job_id: str, result: Mapping[str, Any] | None) -> str | None:
+    """Where what a job made is found; None before it has ended, and where it has no page of its own."""
+    if result is None or kind == Kind.INGESTION:
+        return None
+    return f"/api/presentations/{job_id}" if kind == Kind.GENERATION else f"/api/blobs/{result['sha256']}"
+
+
+def _iso(ms: int | None) -> str | None:
+    return None if ms is None else iso_from_ms(ms)
+
+
+def _time(ms: int | None) -> str | int | None:
+    """A time that somebody else gave, which may lie where no datetime does."""
+    return ms if ms is None or not TS_MS_MIN <= ms <= TS_MS_MAX else iso_from_ms(ms)
+
+
+@router.delete("/api/jobs/{job_id}", status_code=ACCEPTED, summary="Revoke a job")
+async def delete_job(request: Request, job_id: JobId, principal: Viewer, services: Wired) -> Taken:
+    """Nobody begins it any more, and who works on it stores nothing more; one that has ended stays as it is (R2.40)."""
+    found = await readable_job(request, principal, job_id, services)
+    require_ender(principal, found.organization_id, found.user_id)
+    event = {"job_id": job_id, "action": REVOKE, "reason": REVOKED_REASON, "ts": services.clock()}
+    return Taken(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
+
+
+@router.get(
+    "/api/organizations/{org:id}/jobs", summary="Jobs of an organization, the newest first", response_model=None
+)
+async def get_jobs(
+    request: Request,
+    org: Annotated[str, Path(description="an organization")],
+    principal: Viewer,
+    services: Wired,
+    limit: Limit = LIMIT_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """In pages; who is bound to a user and is not of the organization sees that user's own."""
+    check_id("org", org)
+    await services.fresh(request, JOB_TOPICS)
+    before = _list_place(cursor)
+    # An empty user has no jobs, so what holds for anybody holds for it only where all may be seen.
+    only = None if may_read(principal, org, "") else principal.user_id
+    pool = services.database.require()
+    found = await job_reads.jobs_of_organization(pool, org, before, only, limit + 1)
+    page = found[:limit]
+    document = {
+        "organization_id": org,
+        "jobs": [job_document(job) for job in page],
+        "next_cursor": encode_cursor(page[-1].created_ms, page[-1].job_id) if len(found) > limit else None,
+    }
+    return Response(
+        orjson.dumps(document), headers={"Cache-Control": conditional.CACHE_NEVER}, media_type=conditional.JSON
+    )
+
+
+def _list_place(cursor: str | None) -> tuple[int, str]:
+    if cursor is None:
+        return job_reads.PLACE_MAX
+    at_ms, job_id = decode_cursor(cursor, int, str)
+    try:
+        place = int(at_ms), canonical_uuid("cursor", str(job_id))
+    except UnprocessableError as error:
+        raise BadRequestError("cursor is not one that this list gave", field="cursor") from error
+    if not TS_MS_MIN <= place[0] <= TS_MS_MAX:
+        raise BadRequestError("cursor is not one that this list gave", field="cursor")
+    return place
+
+
+# -- what is told while it is made ----------------------------------------------------------------------------------------
+
+
+def place_after(last_event_id: str | None, job: JobRead) -> int:
+    """The number after which a listener is told; 0 without an id.
+
+    Raises:
+        BadRequestError: it is no id that this job's events have had.
+    """
+    if last_event_id is None or not last_event_id.strip():
+        return 0
+    found = _ENTRY_ID.fullmatch(last_event_id.strip())
+    if found is None or int(found[1]) > job.seq:
+        raise BadRequestError("the last event id is not one that this job has given", field="Last-Event-ID")
+    return int(found[1])
+
+
+@router.get("/api/jobs/{job_id}/events", summary="A job's steps as server-sent events", response_model=None)
+async def get_events(request: Request, job_id: JobId, principal: Viewer, services: Wired) -> Response:
+    """From the first one, or after `Last-Event-ID`; ends with the job. 204: there is nothing more, and no need to ask again."""
+    found = await readable_job(request, principal, job_id, services)
+    last = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
+    after = place_after(last, found)
+    if found.has_ended and after >= found.seq:
+        return Response(status_code=int(HTTPStatus.NO_CONTENT), headers={"Cache-Control": conditional.CACHE_NEVER})
+    services.watchers.check_room()
+    authorization = request.headers.get("authorization") if principal.session_id is not None else None
+
+    async def is_still_allowed() -> bool:
+        return authorization is None or await _is_valid(services, authorization)
+
+    return EventStream(services.watchers, job_id, after, is_still_allowed)
+
+
+async def _is_valid(services: Services, authorization: str) -> bool:
+    """Whether a session is still good; while that cannot be told it is."""
+    try:
+        await services.authenticator.principal(authorization)
+    except UnauthorizedError:
+        return False
+    except UnavailableError:
+        return True
+    return True
+
+
+# -- decks ----------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/api/presentations/{presentation_id}", summary="A deck; conditional", response_model=None)
+async def get_presentation(
+    request: Request, presentation_id: PresentationId, principal: Viewer, services: Wired
+) -> Response:
+    """Its slides, and how often it was looked at: what is stored and what is not yet (R2.43)."""
+    await services.fresh(request, JOB_TOPICS)
+    found = await job_reads.presentation(services.database.require(), presentation_id)
+    if found is None:
+        raise NotFoundError(f"there is no presentation {presentation_id}")
+    require_reader(principal, found.organization_id, found.user_id)
+    payload = orjson.dumps(
+        {
+            "presentation_id": presentation_id,
+            "organization_id": found.organization_id,
+            "user_id": found.user_id,
+            "title": found.title,
+            "slides": orjson.Fragment(found.slides),
+            "view_count": found.view_count + await services.views.of(presentation_id),
+            "created_at": iso_from_ms(found.created_ms),
+            "position": found.position,
+        }
+    )
+    # What is stored of the views only grows; the rest, which a lost Redis takes with it, is in the tag alone.
+    version = 1 + found.view_count
+    etag = f"presentation-{version}-{sha256(payload).hexdigest()[:16]}"
+    return conditional.answer(request, "presentation", Head(version, etag, found.position, services.clock()), payload)

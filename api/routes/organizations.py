@@ -1,0 +1,122 @@
+"""What organizations may: their limits, and the change of their plan (R2.32 to R2.34).
+
+Laws. A change is an event first. It is stored, and the copy of the limits taken away, before it is answered; where that cannot
+be, the event stands and its sink does it.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from api.auth import Admin, Viewer
+from api.conditional import CACHE_NEVER, JSON
+from api.errors import UnprocessableError
+from api.organizations import require_organization
+from api.rate_limits import LimitedRoute
+from api.services import Services, Wired
+from connectors.stores import organizations
+from connectors.stores.organizations import Organization, PlanWord
+from connectors.stores.postgres import transaction
+from schemas.envelope import iso_from_ms, ms_from_iso
+from schemas.errors import UnavailableError
+from streams.checks import check_id
+from streams.jobs.plans import FEATURES, UNLIMITED
+from streams.jobs.validation import PLAN_CHANGED
+from streams.league.matches import Cause
+from streams.telemetry import get_log
+
+LIMIT_TOPICS = frozenset({PLAN_CHANGED})
+
+router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+_log = get_log("api")
+
+
+class PlanRequest(BaseModel):
+    """The plan of an organization from now on; what is left out of the rest stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    plan: Literal["free", "pro", "team", "enterprise"]
+    subscription_status: Literal["active", "trialing", "past_due", "suspended"] | None = None
+    period_end: str | None = None
+
+
+@router.get("/api/organizations/{org:id}/limits", summary="What an organization may", response_model=None)
+async def get_limits(
+    request: Request,
+    org: Annotated[str, Path(description="an organization")],
+    principal: Viewer,
+    services: Wired,
+) -> Response:
+    """Its plan and the limits of that; an organization that nobody told of has the plan free."""
+    check_id("org", org)
+    require_organization(principal, org)
+    await services.fresh(request, LIMIT_TOPICS)
+    document = limits_document(await services.organizations.read_limits(org))
+    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+
+
+def limits_document(found: Organization) -> dict[str, Any]:
+    """The limits as they are answered; a limit that is none is said to be unlimited (R2.32)."""
+    plan = found.plan
+    return {
+        "organization_id": found.organization_id,
+        "plan_name": plan.name,
+        "max_presentations_per_month": _limit(plan.max_presentations_per_month),
+        "ai_tokens_per_month": _limit(plan.ai_tokens_per_month),
+        "max_file_size_mb": plan.max_file_size_mb,
+        "storage_gb": plan.storage_gb,
+        "requests_per_minute": plan.requests_per_minute,
+        "features": {name: name in plan.features for name in FEATURES},
+        "subscription_status": found.status,
+        "period_end": None if found.period_end_ms is None else iso_from_ms(found.period_end_ms),
+    }
+
+
+def _limit(value: int | None) -> int | str:
+    return UNLIMITED if value is None else value
+
+
+@router.put("/api/organizations/{org:id}/plan", status_code=HTTPStatus.ACCEPTED, summary="Change a plan (admin)")
+async def put_plan(
+    org: Annotated[str, Path(description="an organization")], body: PlanRequest, _principal: Admin, services: Wired
+) -> dict[str, Any]:
+    """The plan, and where they are given the status of the subscription and the end of what was paid for."""
+    check_id("org", org)
+    period_end = _period_end(body.period_end)
+    event = {
+        "organization_id": org,
+        "plan": body.plan,
+        "ts": services.clock(),
+        "subscription_status": body.subscription_status,
+        "period_end": period_end,
+    }
+    taken = await services.publisher.taken(PLAN_CHANGED, event)
+    cause = Cause(taken.arrived_ms, str(taken))
+    word = PlanWord(body.plan, body.subscription_status, period_end, cause)
+    try:
+        await _act(services, org, word)
+    except UnavailableError as error:
+        _log.warning("a change of plan is left to its sink", organization_id=org, reason=str(error))
+    return {"organization_id": org, "plan": body.plan, "positions": [str(taken)]}
+
+
+async def _act(services: Services, org: str, word: PlanWord) -> None:
+    async with transaction(services.database.require()) as tx:
+        await organizations.store_words(tx, [(org, word)], services.clock())
+    await services.organizations.forget(org)
+
+
+def _period_end(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return ms_from_iso(text)
+    except ValueError as error:
+        raise UnprocessableError(
+            f"period_end is not an ISO 8601 time: {error}", field="period_end", reason="bad_time"
+        ) from error

@@ -1,0 +1,47 @@
+"""Views of decks (R2.42, R2.43).
+
+Law: a view is an event first; what it adds to the number that is shown may be lost with Redis, what is stored may not.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path
+
+from api.askers import canonical_uuid
+from api.auth import Viewer
+from api.errors import NotFoundError
+from api.rate_limits import LimitedRoute
+from api.routes.feeds_writes import Positions
+from api.services import Wired
+from connectors.stores import views
+from streams.jobs.validation import VIEWED
+
+router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+
+
+async def _presentation_id(presentation: Annotated[str, Path(description="the id of the job that made it")]) -> str:
+    return canonical_uuid("presentation_id", presentation)
+
+
+@router.post(
+    "/api/presentations/{presentation}/views", status_code=HTTPStatus.ACCEPTED, summary="Tell that a deck was looked at"
+)
+async def post_view(
+    presentation: Annotated[str, Depends(_presentation_id)], _principal: Viewer, services: Wired
+) -> Positions:
+    """Shown at once, stored once a minute."""
+    if not await views.is_there(services.database.require(), presentation):
+        raise NotFoundError(f"there is no presentation {presentation}")
+    is_shown = await services.views.raised(presentation)
+    event = {"presentation_id": presentation, "ts": services.clock()}
+    try:
+        # Its sink gathers for a minute, and is not waited for.
+        positions = await services.publisher.one(VIEWED, event, sink_wait_ms=0)
+    except BaseException:
+        if is_shown:
+            await services.views.lower({presentation: 1})
+        raise
+    return Positions(positions=positions)

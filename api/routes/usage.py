@@ -1,0 +1,82 @@
+"""What an organization used in a month (R2.35, R2.37).
+
+Law: what is shown never falls. Redis holds what was counted last; without it the stored totals are raised by a count of the jobs
+themselves, so an emptied Redis costs time and nothing else. A read that names positions asks PostgreSQL.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.auth import Viewer
+from api.conditional import CACHE_NEVER, JSON
+from api.organizations import require_organization
+from api.rate_limits import LimitedRoute
+from api.services import Services, Wired
+from connectors.stores import usage as stored
+from connectors.stores.redis import RedisAwayError
+from connectors.stores.redis_keys import USAGE, key
+from connectors.stores.usage import Amounts
+from schemas.envelope import iso_from_ms
+from streams.checks import check_id
+from streams.jobs.agents import RECORDED
+from streams.jobs.jobs import period_of
+from streams.jobs.usage import month_of
+
+USAGE_TOPICS = frozenset({RECORDED})
+
+router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+
+
+@router.get("/api/organizations/{org:id}/usage", summary="What an organization used in a month", response_model=None)
+async def get_usage(
+    request: Request,
+    org: Annotated[str, Path(description="an organization")],
+    principal: Viewer,
+    services: Wired,
+    period: Annotated[str | None, Query(description="YYYY-MM in UTC; without it this month")] = None,
+) -> Response:
+    """Decks, slides, tokens and cents, each job counted once; says from where, and up to when."""
+    check_id("org", org)
+    require_organization(principal, org)
+    month = period_of(services.clock()) if period is None else period
+    month_of(month)
+    is_named = await services.fresh(request, USAGE_TOPICS)
+    document = None if is_named else await _of_redis(services, org, month)
+    if document is None:
+        document = await _of_postgres(services, org, month)
+    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
+
+
+async def _of_redis(services: Services, org: str, period: str) -> dict[str, Any] | None:
+    """What Redis holds; None when that is not everything, or Redis is away."""
+    names = [*Amounts._fields, "seq", "at"]
+    try:
+        found = await services.link.run(services.link.require().hmget(key(USAGE, org=org, period=period), names))
+    except RedisAwayError:
+        return None
+    if any(value is None for value in found):
+        return None
+    *amounts, seq, at_ms = map(int, found)
+    return _document(org, period, Amounts(*amounts), source="redis", upto_seq=seq, upto_ms=at_ms)
+
+
+async def _of_postgres(services: Services, org: str, period: str) -> dict[str, Any]:
+    found = await stored.usage_of(services.database.require(), org, period)
+    return _document(org, period, found.amounts, source="postgresql", upto_seq=found.upto_seq, upto_ms=found.upto_ms)
+
+
+def _document(
+    org: str, period: str, amounts: Amounts, *, source: str, upto_seq: int, upto_ms: int | None
+) -> dict[str, Any]:
+    return {
+        "organization_id": org,
+        "period": period,
+        **amounts._asdict(),
+        "source": source,
+        "upto_seq": upto_seq,
+        "upto": None if upto_ms is None else iso_from_ms(upto_ms),
+    }

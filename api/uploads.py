@@ -1,0 +1,64 @@
+"""Bodies that are documents, as they come: bounded in number, size and silence.
+
+Law: what a client does, or stops doing, costs a process a few MiB of memory and one document of disk, for half a minute at most
+after its last byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from api.errors import BadRequestError
+from connectors.stores import blobs
+from connectors.stores.blobs import Spooled
+from schemas.errors import UnavailableError
+
+# At once in a process: as many as read at once from PostgreSQL.
+UPLOADS_MAX = 16
+# A client that sends nothing for so long has gone; its place is needed.
+SILENCE_SECONDS_MAX = 30.0
+
+
+class Uploads:
+    """The documents that a process takes at the moment."""
+
+    def __init__(self, uploads_max: int = UPLOADS_MAX, silence_seconds_max: float = SILENCE_SECONDS_MAX) -> None:
+        self._left = uploads_max
+        self._silence_seconds_max = silence_seconds_max
+
+    @asynccontextmanager
+    async def spooled(self, request: Request, bytes_max: int) -> AsyncIterator[Spooled]:
+        """The body of a request, once all of it has come.
+
+        Raises:
+            UnavailableError: as many as may be are being taken.
+            BlobTooLargeError: it is longer than `bytes_max`; the rest is not read.
+            BadRequestError: it broke off.
+        """
+        if self._left == 0:
+            raise UnavailableError("this process takes as many documents as it can at once; send it again")
+        self._left -= 1
+        try:
+            async with blobs.spooled(self._pieces(request), bytes_max) as found:
+                yield found
+        finally:
+            self._left += 1
+
+    async def _pieces(self, request: Request) -> AsyncIterator[bytes]:
+        pieces = request.stream()
+        while True:
+            try:
+                async with asyncio.timeout(self._silence_seconds_max):
+                    piece = await anext(pieces, None)
+            except ClientDisconnect as error:
+                raise BadRequestError("the body broke off") from error
+            except TimeoutError as error:
+                raise BadRequestError(f"nothing of the body came for {self._silence_seconds_max:g} s") from error
+            if piece is None:
+                return
+            yield piece

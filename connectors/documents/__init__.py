@@ -1,0 +1,1 @@
+"""Documents as they are put by users: read, and cut into chunks."""

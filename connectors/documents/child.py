@@ -1,0 +1,45 @@
+"""The process that reads one document: from its standard input, to chunks on its standard output.
+
+Law: a document is from outside, and so is what it does to the libraries that read it. So it is read in a process of its own that
+is limited in memory and ends with the one that asked. The first line says how many chunks follow, or why there are none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import BinaryIO
+
+import orjson
+
+from connectors.documents.formats import blocks_of
+from connectors.workers.children import die_with_parent, limit_memory
+from streams.jobs.chunking import cut
+from streams.jobs.documents import UnreadableDocumentError
+from streams.queries.tokens import count_tokens
+
+# Behind whatever answers somebody.
+_NICENESS = 10
+
+
+def main(media_type: str, tokens_max: int, memory_bytes_max: int, parent_id: int) -> None:
+    """The process's whole life."""
+    die_with_parent(parent_id)
+    os.nice(_NICENESS)
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not land among the chunks
+    limit_memory(memory_bytes_max)
+    _write(out, media_type, tokens_max, memory_bytes_max)
+    out.close()
+
+
+def _write(out: BinaryIO, media_type: str, tokens_max: int, memory_bytes_max: int) -> None:
+    try:
+        chunks = cut(blocks_of(sys.stdin.buffer.read(), media_type), count_tokens, tokens_max)
+    except (UnreadableDocumentError, RecursionError) as error:
+        out.write(orjson.dumps({"unreadable": str(error)}) + b"\n")
+    except MemoryError:
+        out.write(orjson.dumps({"unreadable": f"it takes more than {memory_bytes_max >> 20} MiB to read"}) + b"\n")
+    else:
+        out.write(orjson.dumps({"chunks": len(chunks)}) + b"\n")
+        out.writelines(orjson.dumps([chunk.content, chunk.title]) + b"\n" for chunk in chunks)

@@ -1,0 +1,121 @@
+"""What a document is, and its blocks.
+
+Law: what the bytes say is believed before what was said of them. A document that cannot be read, or holds no text, says why.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from streams.jobs.chunking import Block
+from streams.jobs.documents import (
+    UnreadableDocumentError,
+    clean,
+    decoded,
+    html_blocks,
+    html_charset,
+    markdown_blocks,
+    plain_blocks,
+)
+
+# Of an archive unpacked: a deck of 50 MB is pictures, which hardly shrink; what grows tenfold is made to.
+_UNPACKED_BYTES_MAX = 512 << 20
+_PDF, _ZIP = b"%PDF-", b"PK\x03\x04"
+# A PDF may have something before its first line; its readers look so far.
+_PDF_WITHIN = 1_024
+
+
+def blocks_of(raw: bytes, media_type: str) -> list[Block]:
+    """The blocks of a document.
+
+    Raises:
+        UnreadableDocumentError: it cannot be read, or it holds no text.
+    """
+    blocks = [block for block in _reader(raw, media_type)(raw) if block.text.strip()]
+    if not blocks:
+        raise UnreadableDocumentError("it holds no text")
+    return blocks
+
+
+def _reader(raw: bytes, media_type: str) -> Callable[[bytes], list[Block]]:
+    if _PDF in raw[:_PDF_WITHIN]:
+        return _pdf
+    if raw.startswith(_ZIP):
+        return _pptx
+    name = media_type.partition(";")[0].strip().lower()
+    if name == "application/pdf" or "presentationml" in name:
+        raise UnreadableDocumentError(f"it is no {name}")
+    return _TEXTS.get(name, lambda raw: plain_blocks(decoded(raw)))
+
+
+_TEXTS: Mapping[str, Callable[[bytes], list[Block]]] = {
+    "text/html": lambda raw: html_blocks(decoded(raw, html_charset(raw))),
+    "application/xhtml+xml": lambda raw: html_blocks(decoded(raw, html_charset(raw))),
+    "text/markdown": lambda raw: markdown_blocks(decoded(raw)),
+    "text/x-markdown": lambda raw: markdown_blocks(decoded(raw)),
+}
+
+
+def _pdf(raw: bytes) -> list[Block]:
+    import pypdf  # noqa: PLC0415 (half a second, in processes that often read something else)
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of each oddity of a file; what matters is raised
+    try:
+        file = pypdf.PdfReader(io.BytesIO(raw))
+        _check(is_good=not file.is_encrypted or bool(file.decrypt("")), problem="it is encrypted")
+        return [block for page in file.pages for block in plain_blocks(clean(page.extract_text()))]
+    except (UnreadableDocumentError, MemoryError):
+        raise
+    except Exception as error:  # (a broken file meets any line of the library)
+        raise UnreadableDocumentError(f"it is no PDF that can be read: {_line(error)}") from error
+
+
+def _pptx(raw: bytes) -> list[Block]:
+    import pptx  # noqa: PLC0415 (as above)
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        _check(
+            is_good=unpacked <= _UNPACKED_BYTES_MAX,
+            problem=f"unpacked it is larger than {_UNPACKED_BYTES_MAX >> 20} MiB",
+        )
+        return [block for slide in pptx.Presentation(io.BytesIO(raw)).slides for block in _slide(slide)]
+    except (UnreadableDocumentError, MemoryError):
+        raise
+    except Exception as error:
+        raise UnreadableDocumentError(f"it is no PPTX that can be read: {_line(error)}") from error
+
+
+def _slide(slide: Any) -> Iterator[Block]:
+    title = slide.shapes.title
+    if title is not None:
+        yield Block(clean(title.text_frame.text), 1)
+    for text in _texts(shape for shape in slide.shapes if title is None or shape.shape_id != title.shape_id):
+        yield Block(clean(text))
+    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+        yield Block(clean(slide.notes_slide.notes_text_frame.text))
+
+
+def _texts(shapes: Iterable[Any]) -> Iterator[str]:
+    for shape in shapes:
+        if shape.has_text_frame:
+            yield shape.text_frame.text
+        elif getattr(shape, "has_table", False):
+            for row in shape.table.rows:
+                yield "\t".join(cell.text for cell in row.cells)
+        elif hasattr(shape, "shapes"):
+            yield from _texts(shape.shapes)
+
+
+def _check(*, is_good: bool, problem: str) -> None:
+    if not is_good:
+        raise UnreadableDocumentError(problem)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

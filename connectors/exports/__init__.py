@@ -1,0 +1,1 @@
+"""Decks as files: each module writes one format."""

@@ -1,0 +1,245 @@
+"""The materializer of jobs in Redis: checkpoints, the streams that watchers read, usage of the month (R2.11 to R2.19, R2.35).
+
+Laws. What is read again changes nothing: an entry's id is the event's number, a checkpoint of a lower epoch never replaces one of
+a higher, and a usage is added only if it is the next one. Where usage does not follow on what Redis holds, it is read from
+PostgreSQL. While Redis is away the events wait in the log, so a Redis that kept its data lacks nothing when it is back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import asyncpg
+import orjson
+
+from connectors.kafka.records import DeadLetter, Event
+from connectors.sinks.checking import divided
+from connectors.stores import usage
+from connectors.stores.postgres import Connection
+from connectors.stores.redis import RedisLink
+from connectors.stores.redis_keys import (
+    CHECKPOINT,
+    CHECKPOINT_SECONDS,
+    PROGRESS,
+    PROGRESS_ENTRIES_MAX,
+    PROGRESS_SECONDS,
+    PROGRESS_WAKES,
+    USAGE,
+    USAGE_SECONDS,
+    key,
+)
+from schemas.envelope import iso_from_ms
+from schemas.errors import InvalidEventError
+from streams.checks import check_id
+from streams.jobs.progress import ENDS
+from streams.jobs.usage import month_of
+
+SAVED, PROGRESSED, RECORDED = "jobs.checkpoint-saved", "jobs.progress", "jobs.usage-recorded"
+
+# Adds entries of one job, each [id, pct, ends, fields]. One that is there already is passed over; one whose progress goes back is
+# refused, unless it is the end, which watchers must see. Of each: 1 added, 0 there already, -1 refused. `pcall` meets ids at or
+# below the last one, which the stream remembers also of entries that it no longer holds.
+_ADD = """
+local outcomes, added = {}, false
+for n = 3, #ARGV do
+  local id, pct, ends, fields = unpack(cjson.decode(ARGV[n]))
+  local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+  local held = 0
+  if last then
+    for at = 1, #last[2], 2 do if last[2][at] == 'progress_pct' then held = tonumber(last[2][at + 1]) end end
+  end
+  outcomes[n - 2] = 0
+  if ends == 1 and pct < held then pct = held end
+  table.insert(fields, 'progress_pct')
+  table.insert(fields, tostring(pct))
+  if pct < held then
+    local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+    local is_past = tonumber(string.match(first[1], '%d+')) > tonumber(string.match(id, '%d+'))
+    if not is_past and #redis.call('XRANGE', KEYS[1], id, id) == 0 then outcomes[n - 2] = -1 end
+  else
+    local found = redis.pcall('XADD', KEYS[1], 'MAXLEN', ARGV[1], id, unpack(fields))
+    if type(found) ~= 'table' then outcomes[n - 2], added = 1, true
+    elseif not string.find(found.err, 'equal or smaller', 1, true) then return found end
+  end
+end
+if added then redis.call('EXPIRE', KEYS[1], ARGV[2]) end
+return outcomes
+"""
+# ARGV: epoch, status, seconds, fields. A failed job's checkpoint keeps the time that it has left (R2.14); where there is none any
+# more it is written whole, since without a time it would stay for ever.
+_SAVE = """
+local held = redis.call('HMGET', KEYS[1], 'epoch', 'status')
+if tonumber(held[1] or '-1') > tonumber(ARGV[1]) then return 0 end
+if ARGV[2] == 'failed' and held[1] then
+  redis.call('HSET', KEYS[1], 'status', ARGV[2], 'epoch', ARGV[1])
+else
+  redis.call('HSET', KEYS[1], 'epoch', ARGV[1], unpack(ARGV, 4))
+  redis.call('EXPIRE', KEYS[1], ARGV[3])
+end
+return 1
+"""
+# ARGV: seq, at, seconds, presentations, slides, tokens, cost_cents. 1 added, 0 counted already, -1: not the next of what is held.
+_COUNT = """
+local seq = tonumber(ARGV[1])
+local held = redis.call('HGET', KEYS[1], 'seq')
+if held and tonumber(held) >= seq then return 0 end
+if (held and tonumber(held) ~= seq - 1) or (not held and seq ~= 1) then return -1 end
+for n, name in ipairs({'presentations', 'slides', 'tokens', 'cost_cents'}) do
+  redis.call('HINCRBY', KEYS[1], name, ARGV[3 + n])
+end
+redis.call('HSET', KEYS[1], 'seq', ARGV[1], 'at', ARGV[2])
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+# The same arguments, absolute; what is held is only replaced by what reaches further.
+_SET = """
+if tonumber(redis.call('HGET', KEYS[1], 'seq') or '0') >= tonumber(ARGV[1]) then return 0 end
+redis.call('HSET', KEYS[1], 'seq', ARGV[1], 'at', ARGV[2], 'presentations', ARGV[4], 'slides', ARGV[5], 'tokens', ARGV[6],
+  'cost_cents', ARGV[7])
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+return 1
+"""
+
+
+def check_materialized(topic: str, value: Mapping[str, Any]) -> None:
+    """What Redis is to show makes sense.
+
+    Raises:
+        InvalidEventError: it does not; names the field.
+    """
+    if topic == PROGRESSED:
+        if value["seq"] < 1:
+            raise InvalidEventError("bad_seq", f"seq {value['seq']} is below 1", field="seq")
+        if not 0 <= value["progress_pct"] <= 100:
+            raise InvalidEventError(
+                "bad_progress", f"progress {value['progress_pct']} is not 0 to 100", field="progress_pct"
+            )
+    elif topic == RECORDED:
+        check_id("organization_id", value["organization_id"])
+        month_of(value["period"])
+        if value["seq"] < 1:
+            raise InvalidEventError("bad_seq", f"seq {value['seq']} is below 1", field="seq")
+
+
+def entry_fields(value: Mapping[str, Any]) -> list[str]:
+    """The fields of an entry but for its progress (R2.17), names and values in turn; what is not known is left out."""
+    fields = ["event_type", value["event_type"]]
+    for name in ("slide_number", "slide_id", "slide_title"):
+        if value[name] is not None:
+            fields += [name, str(value[name])]
+    fields += ["timestamp", str(value["at"])]
+    if value["event_type"] == "error":
+        fields += ["error_message", value["error_message"] or ""]
+    return fields
+
+
+def checkpoint_fields(value: Mapping[str, Any]) -> list[str]:
+    """The fields of a checkpoint (R2.11), names and values in turn."""
+    return [
+        *("job_id", value["job_id"], "presentation_id", value["presentation_id"], "status", value["status"]),
+        *("outline", value["outline"], "worker_id", value["worker_id"], "langgraph_state", value["state"]),
+        *("slides_completed", str(value["slides_completed"]), "slides_total", str(value["slides_total"])),
+        *("completed_slide_ids", orjson.dumps(value["completed_slide_ids"]).decode()),
+        *("last_updated", iso_from_ms(value["at"])),
+    ]
+
+
+class Progress:
+    """Keeps Redis in step with jobs, and wakes their watchers."""
+
+    group = "progress"
+    topics: tuple[str, ...] = (SAVED, PROGRESSED, RECORDED)
+    tombstones = frozenset({SAVED})
+    # A step of 200 bytes takes some 20 us in Redis, so a full batch holds it for 20 ms.
+    batch_max = 1_000
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], link: RedisLink) -> None:
+        self._pool = pool
+        self._link = link
+        if link.client is not None:
+            self._add, self._save, self._count, self._set = map(
+                link.client.register_script, (_ADD, _SAVE, _COUNT, _SET)
+            )
+
+    async def prepare(self, events: Sequence[Event]) -> list[DeadLetter]:
+        """Write all of it to Redis.
+
+        Raises:
+            RedisAwayError: the batch is tried again until it is back.
+        """
+        self._link.require()
+        good, dead = divided(events, check_materialized)
+        by_topic: dict[str, list[Event]] = defaultdict(list)
+        for event in good:
+            by_topic[event.record.topic].append(event)
+        await self._checkpoints(by_topic[SAVED])
+        dead += await self._progress(by_topic[PROGRESSED])
+        await self._usage(by_topic[RECORDED])
+        return dead
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: list[DeadLetter]) -> Sequence[DeadLetter]:
+        """Only the positions move: Redis is no part of the truth."""
+        return prepared
+
+    async def settle(self, prepared: list[DeadLetter]) -> None:
+        """Nothing is held."""
+
+    async def _checkpoints(self, events: Sequence[Event]) -> None:
+        pipe = self._link.require().pipeline(transaction=False)
+        for record, value in events:
+            if record.value is None:
+                pipe.delete(key(CHECKPOINT, job_id=(record.key or b"").decode("utf-8", "replace")))
+                continue
+            arguments = [value["epoch"], value["status"], CHECKPOINT_SECONDS, *checkpoint_fields(value)]
+            await self._save(keys=[key(CHECKPOINT, job_id=value["job_id"])], args=arguments, client=pipe)
+        await self._link.run(pipe.execute())
+
+    async def _progress(self, events: Sequence[Event]) -> list[DeadLetter]:
+        jobs: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            jobs[event.value["job_id"]].append(event)
+        pipe = self._link.require().pipeline(transaction=False)
+        for job_id, steps in jobs.items():
+            arguments = [PROGRESS_ENTRIES_MAX, PROGRESS_SECONDS, *(_entry(value) for _, value in steps)]
+            await self._add(keys=[key(PROGRESS, job_id=job_id)], args=arguments, client=pipe)
+        # After the entries: who is woken finds them.
+        for job_id, steps in jobs.items():
+            wake = {"job_id": job_id, "user_id": steps[0].value["user_id"]}
+            pipe.publish(PROGRESS_WAKES, orjson.dumps(wake))
+        outcomes = (await self._link.run(pipe.execute()))[: len(jobs)]
+        return [
+            DeadLetter(
+                event.record, "progress_went_back", f"progress {event.value['progress_pct']} is below what was told"
+            )
+            for steps, of_job in zip(jobs.values(), outcomes, strict=True)
+            for event, outcome in zip(steps, of_job, strict=True)
+            if outcome < 0
+        ]
+
+    async def _usage(self, events: Sequence[Event]) -> None:
+        pipe = self._link.require().pipeline(transaction=False)
+        for _, value in events:
+            amounts = [value[name] for name in usage.Amounts._fields]
+            arguments = [value["seq"], value["at"], USAGE_SECONDS, *amounts]
+            await self._count(keys=[_usage_key(value)], args=arguments, client=pipe)
+        outcomes = await self._link.run(pipe.execute())
+        short = {
+            (value["organization_id"], value["period"]): value
+            for (_, value), outcome in zip(events, outcomes, strict=True)
+            if outcome < 0
+        }
+        for (organization_id, period), value in short.items():
+            found = await usage.usage_of(self._pool, organization_id, period)
+            arguments = [found.upto_seq, found.upto_ms or value["at"], USAGE_SECONDS, *found.amounts]
+            await self._link.run(self._set(keys=[_usage_key(value)], args=arguments))
+
+
+def _usage_key(value: Mapping[str, Any]) -> str:
+    return key(USAGE, org=value["organization_id"], period=value["period"])
+
+
+def _entry(value: Mapping[str, Any]) -> bytes:
+    ends = int(value["event_type"] in ENDS)
+    return orjson.dumps([f"{value['seq']}-0", value["progress_pct"], ends, entry_fields(value)])

@@ -1,0 +1,45 @@
+"""What an erasure of users takes of the jobs: theirs, the decks they made, and the calls made for them.
+
+Law: it erases alone (`connectors/stores/erasures.py`); who stores jobs waits. Who watches a job that was under way is told that
+it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays: it names no user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from connectors import outbox
+from connectors.outbox import OutboxRow
+from connectors.stores.jobs import CHECKPOINT, PROGRESS, job_of
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.codec import Codec
+from schemas.positions import parse_position
+from streams.jobs.jobs import Job, revoked
+from streams.jobs.progress import ERROR, Told, progress_events
+from streams.jobs.states import ENDED
+from streams.league.matches import Cause
+
+_SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
+_ERASED = ("erase_calls", "erase_presentations", "erase_presentation_shares", "erase_jobs")
+
+
+async def erase_jobs(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
+    """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it."""
+    users = sorted(erased)
+    rows = await tx.fetch(QUERIES["jobs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
+    jobs = list(map(job_of, rows))
+    for name in _ERASED if jobs else ():
+        await tx.execute(QUERIES[name], [job.id for job in jobs])
+    await outbox.add(tx, [row for job in jobs for row in _told(codec, job, erased[job.user_id], now_ms)])
+
+
+def _told(codec: Codec, job: Job, cause: Cause, now_ms: int) -> list[OutboxRow]:
+    """That a job ended by the erasure, if it had not; and that it has no checkpoint."""
+    at = parse_position(cause.position)
+    rows = [outbox.tombstone_row(CHECKPOINT, job.id, source=_SOURCE, now_ms=now_ms, caused_by=at)]
+    if job.status not in ENDED:
+        ended = replace(revoked(job, ERASED, now_ms), seq=job.seq + 1)
+        told = progress_events(ended, [Told(ERROR, error_message=ERASED)], now_ms)
+        rows += [outbox.event_row(codec, PROGRESS, one, source=_SOURCE, now_ms=now_ms, caused_by=at) for one in told]
+    return rows

@@ -1,0 +1,84 @@
+"""The sink of organizations: plans as they are told, and roles of users (R2.9, R2.34).
+
+Laws. PostgreSQL first: what changed is committed, then Redis loses the copy of the limits and the sessions, and only then is the
+event accounted for; with Redis away it waits, and PostgreSQL knows already. Whatever is repeated changes nothing, so what the
+administrator's request did at once is not done again: sessions made since then stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.sinks.checking import divided
+from connectors.stores import erasures, organizations, roles
+from connectors.stores.organizations import Organizations
+from connectors.stores.postgres import Connection, transaction
+from connectors.stores.redis import RedisLink
+from connectors.stores.roles import Revocation, RoleWord
+from connectors.stores.sessions import SessionStore
+from streams.jobs.plans import Plan
+from streams.jobs.validation import PLAN_CHANGED, ROLE_CHANGED, check_jobs_event
+from streams.league.matches import Cause
+
+
+class Prepared(NamedTuple):
+    """What is refused; all else is stored by then."""
+
+    dead: list[DeadLetter]
+
+
+class OrganizationsSink:
+    """One row an organization, one a user's role; what Redis has of the earlier ones goes."""
+
+    group = "organizations"
+    topics: tuple[str, ...] = (PLAN_CHANGED, ROLE_CHANGED)
+    # Each user is a lock that nobody makes a session under, and each organization and user a round trip to Redis.
+    batch_max = 200
+
+    def __init__(self, around: Surroundings, link: RedisLink, plans: Mapping[str, Plan]) -> None:
+        self._clock = around.clock
+        self._pool = around.pool
+        self._organizations = Organizations(link, lambda: around.pool, plans)
+        self._sessions = SessionStore(link, lambda: around.pool)
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events, store what is new, and have Redis forget what it was."""
+        good, dead = divided(events, check_jobs_event)
+        plans = [event for event in good if event.record.topic == PLAN_CHANGED]
+        changed = [event for event in good if event.record.topic == ROLE_CHANGED]
+        for revocation in await self._store(plans, changed):
+            await roles.tell(self._sessions, revocation)
+        for name in sorted({event.value["organization_id"] for event in plans}):
+            await self._organizations.forget(name)
+        return Prepared(dead)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Only the positions move: the effects had to be there before Redis was told of them."""
+        return prepared.dead
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    async def _store(self, plans: Sequence[Event], changed: Sequence[Event]) -> list[Revocation]:
+        if not plans and not changed:
+            return []
+        async with transaction(self._pool) as tx:
+            valid = await erasures.valid(tx, changed) if changed else []
+            now_ms = self._clock()
+            if plans:
+                await organizations.store_words(tx, list(map(organizations.plan_word, plans)), now_ms)
+            return await roles.store_words(tx, _last_words(valid), now_ms) if valid else []
+
+
+def _last_words(events: Sequence[Event]) -> dict[str, RoleWord]:
+    """Of each user what was said last."""
+    words: dict[str, RoleWord] = {}
+    for record, value in events:
+        word = RoleWord(value["role"], Cause(record.arrived_ms, str(record.position)))
+        before = words.get(value["user_id"])
+        if before is None or word.cause.order > before.cause.order:
+            words[value["user_id"]] = word
+    return words

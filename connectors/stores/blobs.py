@@ -1,0 +1,222 @@
+"""Documents and files by the SHA-256 of their bytes, in PostgreSQL in parts of 1 MiB.
+
+Laws. A blob is there whole or not at all: its bytes go to a file without a name first, are hashed on the way, and are then stored
+in one transaction, so a transfer that breaks off leaves nothing and a slow one holds no connection. The same bytes are stored
+once, whoever puts them; each organization that has put them owns them, and only owned ones are told of. Memory is bounded by
+parts: whoever puts or reads has a few of them in hand, however large the blob is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import IO, TypeAlias
+
+import asyncpg
+
+from connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from schemas.errors import HighwaterError, UnavailableError
+from streams.clock import to_datetime
+
+# What a transfer holds in memory at a time: large enough that a statement's fixed cost is small beside its bytes.
+PART_BYTES = 1 << 20
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+
+class BlobTooLargeError(HighwaterError):
+    """The bytes are more than may be put at once. Send a smaller document, or change the plan."""
+
+
+class StorageFullError(HighwaterError):
+    """The organization has no room for these bytes. Change the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """What is known of a blob without its bytes."""
+
+    sha256: str
+    size_bytes: int
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """What became of bytes that were put; `is_new`: the organization did not own them before."""
+
+    sha256: str
+    size_bytes: int
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """Bytes that have arrived whole, in a file that goes with its context."""
+
+    file: IO[bytes]
+    sha256: str
+    sha512: str
+    size_bytes: int
+
+
+class _Spool:
+    """A file that is written and hashed at once; its methods run in threads, one at a time."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hashes = (hashlib.sha256(), hashlib.sha512())
+        self._size_bytes = 0
+
+    def add(self, content: bytes) -> None:
+        for one in self._hashes:
+            one.update(content)
+        self._file.write(content)
+        self._size_bytes += len(content)
+
+    def end(self) -> Spooled:
+        self._file.flush()
+        sha256, sha512 = (one.hexdigest() for one in self._hashes)
+        return Spooled(self._file, sha256, sha512, self._size_bytes)
+
+
+@asynccontextmanager
+async def spooled(stream: AsyncIterable[bytes], bytes_max: int) -> AsyncIterator[Spooled]:
+    """Take bytes as they come into a file without a name, which no crash leaves behind.
+
+    Raises:
+        BlobTooLargeError: more than `bytes_max` have come; the rest is not read.
+    """
+    with tempfile.TemporaryFile(prefix="highwater-blob-") as file:
+        spool, arrived, piece = _Spool(file), 0, bytearray()
+        async for content in stream:
+            arrived += len(content)
+            if arrived > bytes_max:
+                raise BlobTooLargeError(f"the document is larger than {bytes_max} bytes")
+            piece += content
+            if len(piece) >= PART_BYTES:
+                await asyncio.to_thread(spool.add, bytes(piece))
+                piece.clear()
+        await asyncio.to_thread(spool.add, bytes(piece))
+        yield await asyncio.to_thread(spool.end)
+
+
+async def store(
+    pool: Pool,
+    found: Spooled,
+    *,
+    media_type: str,
+    organization_id: str,
+    now_ms: int,
+    storage_bytes_max: int | None = None,
+) -> Put:
+    """Store what has arrived, and that the organization owns it; what it owns already stays as it is.
+
+    Raises:
+        StorageFullError: it would own more than `storage_bytes_max`; None: without limit.
+        UnavailableError: PostgreSQL is away.
+    """
+    at = to_datetime(now_ms)
+    async with transaction(pool) as tx:
+        await tx.execute(QUERIES["hold_storage"], organization_id)
+        held = await tx.fetchrow(QUERIES["storage_of"], organization_id, found.sha256)
+        if held["is_owned"]:
+            return Put(found.sha256, found.size_bytes, is_new=False)
+        if storage_bytes_max is not None and held["stored_bytes"] + found.size_bytes > storage_bytes_max:
+            raise StorageFullError(
+                f"{organization_id} stores {held['stored_bytes']} of {storage_bytes_max} bytes; "
+                f"there is no room for {found.size_bytes} more"
+            )
+        if await tx.fetchval(QUERIES["store_blob"], found.sha256, found.size_bytes, at) is not None:
+            await _store_parts(tx, found)
+        await tx.execute(QUERIES["store_blob_owner"], found.sha256, organization_id, media_type, at)
+    return Put(found.sha256, found.size_bytes, is_new=True)
+
+
+async def _store_parts(tx: Connection, found: Spooled) -> None:
+    await asyncio.to_thread(found.file.seek, 0)
+    for part in range(_parts(found.size_bytes)):
+        content = await asyncio.to_thread(found.file.read, PART_BYTES)
+        await tx.execute(QUERIES["store_blob_part"], found.sha256, part, content)
+
+
+async def put(
+    pool: Pool,
+    stream: AsyncIterable[bytes],
+    *,
+    media_type: str,
+    organization_id: str,
+    now_ms: int,
+    bytes_max: int,
+    storage_bytes_max: int | None = None,
+) -> Put:
+    """Take bytes as they come and store them.
+
+    Raises:
+        BlobTooLargeError: there are more than `bytes_max`.
+        StorageFullError: the organization would own more than `storage_bytes_max`.
+        UnavailableError: PostgreSQL is away.
+    """
+    async with spooled(stream, bytes_max) as found:
+        return await store(
+            pool,
+            found,
+            media_type=media_type,
+            organization_id=organization_id,
+            now_ms=now_ms,
+            storage_bytes_max=storage_bytes_max,
+        )
+
+
+async def known(pool: Pool, ids: Iterable[str], organization_id: str) -> Mapping[str, Blob]:
+    """Those of the blobs that an organization owns, by id.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        rows = await connection.fetch(QUERIES["blobs_of"], organization_id, list(ids))
+    return {row["sha256"]: Blob(row["sha256"], row["size_bytes"], row["media_type"]) for row in rows}
+
+
+async def exists(pool: Pool, ids: Iterable[str], organization_id: str) -> bool:
+    """Whether an organization owns all of these blobs.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    wanted = set(ids)
+    return not wanted or wanted == set(await known(pool, wanted, organization_id))
+
+
+async def find(pool: Pool, sha256: str) -> Blob | None:
+    """A blob, whoever owns it; None when there is none.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        row = await connection.fetchrow(QUERIES["blob_of_anybody"], sha256)
+    return None if row is None else Blob(row["sha256"], row["size_bytes"], row["media_type"])
+
+
+async def read(pool: Pool, blob: Blob) -> AsyncIterator[bytes]:
+    """The bytes of a blob, part by part; no connection is held between two of them.
+
+    Raises:
+        UnavailableError: PostgreSQL is away, or lost a part.
+    """
+    for part in range(_parts(blob.size_bytes)):
+        async with reading(pool) as connection:
+            content = await connection.fetchval(QUERIES["read_blob_part"], blob.sha256, part)
+        if content is None:
+            raise UnavailableError(f"part {part} of the blob {blob.sha256} is not there")
+        yield content
+
+
+def _parts(size_bytes: int) -> int:
+    return -(-size_bytes // PART_BYTES)

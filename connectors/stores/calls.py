@@ -1,0 +1,88 @@
+"""Calls of the language model in PostgreSQL, for whoever makes them.
+
+Law: a call is written down before it is made, and its answer before anything follows from it; the first outcome of a call stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import NamedTuple
+
+import asyncpg
+
+from connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from streams.clock import to_datetime
+
+
+class CallBegin(NamedTuple):
+    """A call that is about to be made, with the prompts it is made with; `user_id` None: it is no query's."""
+
+    run_id: str
+    stage: str
+    attempt: int
+    user_id: str | None
+    model: str
+    prompt_ids: tuple[int, ...]
+    started_ms: int
+
+
+class CallEnd(NamedTuple):
+    """What became of a call; times in ms since 1970."""
+
+    run_id: str
+    stage: str
+    attempt: int
+    ended_ms: int
+    outcome: str
+    answer: str | None
+    error: str | None
+    model: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cost_usd: Decimal | None
+
+
+class StoredCall(NamedTuple):
+    """What is known of a call that was made before."""
+
+    outcome: str
+    answer: str | None
+    error: str | None
+
+
+class Calls:
+    """The store of calls."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        self._pool = pool
+
+    async def end(self, ends: Sequence[CallEnd]) -> list[bool]:
+        """Store what became of calls, also of those whose run is no longer ours: they were paid.
+
+        False for one that has an outcome already, since somebody else sent it as well: the first one stays.
+        """
+        columns = map(list, zip(*ends, strict=True))
+        run_ids, stages, attempts, ended, outcomes, answers, errors, models, read, written, costs = columns
+        at = [to_datetime(ms) for ms in ended]
+        async with transaction(self._pool) as tx:
+            rows = await tx.fetch(
+                QUERIES["end_calls"],
+                run_ids, stages, attempts, at, outcomes, answers, errors, models, read, written, costs,
+            )  # fmt: skip
+        stored = {(row["run_id"], row["stage"], row["attempt"]) for row in rows}
+        return [(end.run_id, str(end.stage), end.attempt) in stored for end in ends]
+
+    async def find(self, run_id: str, stage: str, attempt: int) -> StoredCall | None:
+        """What is known of a call; None while it has no outcome."""
+        async with reading(self._pool) as tx:
+            row = await tx.fetchrow(QUERIES["find_call"], run_id, stage, attempt)
+        return None if row is None or row["outcome"] is None else StoredCall(**row)
+
+
+async def begin_calls(tx: Connection, calls: Sequence[CallBegin]) -> None:
+    """Write down calls that are made once the transaction is committed."""
+    if not calls:
+        return
+    rows = [(*call[:5], ",".join(map(str, call.prompt_ids)), to_datetime(call.started_ms)) for call in calls]
+    await tx.execute(QUERIES["begin_calls"], *map(list, zip(*rows, strict=True)))

@@ -1,0 +1,141 @@
+"""What the API reads of jobs and presentations from PostgreSQL: values, never rows, and every time in milliseconds.
+
+Law: one function is one statement, so what it gives is one snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from connectors.stores.postgres import AWAY, QUERIES
+from schemas.errors import UnavailableError
+from streams.clock import to_datetime, to_ms
+from streams.jobs.states import ENDED, JobStatus
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+READ_SECONDS_MAX = 5.0
+# Where a list that begins with the newest begins: above every time that a datetime can hold and every id.
+PLACE_MAX = (253_402_300_799_999, "ffffffff-ffff-ffff-ffff-ffffffffffff")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRead:
+    """Where a job stands. `args` and `result` are JSON as stored; `seq` is the last progress told, `updated_ms` when."""
+
+    job_id: str
+    kind: str
+    organization_id: str
+    user_id: str
+    args: str
+    status: str
+    seq: int
+    version: int
+    progress_pct: int
+    steps_done: int
+    steps_total: int
+    result: str | None
+    tokens: int
+    cost_usd: Decimal
+    cost_cents: int | None
+    error: str | None
+    position: str
+    caused_by: str
+    expires_ms: int | None
+    created_ms: int
+    updated_ms: int
+    completed_ms: int | None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more comes of it."""
+        return JobStatus(self.status) in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """A deck; `slides` is JSON as stored, `view_count` what is stored of its views."""
+
+    presentation_id: str
+    organization_id: str
+    user_id: str
+    title: str
+    slides: str
+    position: str
+    created_ms: int
+    view_count: int
+
+
+async def jobs(pool: Pool, job_ids: Sequence[str]) -> dict[str, JobRead]:
+    """Those of these jobs that are there, by id.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return {row["job_id"]: _job(row) for row in await _fetch(pool, "jobs_read", list(job_ids))}
+
+
+async def jobs_of_organization(
+    pool: Pool, organization_id: str, before: tuple[int, str], user_id: str | None, limit: int
+) -> list[JobRead]:
+    """Jobs of an organization, or of one of its users, the newest first, from the one before a place (time, id) on.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    at_ms, job_id = before
+    rows = await _fetch(pool, "jobs_of_organization_read", organization_id, to_datetime(at_ms), job_id, user_id, limit)
+    return [_job(row) for row in rows]
+
+
+async def presentation(pool: Pool, presentation_id: str) -> Presentation | None:
+    """A deck; None when there is none of that id.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    rows = await _fetch(pool, "presentation_read", presentation_id)
+    if not rows:
+        return None
+    row = rows[0]
+    return Presentation(
+        presentation_id=row["presentation_id"],
+        organization_id=row["organization_id"],
+        user_id=row["user_id"],
+        title=row["title"],
+        slides=row["slides"],
+        position=row["position"],
+        created_ms=to_ms(row["created_at"]),
+        view_count=row["view_count"],
+    )
+
+
+_AS_THEY_ARE = (
+    *("job_id", "kind", "organization_id", "user_id", "args", "status", "seq", "version", "progress_pct", "steps_done"),
+    *("steps_total", "result", "tokens", "cost_usd", "cost_cents", "error", "position", "caused_by", "expires_ms"),
+)
+
+
+def _job(row: Any) -> JobRead:
+    return JobRead(
+        **{name: row[name] for name in _AS_THEY_ARE},
+        created_ms=to_ms(row["created_at"]),
+        updated_ms=to_ms(row["updated_at"]),
+        completed_ms=_ms(row["completed_at"]),
+    )
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)
+
+
+async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Any]:
+    try:
+        return list(await pool.fetch(QUERIES[query], *arguments, timeout=READ_SECONDS_MAX))
+    except AWAY as error:
+        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error

@@ -1,0 +1,118 @@
+"""The streams of jobs in Redis as their watchers need them: entries after an id, wake-ups, and who holds sockets.
+
+Laws. What watchers are told comes from the stream, by id; a wake-up carries none of it and may be lost (R2.22). Nothing here is
+known of what Redis has lost: an entry that is missing shows by its number, since those of a job are dense.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from connectors.stores.redis import RedisAwayError, RedisLink
+from connectors.stores.redis_keys import (
+    PROGRESS,
+    PROGRESS_ENTRIES_MAX,
+    PROGRESS_WAKES,
+    SOCKET_SECONDS,
+    SOCKETS,
+    key,
+)
+
+# How long a wait for a wake-up lasts before it is begun again; nothing depends on it.
+_LISTEN_SECONDS = 5.0
+
+
+class Entry(NamedTuple):
+    """An entry of a job's stream under the id `{seq}-0`."""
+
+    seq: int
+    fields: Mapping[str, str]
+
+
+class Reading(NamedTuple):
+    """What a stream holds after a place, and whether there is a stream at all."""
+
+    entries: Sequence[Entry]
+    is_there: bool
+
+
+class JobStreams:
+    """Reads the streams."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+
+    async def read(self, places: Sequence[tuple[str, int]]) -> list[Reading]:
+        """What each job's stream holds after a number, in order, in one round trip.
+
+        Raises:
+            RedisAwayError: it is not known.
+        """
+        pipe = self._link.require().pipeline(transaction=False)
+        for job_id, after in places:
+            name = key(PROGRESS, job_id=job_id)
+            pipe.xrange(name, f"({after}-0", "+", PROGRESS_ENTRIES_MAX)
+            pipe.exists(name)
+        found = await self._link.run(pipe.execute())
+        return [
+            Reading([_entry(*raw) for raw in entries], bool(is_there))
+            for entries, is_there in zip(found[::2], found[1::2], strict=True)
+        ]
+
+    async def wakes(self) -> AsyncGenerator[str | None, None]:
+        """Jobs that have new entries; None once at the beginning: what came before that was not heard.
+
+        Raises:
+            RedisAwayError: nothing is heard any more.
+        """
+        pubsub = self._link.require().pubsub()
+        try:
+            await self._link.run(pubsub.subscribe(PROGRESS_WAKES))
+            while True:
+                message = await self._link.run(pubsub.get_message(timeout=_LISTEN_SECONDS))
+                if message is not None:
+                    # The first one confirms: from there on everything is heard.
+                    yield _job_id(message["data"]) if message["type"] == "message" else None
+        finally:
+            # It is to be closed whatever became of the connection.
+            with contextlib.suppress(RedisAwayError):
+                await self._link.run(pubsub.aclose())
+
+    async def beat(self, members: Mapping[str, Sequence[str]], now_ms: int) -> None:
+        """Say that these sockets are still held, by user; those not heard of for `SOCKET_SECONDS` go (R2.23).
+
+        Raises:
+            RedisAwayError: nobody was told.
+        """
+        pipe = self._link.require().pipeline(transaction=False)
+        for user_id, names in members.items():
+            zset = key(SOCKETS, user_id=user_id)
+            pipe.zadd(zset, dict.fromkeys(names, now_ms))
+            pipe.zremrangebyscore(zset, "-inf", f"({now_ms - SOCKET_SECONDS * 1000}")
+            pipe.expire(zset, SOCKET_SECONDS)
+        await self._link.run(pipe.execute())
+
+    async def gone(self, user_id: str, member: str) -> None:
+        """A socket has ended.
+
+        Raises:
+            RedisAwayError: it goes by itself.
+        """
+        await self._link.run(self._link.require().zrem(key(SOCKETS, user_id=user_id), member))
+
+
+def _entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
+    seq = int(entry_id.partition(b"-")[0])
+    return Entry(seq, {name.decode(): value.decode() for name, value in fields.items()})
+
+
+def _job_id(data: Any) -> str | None:
+    """The job that a wake-up names; None for what nobody of ours has sent: then all are looked at."""
+    try:
+        return str(orjson.loads(data)["job_id"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None

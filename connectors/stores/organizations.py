@@ -1,0 +1,254 @@
+"""Organizations: their plans as they were told, what they used of a month, and the copy of their limits in Redis.
+
+Laws. Of an organization the last word in the order of the broker's time counts, whoever stores it. Who decides on its jobs and
+who changes its plan take turns, so that no two jobs pass as the last one of a month. A copy in Redis is never older than the row
+was when the copy was begun: whoever changes the row takes the copy away after his commit, and with it the leave to store one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import asyncpg
+import orjson
+
+from connectors.kafka.records import Event
+from connectors.stores.postgres import QUERIES, Connection, reading
+from connectors.stores.redis import RedisAwayError, RedisLink
+from connectors.stores.redis_keys import PLAN_LIMITS, PLAN_LIMITS_SECONDS, key
+from schemas.envelope import iso_from_ms, ms_from_iso
+from streams.clock import fresh_id, to_datetime, to_ms
+from streams.jobs.jobs import period_of
+from streams.jobs.plans import FALLBACK_PLAN, FEATURES, UNLIMITED, Plan, Subscription, Usage, plan_of
+from streams.jobs.usage import month_of
+from streams.league.matches import Cause
+
+# The advisory locks; the numbers of others are beside this file.
+_LOCK_CLASS = 7_424
+# Organizations share so many locks: a batch takes few, and two organizations rarely wait for one another.
+_BUCKETS = 64
+# A read of one row takes milliseconds; whoever began one and has not ended it by then stores nothing.
+_LOADING_SECONDS = 10
+
+# Stores the limits only while the leave that the reader took is there: taking the key away takes the leave.
+_STORE = """
+if redis.call('HGET', KEYS[1], 'loading') ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+redis.call('EXPIRE', KEYS[1], ARGV[2])
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Organization:
+    """What an organization may; times in ms since 1970. One that nobody told of has the plan free."""
+
+    organization_id: str
+    plan: Plan
+    status: str = Subscription.ACTIVE
+    period_end_ms: int | None = None
+
+
+class PlanWord(NamedTuple):
+    """What is said of an organization; None leaves what was said before."""
+
+    plan: str
+    status: str | None
+    period_end_ms: int | None
+    cause: Cause
+
+
+def plan_word(event: Event) -> tuple[str, PlanWord]:
+    """The organization that an event of its plan is about, and what it says."""
+    record, value = event
+    cause = Cause(record.arrived_ms, str(record.position))
+    return value["organization_id"], PlanWord(value["plan"], value["subscription_status"], value["period_end"], cause)
+
+
+async def lock(tx: Connection, organization_ids: Collection[str]) -> None:
+    """Have these organizations to oneself until the transaction ends."""
+    buckets = sorted({zlib.crc32(one.encode()) % _BUCKETS for one in organization_ids})
+    await tx.execute(QUERIES["lock_organizations"], _LOCK_CLASS, buckets)
+
+
+async def store_words(tx: Connection, words: Sequence[tuple[str, PlanWord]], now_ms: int) -> None:
+    """Store what is newer than what is known."""
+    names = sorted({name for name, _ in words})
+    await lock(tx, names)
+    rows = {row["organization_id"]: row for row in await tx.fetch(QUERIES["organizations_of"], names)}
+    held = {name: _held_word(rows[name]) for name in rows}
+    changed = set()
+    for name, word in sorted(words, key=lambda said: said[1].cause.order):
+        before = held.get(name)
+        if before is None:
+            held[name] = word._replace(status=word.status or Subscription.ACTIVE)
+        elif word.cause.order > before.cause.order:
+            status = word.status or before.status
+            end_ms = before.period_end_ms if word.period_end_ms is None else word.period_end_ms
+            held[name] = word._replace(status=status, period_end_ms=end_ms)
+        else:
+            continue
+        changed.add(name)
+    if changed:
+        stored = [_columns(name, held[name]) for name in sorted(changed)]
+        await tx.execute(QUERIES["store_organizations"], *map(list, zip(*stored, strict=True)), to_datetime(now_ms))
+
+
+def _held_word(row: Mapping[str, Any]) -> PlanWord:
+    cause = Cause(row["arrived_ms"], row["position"])
+    return PlanWord(row["plan"], row["subscription_status"], _ms(row["period_end"]), cause)
+
+
+def _columns(name: str, word: PlanWord) -> tuple[Any, ...]:
+    end = None if word.period_end_ms is None else to_datetime(word.period_end_ms)
+    return name, word.plan, word.status, end, word.cause.arrived_ms, word.cause.position
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)
+
+
+async def organizations_of(
+    tx: Connection, organization_ids: Collection[str], plans: Mapping[str, Plan]
+) -> dict[str, Organization]:
+    """These organizations as they are stored."""
+    names = sorted(set(organization_ids))
+    rows = {row["organization_id"]: row for row in await tx.fetch(QUERIES["organizations_of"], names)}
+    return {name: _organization(name, rows.get(name), plans) for name in names}
+
+
+def _organization(name: str, row: Mapping[str, Any] | None, plans: Mapping[str, Plan]) -> Organization:
+    if row is None:
+        return Organization(name, plan_of(FALLBACK_PLAN, plans))
+    return Organization(name, plan_of(row["plan"], plans), row["subscription_status"], _ms(row["period_end"]))
+
+
+async def usages_of(tx: Connection, organization_ids: Collection[str], now_ms: int) -> dict[str, Usage]:
+    """What these organizations used of the month that `now_ms` is in."""
+    period = period_of(now_ms)
+    (year, month), _ = month_of(period)
+    begin = to_datetime(ms_from_iso(f"{year:04}-{month:02}-01T00:00:00Z"))
+    rows = await tx.fetch(QUERIES["usage_of_month"], sorted(set(organization_ids)), begin, period)
+    return {row["organization_id"]: Usage(row["presentations"], row["tokens"]) for row in rows}
+
+
+async def sizes_of(tx: Connection, documents: Collection[str]) -> dict[str, int]:
+    """Bytes of those of these documents that are stored."""
+    rows = await tx.fetch(QUERIES["sizes_of_blobs"], sorted(set(documents))) if documents else []
+    return {row["sha256"]: row["size_bytes"] for row in rows}
+
+
+class Organizations:
+    """Reads what organizations may: one HGETALL, and of PostgreSQL only what Redis does not hold (R2.33)."""
+
+    def __init__(
+        self,
+        link: RedisLink,
+        pool: Callable[[], asyncpg.Pool[asyncpg.Record]],
+        plans: Mapping[str, Plan],
+    ) -> None:
+        """`pool` gives PostgreSQL, or raises `UnavailableError`; it is asked only when Redis does not know."""
+        self._link = link
+        self._pool = pool
+        self.plans = plans
+        self._store = link.client.register_script(_STORE) if link.client is not None else None
+
+    async def read_limits(self, organization_id: str) -> Organization:
+        """What an organization may.
+
+        Raises:
+            UnavailableError: neither Redis nor PostgreSQL says.
+        """
+        leave = fresh_id()
+        try:
+            found = await self._of_redis(organization_id, leave)
+        except RedisAwayError:
+            return await self._of_postgres(organization_id)
+        return found if found is not None else await self._reloaded(organization_id, leave)
+
+    async def forget(self, organization_id: str) -> None:
+        """Take the copy away, once a change is committed (R2.34).
+
+        Raises:
+            RedisAwayError: it may still be there.
+        """
+        await self._link.run(self._link.require().delete(key(PLAN_LIMITS, organization_id=organization_id)))
+
+    async def usage(self, organization_id: str, documents: Collection[str], now_ms: int) -> Usage:
+        """What an organization used of this month, and the size of the largest of these documents."""
+        async with reading(self._pool()) as connection:
+            used = (await usages_of(connection, [organization_id], now_ms))[organization_id]
+            sizes = await sizes_of(connection, documents)
+        return Usage(used.presentations, used.tokens, file_bytes=max(sizes.values(), default=0))
+
+    async def _of_redis(self, organization_id: str, leave: str) -> Organization | None:
+        """The copy; None when there is none, and then the leave to store one is taken."""
+        client, name = self._link.require(), key(PLAN_LIMITS, organization_id=organization_id)
+        fields = {k.decode(): v.decode() for k, v in (await self._link.run(client.hgetall(name))).items()}
+        if "plan_name" in fields:
+            return organization_of_fields(organization_id, fields)
+        pipeline = client.pipeline(transaction=False)
+        pipeline.hset(name, "loading", leave)
+        pipeline.expire(name, _LOADING_SECONDS)
+        await self._link.run(pipeline.execute())
+        return None
+
+    async def _of_postgres(self, organization_id: str) -> Organization:
+        async with reading(self._pool()) as connection:
+            found = await organizations_of(connection, [organization_id], self.plans)
+        return found[organization_id]
+
+    async def _reloaded(self, organization_id: str, leave: str) -> Organization:
+        found = await self._of_postgres(organization_id)
+        fields = [part for pair in fields_of(found).items() for part in pair]
+        args = [leave, PLAN_LIMITS_SECONDS, *fields]
+        assert self._store is not None  # there is a client when Redis has answered
+        try:
+            await self._link.run(self._store(keys=[key(PLAN_LIMITS, organization_id=organization_id)], args=args))
+        except RedisAwayError:
+            return found  # said once by the link; what is not stored is read again
+        return found
+
+
+def fields_of(found: Organization) -> dict[str, str]:
+    """The fields of `plan_limits` (R2.32), all of them text."""
+    plan = found.plan
+    return {
+        "plan_name": plan.name,
+        "max_presentations_per_month": _limit_text(plan.max_presentations_per_month),
+        "ai_tokens_per_month": _limit_text(plan.ai_tokens_per_month),
+        "max_file_size_mb": str(plan.max_file_size_mb),
+        "storage_gb": str(plan.storage_gb),
+        "requests_per_minute": str(plan.requests_per_minute),
+        "features": orjson.dumps({name: name in plan.features for name in FEATURES}).decode(),
+        "subscription_status": found.status,
+        "period_end": "" if found.period_end_ms is None else iso_from_ms(found.period_end_ms),
+    }
+
+
+def organization_of_fields(organization_id: str, fields: Mapping[str, str]) -> Organization:
+    """The organization that fields of `plan_limits` tell of."""
+    plan = Plan(
+        name=fields["plan_name"],
+        max_presentations_per_month=_limit_of(fields["max_presentations_per_month"]),
+        ai_tokens_per_month=_limit_of(fields["ai_tokens_per_month"]),
+        max_file_size_mb=int(fields["max_file_size_mb"]),
+        storage_gb=int(fields["storage_gb"]),
+        requests_per_minute=int(fields["requests_per_minute"]),
+        features=tuple(name for name, is_on in orjson.loads(fields["features"]).items() if is_on),
+    )
+    end = fields["period_end"]
+    return Organization(organization_id, plan, fields["subscription_status"], ms_from_iso(end) if end else None)
+
+
+def _limit_text(limit: int | None) -> str:
+    return UNLIMITED if limit is None else str(limit)
+
+
+def _limit_of(text: str) -> int | None:
+    return None if text == UNLIMITED else int(text)

@@ -1,0 +1,66 @@
+"""Roles of users, and the revocation of the sessions that carry an earlier one (R2.9, R2.10).
+
+Law: a role and the revocation are one transaction under the user's session lock, so a session is made wholly before it, and dies
+of it, or wholly after it, and has the new role. Of a user the last word in the order of the broker's time counts. Redis is told
+after the commit, and of a word that was known it is told again what PostgreSQL holds: whoever stored it may have died in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from connectors.stores.postgres import QUERIES, Connection
+from connectors.stores.sessions import SessionStore
+from streams.clock import to_datetime, to_ms
+from streams.league.matches import Cause
+
+
+class RoleWord(NamedTuple):
+    """The role that a user has from now on."""
+
+    role: str
+    cause: Cause
+
+
+class Revocation(NamedTuple):
+    """Up to when a user's sessions are void, in ms since 1970; `is_new`: by a word that was not known."""
+
+    user_id: str
+    revoked_ms: int
+    is_new: bool
+
+
+async def store_words(tx: Connection, words: Mapping[str, RoleWord], now_ms: int) -> list[Revocation]:
+    """Store the roles that are newer than what is known, and revoke; of a user's known word its revocation."""
+    users = sorted(words)
+    await tx.execute(QUERIES["lock_sessions"], users)
+    known = {row["user_id"]: row for row in await tx.fetch(QUERIES["roles_of_users"], users)}
+    new, revocations = [], []
+    for user_id in users:
+        row, word = known[user_id], words[user_id]
+        order = None if row["arrived_ms"] is None else Cause(row["arrived_ms"], row["position"]).order
+        if order is None or word.cause.order > order:
+            new.append((user_id, word.role, *word.cause))
+            revocations.append(Revocation(user_id, now_ms, is_new=True))
+        elif row["revoked_at"] is not None:
+            revocations.append(Revocation(user_id, to_ms(row["revoked_at"]), is_new=False))
+    if new:
+        at = to_datetime(now_ms)
+        await tx.execute(QUERIES["store_roles"], *map(list, zip(*new, strict=True)), at)
+        await tx.execute(QUERIES["store_revocations"], [user_id for user_id, *_ in new], at)
+    return revocations
+
+
+async def tell(sessions: SessionStore, revocation: Revocation) -> int:
+    """Tell Redis, after the commit; how many sessions it ended.
+
+    Raises:
+        RedisAwayError: Redis does not have it yet.
+    """
+    user_id, revoked_ms, is_new = revocation
+    if is_new:
+        return await sessions.revoke_all(user_id, revoked_ms)
+    # Sessions made since are valid and stay; those made before are void by their time.
+    await sessions.mark_revoked(user_id, revoked_ms)
+    return 0

@@ -1,0 +1,176 @@
+"""The semantic cache: decks by what was asked, however it was worded (R2.24 to R2.26).
+
+Law: an answer is only ever given within its organization and for the same documents. It is an accelerator: what is missing or
+away is a miss, never an error. A hit does not prolong its life, and one whose Redis key is gone is a miss whatever the index
+says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple, Protocol
+
+import asyncpg
+import numpy as np
+import orjson
+
+from connectors.stores.postgres import QUERIES, reading, transaction
+from connectors.stores.redis import RedisLink
+from connectors.stores.redis_keys import SEMANTIC_CACHE_ENTRY, SEMANTIC_CACHE_SECONDS, key
+from schemas.envelope import iso_from_ms
+from schemas.errors import HighwaterError
+from streams.clock import to_datetime
+from streams.feeds.embedding import TextEmbedder
+from streams.telemetry import SEMANTIC_CACHE, get_log
+
+# R2.25.
+COSINE_MIN = 0.95
+# Vectors that are compared with: 1,000 of 384 numbers are 1.5 MB and half a millisecond; who asks more in a day misses older
+# ones.
+VECTORS_MAX = 1_000
+# A vector of a service takes a tenth of that; who waits longer had better ask the model.
+_SECONDS_MAX = 5.0
+# R2.24: so many hexadecimal digits of SHA-256, of numbers rounded so far that the same model on another machine gives the same.
+_HASH_DIGITS, _DECIMALS = 32, 4
+
+_log = get_log("semantic-cache")
+
+# In one step: a counter is not brought to life by itself when the entry expires meanwhile.
+_HIT = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return false end
+redis.call('HINCRBY', KEYS[1], 'hit_count', 1)
+return redis.call('HGET', KEYS[1], 'response')
+"""
+
+
+class Embedder(Protocol):
+    """Texts to vectors: little-endian float32 of unit length."""
+
+    basis_id: str
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+
+
+class BuiltInEmbedder:
+    """The built-in embedder, unfitted: its vectors stay the same whatever the feeds do with theirs."""
+
+    def __init__(self) -> None:
+        self._made = TextEmbedder()
+        self.basis_id = self._made.basis_id
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+        return [row.astype("<f4").tobytes() for row in self._made.embed(texts)]
+
+
+class Wanted(NamedTuple):
+    """What is looked for: a query of an organization about what `sources_hash` stands for."""
+
+    organization_id: str
+    sources_hash: str
+    query: str
+
+
+class SemanticCache:
+    """Lookups and stores; nothing of it raises."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], link: RedisLink, embedder: Embedder) -> None:
+        self._pool = pool
+        self._link = link
+        self._embedder = embedder
+
+    async def lookup(self, wanted: Wanted, now_ms: int) -> dict[str, Any] | None:
+        """The response to the nearest query at a cosine of 0.95 or more; None: there is none."""
+        try:
+            async with asyncio.timeout(_SECONDS_MAX):
+                found = await self._lookup(wanted, now_ms)
+        except (HighwaterError, TimeoutError, ValueError) as error:
+            _log.warning("not_looked_up", reason=str(error)[:300] or type(error).__name__)
+            SEMANTIC_CACHE.labels("failed").inc()
+            return None
+        SEMANTIC_CACHE.labels("miss" if found is None else "hit").inc()
+        return found
+
+    async def store(
+        self, wanted: Wanted, response: dict[str, Any], *, tokens_saved: int, provider: str, now_ms: int
+    ) -> None:
+        """Keep a response for a day; one to the very same query is replaced."""
+        try:
+            async with asyncio.timeout(_SECONDS_MAX):
+                await self._store(wanted, response, tokens_saved, provider, now_ms)
+        except (HighwaterError, TimeoutError) as error:
+            _log.warning("not_stored", reason=str(error)[:300] or type(error).__name__)
+            SEMANTIC_CACHE.labels("failed").inc()
+            return
+        SEMANTIC_CACHE.labels("stored").inc()
+
+    async def _lookup(self, wanted: Wanted, now_ms: int) -> dict[str, Any] | None:
+        self._link.require()  # before a service is asked for a vector
+        (vector,) = await self._embedder.embed([wanted.query])
+        since = to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000)
+        async with reading(self._pool) as tx:
+            rows = await tx.fetch(
+                QUERIES["semantic_vectors_of"],
+                wanted.organization_id, wanted.sources_hash, self._embedder.basis_id, since, VECTORS_MAX,
+            )  # fmt: skip
+        place, cosine = nearest(vector, [row["embedding"] for row in rows])
+        if cosine < COSINE_MIN:
+            return None
+        name = key(SEMANTIC_CACHE_ENTRY, hash=rows[place]["hash"])
+        response = await self._link.run(self._link.require().eval(_HIT, 1, name))
+        return None if response is None else orjson.loads(response)
+
+    async def _store(
+        self, wanted: Wanted, response: dict[str, Any], tokens_saved: int, provider: str, now_ms: int
+    ) -> None:
+        (vector,) = await self._embedder.embed([wanted.query])
+        entry_hash = entry_hash_of(wanted, vector)
+        name = key(SEMANTIC_CACHE_ENTRY, hash=entry_hash)
+        fields = {
+            "query_embedding_hash": embedding_hash(vector),
+            "original_query": wanted.query,
+            "response": orjson.dumps(response),
+            "tokens_saved": tokens_saved,
+            "llm_provider": provider,
+            "created_at": iso_from_ms(now_ms),
+            "hit_count": 0,
+        }
+        pipe = self._link.require().pipeline(transaction=True)
+        pipe.delete(name)
+        pipe.hset(name, mapping=fields)
+        pipe.expire(name, SEMANTIC_CACHE_SECONDS)
+        await self._link.run(pipe.execute())
+        # After the entry: a vector without one is a miss, an entry without its vector is never found.
+        given = (wanted.organization_id, wanted.sources_hash, self._embedder.basis_id, vector, to_datetime(now_ms))
+        async with transaction(self._pool) as tx:
+            await tx.execute(QUERIES["store_semantic_vector"], entry_hash, *given)
+            await tx.execute(QUERIES["prune_semantic_vectors"], to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000))
+
+
+def nearest(vector: bytes, others: Sequence[bytes]) -> tuple[int, float]:
+    """The place of the nearest of unit vectors, and its cosine; -1.0 where there is none to compare with."""
+    if not others:
+        return -1, -1.0
+    wanted = np.frombuffer(vector, "<f4").astype(np.float64)
+    cosines = np.frombuffer(b"".join(others), "<f4").reshape(len(others), -1).astype(np.float64) @ wanted
+    place = int(np.argmax(cosines))
+    return place, float(cosines[place])
+
+
+def embedding_hash(vector: bytes) -> str:
+    """The first 32 hexadecimal digits of SHA-256 of a rounded vector (R2.24)."""
+    return sha256(_rounded(vector)).hexdigest()[:_HASH_DIGITS]
+
+
+def entry_hash_of(wanted: Wanted, vector: bytes) -> str:
+    """The same with the organization and the documents, so that no two of them share a key (R2.26)."""
+    scope = orjson.dumps([wanted.organization_id, wanted.sources_hash])
+    return sha256(scope + _rounded(vector)).hexdigest()[:_HASH_DIGITS]
+
+
+def _rounded(vector: bytes) -> bytes:
+    whole = np.rint(np.frombuffer(vector, "<f4").astype(np.float64) * 10**_DECIMALS)
+    return bytes(whole.astype("<i4"))

@@ -1,0 +1,25 @@
+-- What the API asks of jobs and of what they make. A version only grows: whatever changes a job makes one of its parts grow.
+
+-- Jobs of these ids, in one snapshot.
+-- name: jobs_read
+SELECT job_id::text AS job_id, kind, organization_id, user_id, args::text AS args, status, seq, epoch + seq + 1 AS version,
+       progress_pct, steps_done, steps_total, result::text AS result, tokens, cost_usd, cost_cents, error, position, caused_by,
+       expires_ms, created_at, updated_at, completed_at
+FROM jobs WHERE job_id = ANY($1::uuid[])
+
+-- Jobs of an organization, the newest first. $2, $3 the place before which the page begins; $4 of this user only (null: of all);
+-- $5 how many
+-- name: jobs_of_organization_read
+SELECT job_id::text AS job_id, kind, organization_id, user_id, args::text AS args, status, seq, epoch + seq + 1 AS version,
+       progress_pct, steps_done, steps_total, result::text AS result, tokens, cost_usd, cost_cents, error, position, caused_by,
+       expires_ms, created_at, updated_at, completed_at
+FROM jobs
+WHERE organization_id = $1 AND (created_at, job_id) < ($2::timestamptz, $3::uuid) AND ($4::text IS NULL OR user_id = $4)
+ORDER BY created_at DESC, job_id DESC LIMIT $5
+
+-- A deck with the views of it that are stored.
+-- name: presentation_read
+SELECT p.presentation_id::text AS presentation_id, p.organization_id, p.user_id, p.title, p.slides::text AS slides, p.position,
+       p.created_at, coalesce(s.view_count, 0) AS view_count
+FROM presentations AS p LEFT JOIN presentation_shares AS s ON s.presentation_id = p.presentation_id::text
+WHERE p.presentation_id = $1

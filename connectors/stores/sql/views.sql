@@ -1,0 +1,8 @@
+-- One row a deck; the arrays name each deck once, in the order of ids, so that two batches never wait for each other in a circle.
+-- name: store_views
+INSERT INTO presentation_shares AS held (presentation_id, view_count)
+SELECT * FROM unnest($1::text[], $2::bigint[])
+ON CONFLICT (presentation_id) DO UPDATE SET view_count = held.view_count + excluded.view_count
+
+-- name: presentation_is_there
+SELECT EXISTS (SELECT FROM presentations WHERE presentation_id = $1::uuid)

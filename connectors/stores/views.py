@@ -1,0 +1,87 @@
+"""Views of decks that are not stored yet: a number a deck in Redis, shown on top of what PostgreSQL has (R2.42, R2.43).
+
+Laws. What is stored is a function of the log alone; the number in Redis only makes a view visible before its window is stored,
+and is never below 0. It is raised before its event is produced and lowered with the event's window, so what a crash between two
+systems hides is shown a window later. Only a process that dies between raising and producing leaves one view too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import asyncpg
+
+from connectors.stores.postgres import QUERIES, Connection, reading
+from connectors.stores.redis import RedisAwayError, RedisLink
+from connectors.stores.redis_keys import PRESENTATION_VIEWS, key
+from streams.telemetry import get_log
+
+# Never below 0: events that others wrote to the topic, and those of before an emptied Redis, were not raised here.
+_LOWER = """
+local left = tonumber(redis.call('GET', KEYS[1]) or '0') - tonumber(ARGV[1])
+if left > 0 then redis.call('SET', KEYS[1], left) else redis.call('DEL', KEYS[1]) end
+return left
+"""
+# Well within the time that Redis has to answer.
+_LOWERED_AT_ONCE = 1_000
+_log = get_log("views")
+
+
+async def is_there(pool: asyncpg.Pool[asyncpg.Record], presentation_id: str) -> bool:
+    """Whether there is such a deck.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        return bool(await connection.fetchval(QUERIES["presentation_is_there"], presentation_id))
+
+
+async def store(tx: Connection, counts: Mapping[str, int]) -> None:
+    """Add views to what is stored, by deck."""
+    names = sorted(counts)
+    await tx.execute(QUERIES["store_views"], names, [counts[name] for name in names])
+
+
+class ViewDeltas:
+    """The numbers in Redis. It may be away: then views are shown once they are stored."""
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+        self._lower = link.client.register_script(_LOWER) if link.client is not None else None
+
+    async def raised(self, presentation_id: str) -> bool:
+        """Show one view more; whether that could be done."""
+        try:
+            await self._link.run(self._link.require().incr(key(PRESENTATION_VIEWS, presentation_id=presentation_id)))
+        except RedisAwayError as error:
+            _log.debug("a view is shown once it is stored", reason=str(error))
+            return False
+        return True
+
+    async def lower(self, counts: Mapping[str, int]) -> None:
+        """Take away what is stored, or is not to come, by deck."""
+        if self._lower is None:
+            return
+        names = list(counts)
+        for start in range(0, len(names), _LOWERED_AT_ONCE):
+            try:
+                pipeline = self._link.require().pipeline(transaction=False)
+                for name in names[start : start + _LOWERED_AT_ONCE]:
+                    await self._lower(
+                        keys=[key(PRESENTATION_VIEWS, presentation_id=name)], args=[counts[name]], client=pipeline
+                    )
+                await self._link.run(pipeline.execute(raise_on_error=False))
+            except RedisAwayError as error:
+                _log.warning("stored views may be shown twice until Redis is emptied", reason=str(error))
+                return
+
+    async def of(self, presentation_id: str) -> int:
+        """Views that are not stored yet; 0 while nobody knows."""
+        try:
+            found = await self._link.run(
+                self._link.require().get(key(PRESENTATION_VIEWS, presentation_id=presentation_id))
+            )
+        except RedisAwayError:
+            return 0
+        return max(0, int(found or 0))

@@ -1,0 +1,36 @@
+"""What a process that we start for heavy work does to itself: it ends with us, and takes no more memory than it was given.
+
+Law: whatever such a process meets, it fails alone.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_id: int) -> None:
+    """Have this process killed when the one that started it ends, however that ends.
+
+    Raises:
+        SystemExit: it has ended already.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent_id:  # it died before the call above
+        raise SystemExit("the parent is gone")
+
+
+def limit_memory(memory_bytes_max: int) -> None:
+    """Bound the resident size by bounding what can grow it.
+
+    RLIMIT_DATA counts private writable memory: the heap, anonymous maps, stacks. What stays outside is the libraries'
+    file pages, resident by now, so the limit is what they leave. RLIMIT_AS would count reserved address space, which
+    is far above what is used; RLIMIT_RSS is not enforced by Linux.
+    """
+    with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 a kernel file, not a path of ours
+        file_bytes = int(statm.read().split()[2]) * resource.getpagesize()
+    limit = max(memory_bytes_max - file_bytes, 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

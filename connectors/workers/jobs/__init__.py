@@ -1,0 +1,1 @@
+"""Jobs: taken, made step by step, stored with what they tell."""

@@ -1,0 +1,96 @@
+"""Export: a deck is written as a file, which is a blob of its organization.
+
+Law: the same deck in the same format is the same blob, so a job that is begun again makes nothing new. A deck of another
+organization is as one that is not there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import asyncpg
+import orjson
+
+from connectors.exports import pdf_file, pptx_file
+from connectors.stores import blobs
+from connectors.stores.postgres import QUERIES, reading
+from connectors.workers.jobs.steps import Done, JobFailedError
+from streams.clock import Clock
+from streams.jobs.args import ExportArgs, parse_args
+from streams.jobs.jobs import Job
+from streams.jobs.layout import Deck, Slide
+from streams.jobs.states import Kind
+
+# Fifty slides of text are some 100 kB; a file above it is a defect.
+FILE_BYTES_MAX = 64 << 20
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+
+class Format(NamedTuple):
+    """How a format is written, and what it is."""
+
+    write: Callable[[Deck], bytes]
+    media_type: str
+
+
+FORMATS: Mapping[str, Format] = {
+    "pptx": Format(pptx_file.write_pptx, pptx_file.MEDIA_TYPE),
+    "pdf": Format(pdf_file.write_pdf, pdf_file.MEDIA_TYPE),
+}
+
+
+class ExportSteps:
+    """One step: the file is written and stored."""
+
+    def __init__(self, pool: Pool, clock: Clock) -> None:
+        self._pool = pool
+        self._clock = clock
+
+    async def next(self, job: Job) -> Done:
+        """Write the file.
+
+        Raises:
+            JobFailedError: there is no such deck.
+            UnavailableError: PostgreSQL is away.
+        """
+        args = parse_args(Kind.EXPORT, job.args)
+        assert isinstance(args, ExportArgs)
+        deck = await self._deck(job, args.presentation_id)
+        form = FORMATS[args.format]
+        # Half a second of CPU for a large deck; the letters of a thread's fonts are those of all.
+        content = await asyncio.to_thread(form.write, deck)
+        put = await blobs.put(
+            self._pool,
+            _once(content),
+            media_type=form.media_type,
+            organization_id=job.organization_id,
+            now_ms=self._clock(),
+            bytes_max=FILE_BYTES_MAX,
+        )
+        return Done(
+            {
+                "sha256": put.sha256,
+                "media_type": form.media_type,
+                "size_bytes": put.size_bytes,
+                "presentation_id": args.presentation_id,
+                "format": args.format,
+            }
+        )
+
+    async def _deck(self, job: Job, presentation_id: str) -> Deck:
+        async with reading(self._pool) as connection:
+            row = await connection.fetchrow(QUERIES["deck_to_export"], presentation_id, job.organization_id)
+        if row is None:
+            raise JobFailedError(f"there is no presentation {presentation_id}")
+        return Deck(row["title"], tuple(_slide(slide) for slide in orjson.loads(row["slides"])))
+
+
+def _slide(slide: Mapping[str, Any]) -> Slide:
+    return Slide(slide["title"], tuple(slide["bullets"]), slide["notes"])
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content

@@ -1,0 +1,201 @@
+"""How a deck is made: its outline, then slide by slide, out of what its documents say.
+
+Law: what was made is in the checkpoint, and nothing is made that is in it (R2.15). A deck that was made for the same question,
+the same documents and the same organization is given again without asking anybody (R2.25).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import asyncpg
+
+from connectors.documents.reading import Chunked, DocumentReader
+from connectors.stores import blobs
+from connectors.stores.jobs import Deck
+from connectors.stores.semantic_cache import SemanticCache, Wanted
+from connectors.workers.jobs.steps import Ask, Done, JobFailedError, Step
+from streams.clock import Clock
+from streams.jobs.args import GenerationArgs, parse_args
+from streams.jobs.decks import (
+    OUTLINE,
+    BadDeckError,
+    Passage,
+    as_json,
+    outline_of,
+    outline_prompt,
+    passages_of,
+    read_outline,
+    read_slide,
+    slide_id,
+    slide_prompt,
+    slide_stage,
+    sources_hash,
+)
+from streams.jobs.documents import UnreadableDocumentError
+from streams.jobs.jobs import Job
+from streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
+from streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in
+
+# Of a job's documents so much is read, of each its beginning, which says what it is about: 1,000 pages of text, which are
+# searched for each slide in some 0.3 s.
+SOURCE_BYTES_MAX = 4 << 20
+# Chunks of a document that are taken from its file at a time.
+_CHUNKS = 100
+# What needs no reader; it takes a process of its own.
+_PLAIN = ("text/plain", "text/markdown")
+# Jobs whose documents are kept between two slides; as many as one process works on at once by default.
+_KEPT_MAX = 16
+# An outline of 50 slides with five points each; a slide.
+_OUTLINE_TOKENS, _SLIDE_TOKENS = 8_000, 2_000
+_TEMPERATURE = 0.3
+
+T = TypeVar("T")
+
+
+class GenerationSteps:
+    """The steps of a deck."""
+
+    def __init__(
+        self, pool: asyncpg.Pool[asyncpg.Record], cache: SemanticCache | None, clock: Clock, *, model: str
+    ) -> None:
+        self._pool = pool
+        self._cache = cache
+        self._clock = clock
+        self._model = model
+        self._reader = DocumentReader()
+        self._kept: OrderedDict[str, list[Passage]] = OrderedDict()
+
+    async def next(self, job: Job) -> Ask | Done:
+        """The outline, the first slide that is not made, or the end.
+
+        Raises:
+            JobFailedError: a document is not there, or cannot be read.
+            UnavailableError: PostgreSQL is away.
+        """
+        args = cast("GenerationArgs", parse_args(job.kind, job.args))
+        held = job.checkpoint
+        if held is None:
+            if job.attempt == 0 and (found := await self._found(job, args)) is not None:
+                return found
+            return await self._outline(job, args)
+        if len(held["slides"]) < len(held["outline"]["slides"]):
+            return await self._slide(job, args, held)
+        return self._done(job, args, held)
+
+    async def _found(self, job: Job, args: GenerationArgs) -> Done | None:
+        if self._cache is None:
+            return None
+        deck = await self._cache.lookup(_wanted(job, args), self._clock())
+        if deck is None:
+            return None
+        slides = tuple(deck["slides"])
+        told = tuple(Told(SLIDE_COMPLETED, slide["number"], slide["slide_id"], slide["title"]) for slide in slides)
+        return Done(_result(job, deck["title"], slides, is_cached=True), told, Deck(deck["title"], slides))
+
+    async def _outline(self, job: Job, args: GenerationArgs) -> Ask:
+        passages = await self._passages(job, args)
+        system, user = await asyncio.to_thread(outline_prompt, args.query, args.slides, passages)
+
+        def concluded(text: str) -> Step:
+            outline = _checked(lambda: read_outline(json_object_in(text), args.slides))
+            checkpoint = {"outline": as_json(outline), "slide_ids": [], "slides": []}
+            return Step(checkpoint, 0, args.slides)
+
+        return Ask(OUTLINE, self._model, system, user, concluded, _TEMPERATURE, _OUTLINE_TOKENS)
+
+    async def _slide(self, job: Job, args: GenerationArgs, held: Any) -> Ask:
+        outline, number = outline_of(held["outline"]), len(held["slides"]) + 1
+        passages = await self._passages(job, args)
+        system, user = await asyncio.to_thread(slide_prompt, args.query, outline, number, passages)
+
+        def concluded(text: str) -> Step:
+            slide = _checked(lambda: read_slide(json_object_in(text), number))
+            made = [*held["slides"], as_json(slide)]
+            checkpoint = {**held, "slide_ids": [one["slide_id"] for one in made], "slides": made}
+            told = Told(SLIDE_COMPLETED, number, slide.slide_id, slide.title)
+            return Step(checkpoint, number, len(outline.slides), (told,))
+
+        started = Told(SLIDE_STARTED, number, slide_id(number), outline.slides[number - 1].title)
+        return Ask(slide_stage(number), self._model, system, user, concluded, _TEMPERATURE, _SLIDE_TOKENS, (started,))
+
+    def _done(self, job: Job, args: GenerationArgs, held: Any) -> Done:
+        title, slides = held["outline"]["title"], tuple(held["slides"])
+
+        async def afterwards(stored: Job) -> None:
+            self._kept.pop(job.id, None)
+            if self._cache is not None:
+                response = {"title": title, "slides": list(slides)}
+                await self._cache.store(
+                    _wanted(job, args), response, tokens_saved=stored.tokens, provider=self._model, now_ms=self._clock()
+                )
+
+        result = _result(job, title, slides, is_cached=False)
+        return Done(result, deck=Deck(title, slides), afterwards=afterwards)
+
+    async def _passages(self, job: Job, args: GenerationArgs) -> list[Passage]:
+        if job.id in self._kept:
+            self._kept.move_to_end(job.id)
+            return self._kept[job.id]
+        ids = args.source_document_ids
+        owned = await blobs.known(self._pool, ids, job.organization_id) if ids else {}
+        passages: list[Passage] = []
+        for one in ids:
+            if one not in owned:
+                raise JobFailedError(f"the source document {one} is not there; put it as a blob first")
+            passages += await self._read(owned[one], SOURCE_BYTES_MAX // len(ids))
+        self._kept[job.id] = passages
+        while len(self._kept) > _KEPT_MAX:
+            self._kept.popitem(last=False)
+        return passages
+
+    async def _read(self, blob: blobs.Blob, bytes_max: int) -> list[Passage]:
+        """What a document says, from its beginning."""
+        if blob.media_type.partition(";")[0].strip().lower() in _PLAIN:
+            raw = bytearray()
+            async for part in blobs.read(self._pool, blob):
+                raw += part
+                if len(raw) >= bytes_max:
+                    break
+            return await asyncio.to_thread(_cut, blob.sha256, bytes(raw[:bytes_max]))
+        try:
+            chunked = await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
+        except UnreadableDocumentError as error:
+            raise JobFailedError(f"the source document {blob.sha256} cannot be read: {error}") from error
+        with contextlib.closing(chunked):
+            return await asyncio.to_thread(_told, blob.sha256, chunked, bytes_max)
+
+
+def _told(document: str, chunked: Chunked, bytes_max: int) -> list[Passage]:
+    passages: list[Passage] = []
+    first = 0
+    while first < chunked.count and bytes_max > 0:
+        part = chunked.part(first, _CHUNKS)
+        first += len(part)
+        for chunk in part:
+            passages += passages_of(document, clean_text(chunk.content))
+            bytes_max -= len(chunk.content)
+    return passages
+
+
+def _cut(document: str, raw: bytes) -> list[Passage]:
+    return passages_of(document, clean_text(raw.decode("utf-8", "replace")))
+
+
+def _checked(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except BadDeckError as error:
+        raise UnusableAnswerError(str(error)) from error
+
+
+def _wanted(job: Job, args: GenerationArgs) -> Wanted:
+    return Wanted(job.organization_id, sources_hash(args.source_document_ids, args.slides), args.query)
+
+
+def _result(job: Job, title: str, slides: Sequence[Any], *, is_cached: bool) -> dict[str, Any]:
+    return {"presentation_id": job.id, "title": title, "slides": len(slides), "is_cached": is_cached}

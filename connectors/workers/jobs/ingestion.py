@@ -1,0 +1,143 @@
+"""Ingestion: documents are cut into chunks, which are handed on as events (R2.39).
+
+Law: a document's chunks and the checkpoint behind them are stored together, so that whoever goes on with the job hands on nothing
+twice. A document is known by its SHA-256, so the chunks of one are the same whoever cuts it when. One that cannot be read fails
+the job, which names it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import asyncpg
+
+from connectors.documents.reading import Chunked, DocumentReader
+from connectors.stores import blobs
+from connectors.workers.jobs.steps import Done, JobFailedError, Step
+from schemas.chunks import ChunkSubmitted, IngestFinished
+from streams.clock import Clock
+from streams.jobs.args import IngestionArgs, parse_args
+from streams.jobs.chunking import Chunk
+from streams.jobs.documents import UnreadableDocumentError
+from streams.jobs.jobs import Job
+from streams.jobs.progress import STEP_COMPLETED, Told
+from streams.jobs.states import Kind
+
+CHUNK, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
+# Chunks of a step: one transaction of a megabyte or two.
+CHUNKS_PER_STEP = 500
+# Documents whose chunks are kept between two steps of a job; those of more are cut again.
+_HELD_MAX = 16
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+
+class Place(NamedTuple):
+    """How far a job is: the document at hand, the next chunk of it, and how many were handed on of all documents."""
+
+    document: int = 0
+    chunk: int = 0
+    chunks: int = 0
+
+    @classmethod
+    def of(cls, job: Job) -> Place:
+        """Where the job goes on."""
+        return cls() if job.checkpoint is None else cls(*(job.checkpoint[name] for name in cls._fields))
+
+
+class IngestionSteps:
+    """A step is a part of a document's chunks; documents in the order in which they were named."""
+
+    def __init__(self, pool: Pool, clock: Clock, reader: DocumentReader | None = None) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._reader = reader or DocumentReader()
+        self._held: OrderedDict[tuple[str, str], Chunked] = OrderedDict()
+
+    async def next(self, job: Job) -> Step | Done:
+        """Hand on the next chunks.
+
+        Raises:
+            JobFailedError: a document is not there, or cannot be read.
+            UnavailableError: PostgreSQL is away.
+        """
+        args = parse_args(Kind.INGESTION, job.args)
+        assert isinstance(args, IngestionArgs)
+        place = Place.of(job)
+        if place.document == len(args.document_ids):
+            of = {"ns": args.ns, "slot": args.slot, "ingest_id": job.id}
+            return Done({**of, "documents": place.document, "chunks": place.chunks})
+        document_id = args.document_ids[place.document]
+        chunked = await self._chunked(job, document_id)
+        part = chunked.part(place.chunk, CHUNKS_PER_STEP)
+        following = place._replace(chunk=place.chunk + len(part), chunks=place.chunks + len(part))
+        events: list[tuple[str, Mapping[str, Any]]] = [
+            (CHUNK, event) for event in _submitted(job, args, document_id, place.chunk, part)
+        ]
+        is_last = following.chunk >= chunked.count
+        if is_last:
+            events.append((FINISHED, _finished(job, args, document_id, chunked.count, self._clock())))
+            following = following._replace(document=place.document + 1, chunk=0)
+            self._let_go(job, document_id)
+        told = (Told(STEP_COMPLETED),) if is_last else ()
+        return Step(following._asdict(), following.document, len(args.document_ids), told, tuple(events))
+
+    async def _chunked(self, job: Job, document_id: str) -> Chunked:
+        key = (job.id, document_id)
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = await self._read(job, document_id)
+            while len(self._held) > _HELD_MAX:
+                self._held.popitem(last=False)[1].close()
+        self._held.move_to_end(key)
+        return held
+
+    async def _read(self, job: Job, document_id: str) -> Chunked:
+        known = await blobs.known(self._pool, [document_id], job.organization_id)
+        if document_id not in known:
+            raise JobFailedError(f"document {document_id} is not there")
+        blob = known[document_id]
+        try:
+            return await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
+        except UnreadableDocumentError as error:
+            raise JobFailedError(f"document {document_id} cannot be read: {error}") from error
+
+    def _let_go(self, job: Job, document_id: str) -> None:
+        held = self._held.pop((job.id, document_id), None)
+        if held is not None:
+            held.close()
+
+
+def _submitted(
+    job: Job, args: IngestionArgs, document_id: str, first: int, chunks: Sequence[Chunk]
+) -> list[ChunkSubmitted]:
+    return [
+        {
+            "ingest_id": job.id,
+            "ns": args.ns,
+            "slot": args.slot,
+            "source_id": document_id,
+            "chunk_no": number,
+            "content": chunk.content,
+            "title": chunk.title,
+            "url": None,
+            "embedding": None,
+            "published_at": None,
+        }
+        for number, chunk in enumerate(chunks, start=first)
+    ]
+
+
+def _finished(job: Job, args: IngestionArgs, document_id: str, count: int, now_ms: int) -> IngestFinished:
+    return {
+        "ingest_id": job.id,
+        "ns": args.ns,
+        "slot": args.slot,
+        "source_id": document_id,
+        "full": True,
+        "expected_count": count,
+        "truncated": False,
+        "ts": now_ms,
+    }

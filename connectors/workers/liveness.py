@@ -1,0 +1,39 @@
+"""Who lives: a worker holds an advisory lock as long as its connection does, so that it is known to be gone at once.
+
+Law: one is gone only if it was seen without its lock twice, since one whose connection was cut comes back with it in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from connectors.stores.postgres import QUERIES
+
+# First number of the advisory locks; the second is the worker's, which no two of any kind share.
+_LOCK_CLASS = 7_430
+
+
+class Liveness:
+    """That this worker lives, and who of the others does not."""
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+        self._seen_gone: set[int] = set()
+
+    async def hold(self, connection: Any) -> None:
+        """Take this worker's lock; its own former session may hold it for a moment after a cut connection."""
+        await connection.execute(QUERIES["take_worker_lock"], _LOCK_CLASS, self._worker)
+
+    async def gone(self, connection: Any, workers: Iterable[int]) -> list[int]:
+        """Those of these workers that have no lock now and had none at the last look."""
+        found = {worker for worker in workers if worker != self._worker and await _is_gone(connection, worker)}
+        twice, self._seen_gone = found & self._seen_gone, found
+        return sorted(twice)
+
+
+async def _is_gone(connection: Any, worker: int) -> bool:
+    if not await connection.fetchval(QUERIES["try_worker_lock"], _LOCK_CLASS, worker):
+        return False
+    await connection.execute(QUERIES["release_worker_lock"], _LOCK_CLASS, worker)
+    return True

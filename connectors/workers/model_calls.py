@@ -1,0 +1,107 @@
+"""Calls of the language model that are written down: made once, their outcome stored before anything follows, and counted.
+
+Law: a call whose outcome is known is not made again; only one under way at a kill is, under the same key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort
+from connectors.patience import patiently
+from connectors.stores.calls import CallEnd, Calls, StoredCall
+from connectors.stores.group_commit import GroupCommit
+from streams.clock import Clock
+from streams.queries.analysis import UnusableAnswerError
+from streams.queries.costs import Prices
+from streams.queries.retries import Failure
+from streams.telemetry import LLM_CALLS, LLM_COST_USD, LLM_TOKENS
+
+C = TypeVar("C")
+
+_ANSWERED = "answered"
+
+
+class Outcome(NamedTuple, Generic[C]):
+    """What came of one attempt: what was made of its answer, or how it failed."""
+
+    concluded: C | None = None
+    failure: Failure | None = None
+    detail: str = ""
+    retry_after_ms: int | None = None
+
+
+class ModelCalls:
+    """Makes calls through a port. `conclude` makes something of an answer, or raises `UnusableAnswerError`."""
+
+    def __init__(self, calls: Calls, port: ChatPort, prices: Prices, clock: Clock) -> None:
+        self._calls = calls
+        self._port = port
+        self._prices = prices
+        self._clock = clock
+        self._ends: GroupCommit[CallEnd, bool] = GroupCommit(calls.end)
+
+    async def close(self) -> None:
+        """Let go of the port."""
+        await self._port.close()
+
+    async def recalled(self, run_id: str, stage: str, attempt: int, conclude: Callable[[str], C]) -> Outcome[C] | None:
+        """What the answer of a call says that was stored before; None: it has none."""
+        found = await patiently(lambda: self._calls.find(run_id, stage, attempt))
+        return None if found is None else _recalled(found, conclude)
+
+    async def make(self, run_id: str, attempt: int, call: ChatCall, conclude: Callable[[str], C]) -> Outcome[C]:
+        """Make a call that was written down, and store what became of it before anything else."""
+        answer = None
+        try:
+            answer = await self._port.complete(call)
+        except CallFailedError as error:
+            outcome: Outcome[C] = Outcome(failure=error.failure, detail=str(error), retry_after_ms=error.retry_after_ms)
+        else:
+            outcome = _concluded(answer.text, conclude)
+        if not await self._end(run_id, attempt, call, outcome, answer):
+            # Somebody else had sent it too and was answered first: what follows follows from what is stored.
+            outcome = await self.recalled(run_id, call.stage, attempt, conclude) or outcome
+        return outcome
+
+    async def _end(
+        self, run_id: str, attempt: int, call: ChatCall, outcome: Outcome[C], answer: ChatAnswer | None
+    ) -> bool:
+        told = _ANSWERED if outcome.failure is None else str(outcome.failure)
+        LLM_CALLS.labels(call.stage.partition("-")[0], told).inc()  # slides are one stage, however many
+        model, cost = call.model, None
+        if answer is not None:
+            model = answer.model
+            cost = self._prices.cost_usd(model, answer.prompt_tokens, answer.completion_tokens)
+            LLM_TOKENS.labels(model, "prompt").inc(answer.prompt_tokens)
+            LLM_TOKENS.labels(model, "completion").inc(answer.completion_tokens)
+            LLM_COST_USD.labels(model).inc(float(cost or 0))
+        return await self._ends(
+            CallEnd(
+                run_id,
+                call.stage,
+                attempt,
+                self._clock(),
+                told,
+                None if answer is None else answer.text,
+                outcome.detail or None,
+                model,
+                None if answer is None else answer.prompt_tokens,
+                None if answer is None else answer.completion_tokens,
+                cost,
+            )
+        )
+
+
+def _concluded(text: str, conclude: Callable[[str], C]) -> Outcome[C]:
+    try:
+        return Outcome(conclude(text))
+    except UnusableAnswerError as error:
+        return Outcome(failure=Failure.UNUSABLE, detail=str(error))
+
+
+def _recalled(found: StoredCall, conclude: Callable[[str], C]) -> Outcome[C]:
+    if found.outcome == _ANSWERED:
+        return _concluded(found.answer or "", conclude)
+    return Outcome(failure=Failure(found.outcome), detail=found.error or found.outcome)

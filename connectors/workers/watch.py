@@ -1,0 +1,113 @@
+"""The watch over what workers hold: takes what is due, gives back what was lost, finds what was forgotten.
+
+Law: everything that was begun comes to its end (R1.37, R2.41), whatever ends a worker, a command or a wait. What a worker that is
+gone held is given back at once; one that is silent loses it when its lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import asyncpg
+
+from connectors.patience import pause
+from connectors.stores.postgres import AWAY, CONFLICT, Connection
+from connectors.workers.liveness import Liveness
+from connectors.workers.slots import Slots
+from schemas.errors import UnavailableError
+from streams.clock import Clock, monotonic_seconds
+from streams.retry import unavailable_seconds
+from streams.telemetry import get_log
+
+# How exactly a wait ends; one small statement over an index of what waits.
+LOOK_SECONDS = 0.2
+# How soon what a worker held that is gone is given back.
+SEARCH_SECONDS = 1.0
+# A command that nobody has followed in so long is lost: the log holds it, so this is the last resort.
+SILENT_MS = 30_000
+# Given back or taken in one transaction.
+_ITEMS_MAX = 500
+
+T = TypeVar("T")
+_log = get_log("watch")
+
+
+class Held(Protocol[T]):
+    """The store of what workers hold."""
+
+    async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[T]:
+        """What waited and is due, ours now."""
+
+    async def take_forgotten(self, *, worker: int, lease_ms: int, now_ms: int, silent_ms: int, most: int) -> list[T]:
+        """What nobody asks for, ours now."""
+
+    async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[T]:
+        """What these held, or whose lease is over, back where it waited or at its end."""
+
+    async def workers(self, tx: Connection) -> list[int]:
+        """Who holds any."""
+
+
+class Watch(Generic[T]):
+    """One process's share in the watch; beside the consumer of commands."""
+
+    def __init__(self, database_url: str, store: Held[T], slots: Slots[T], clock: Clock) -> None:
+        self._url = database_url
+        self._store = store
+        self._slots = slots
+        self._clock = clock
+        self._liveness = Liveness(slots.worker)
+        self._searched_at = float("-inf")
+        self.is_held = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch until `stop` is set, then end the work. PostgreSQL away is waited for."""
+        attempt = 0
+        while not stop.is_set():
+            connection = None
+            try:
+                connection = await asyncpg.connect(self._url, timeout=5.0, command_timeout=30.0)
+                await self._liveness.hold(connection)
+                self.is_held.set()
+                while not stop.is_set():
+                    await self._look(connection)
+                    attempt = 0
+                    await pause(stop, LOOK_SECONDS)
+                await self._slots.stop()
+            except (*AWAY, *CONFLICT, UnavailableError) as error:
+                attempt += 1
+                if attempt == 1:
+                    _log.warning("watch_waits", reason=str(error) or type(error).__name__)
+                await pause(stop, unavailable_seconds(attempt))
+            finally:
+                self.is_held.clear()
+                if connection is not None:
+                    connection.terminate()  # closes at once; the lock goes with the session
+        await self._slots.stop()
+
+    async def _look(self, connection: Any) -> None:
+        now_ms, slots = self._clock(), self._slots
+        with slots.reserved(_ITEMS_MAX) as count:
+            if count:
+                due = await self._store.take_due(
+                    worker=slots.worker, lease_ms=slots.lease_ms, now_ms=now_ms, most=count
+                )
+                slots.take(due)
+        if monotonic_seconds() - self._searched_at >= SEARCH_SECONDS:
+            self._searched_at = monotonic_seconds()
+            await self._search(connection, now_ms)
+
+    async def _search(self, connection: Any, now_ms: int) -> None:
+        gone = await self._liveness.gone(connection, await self._store.workers(connection))
+        lost = await self._store.give_back_lost(gone, now_ms=now_ms, most=_ITEMS_MAX)
+        if lost:
+            _log.warning("given_back", items=len(lost))
+        slots = self._slots
+        with slots.reserved(_ITEMS_MAX) as count:
+            if count:
+                found = await self._store.take_forgotten(
+                    worker=slots.worker, lease_ms=slots.lease_ms, now_ms=now_ms, silent_ms=SILENT_MS, most=count
+                )
+                slots.take(found)

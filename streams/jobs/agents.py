@@ -1,0 +1,99 @@
+"""The agent of usage: it keeps the totals of each organization and month, and tells at the quarters of an hour which have grown.
+
+The law is that of `streams/agents.py`: send, await the acknowledgements, then write the rows. Totals are told absolute, so what a
+crash has told again changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from schemas.jobs import UsageRecorded
+from streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from streams.due import DueIndex
+from streams.intake import Intake, Record, position_of
+from streams.jobs.usage import (
+    Totals,
+    count,
+    decode_row,
+    encode_row,
+    flushed,
+    flushed_event,
+    plan_flush,
+    row_key,
+)
+from streams.telemetry import DECISIONS
+
+RECORDED, FLUSHED = "jobs.usage-recorded", "jobs.usage-flushed"
+
+# Rows told in one partition at one tick: all organizations that have used anything fall due together. At about 50 us each that is
+# a tenth of a second; who is left over is first at the next tick.
+ROWS_PER_TICK_MAX = 2_000
+
+
+class UsageAgent(TableAgent):
+    """Rows of organizations and periods; what has grown is told when a tick crosses a quarter of an hour (R2.37)."""
+
+    name = "usage"
+    topics = (RECORDED, TICK)
+    shared_topics = (TICK,)
+
+    def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
+        super().__init__(wiring, intake, rows, ticks)
+        self.handlers = {RECORDED: self._on_recorded, TICK: self._on_tick}
+
+    async def _on_recorded(self, event: UsageRecorded, record: Record) -> None:
+        held = decode_row(self._rows.get(row_key(event["organization_id"], event["period"])))
+        row = count(held, event, self._newest_now(record.partition))
+        # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+        self._rows[row.key] = encode_row(row)
+        self._schedule(row, record.partition)
+
+    async def _on_tick(self, tick: Any, record: Record) -> None:
+        is_admitted = self._admit(tick, record)
+        if is_admitted:
+            await self._flush(tick, record)
+        self._applied(tick, record, is_admitted=is_admitted)
+
+    async def _flush(self, tick: Any, record: Record) -> None:
+        now_ms = tick["now"]
+        keys = self._index(record.partition).take(now_ms, ROWS_PER_TICK_MAX)
+        rows = [row for key in keys if (row := decode_row(self._rows.get(key.encode()))) is not None]
+        told, left = plan_flush(rows, now_ms)
+        cause = position_of(record)
+        acks = [
+            await self._send(FLUSHED, row.organization_id, flushed_event(row, now_ms), cause, now_ms) for row in told
+        ]
+        await asyncio.gather(*acks)
+        DECISIONS.labels("usage-flush").inc(len(told))
+        await self._note(told, left, record.partition)
+
+    async def _note(self, told: Iterable[Totals], left: Iterable[Totals], partition: int) -> None:
+        """Write what was told, and have what waits looked at again."""
+        for number, row in enumerate(told, start=1):
+            self._rows[row.key] = encode_row(flushed(row))
+            if number % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        for row in left:
+            self._schedule(row, partition)
+
+    def _schedule(self, row: Totals, partition: int) -> None:
+        index, key, due_ms = self._index(partition), row.key.decode(), row.due_ms
+        if due_ms is None:
+            index.drop(key)
+        else:
+            index.put(key, due_ms)
+
+    def _newest_now(self, partition: int) -> int:
+        """The newest tick known in the partition of the event at hand; 0 before the very first."""
+        return max(self._now.get(partition, 0), self._last_tick().now)
+
+    def _derive_index(self, partition: int) -> DueIndex:
+        index = DueIndex()
+        for _, data in items_of(self._rows, partition):
+            row = decode_row(data)
+            if row is not None and row.due_ms is not None:
+                index.put(row.key.decode(), row.due_ms)
+        return index

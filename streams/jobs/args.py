@@ -1,0 +1,178 @@
+"""What a job is told to make: the fields of its args by kind, as one JSON object.
+
+Law: what is not asked for by the kind is refused, so that a misspelt field never passes for its default. Equal args are equal
+values, however their JSON was written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import orjson
+
+from schemas.errors import InvalidEventError
+from streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
+from streams.jobs.states import Kind
+
+# A deck that nobody sits through; each slide is a call that somebody pays for.
+SLIDES_MIN, SLIDES_MAX, SLIDES_DEFAULT = 1, 50, 10
+# Some three pages: what is longer is a document, and is put as a blob.
+QUERY_BYTES_MAX = 16 << 10
+# All of them are read for each deck; more belong into an ingestion each.
+DOCUMENTS_MAX = 20
+# The longest query with every second character escaped; documents are named, so nothing else is long.
+ARGS_BYTES_MAX = 64 << 10
+FORMATS = ("pptx", "pdf")
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationArgs:
+    """A deck of so many slides on a query, out of documents named by SHA-256."""
+
+    query: str
+    slides: int = SLIDES_DEFAULT
+    source_document_ids: tuple[str, ...] = ()
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """The documents that the job reads."""
+        return self.source_document_ids
+
+
+@dataclass(frozen=True, slots=True)
+class IngestionArgs:
+    """Documents to be cut into chunks of a namespace and slot."""
+
+    document_ids: tuple[str, ...]
+    ns: str
+    slot: str
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """The documents that the job reads."""
+        return self.document_ids
+
+
+@dataclass(frozen=True, slots=True)
+class ExportArgs:
+    """A deck to be written as a file."""
+
+    presentation_id: str
+    format: Literal["pptx", "pdf"]
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """The documents that the job reads: none."""
+        return ()
+
+
+Args = GenerationArgs | IngestionArgs | ExportArgs
+
+
+def is_sha256(value: str) -> bool:
+    """Whether a document's id is the SHA-256 of its bytes in lower-case hexadecimal."""
+    return _SHA256.fullmatch(value) is not None
+
+
+def parse_args(kind: Kind | str, text: str) -> Args:
+    """The args of a job of this kind.
+
+    Raises:
+        InvalidEventError: the kind is unknown, the text is not JSON, or a field is unknown, missing or wrong; fields of the
+            args are named `args.<field>`.
+    """
+    if kind not in _PARSERS:
+        raise InvalidEventError("unknown_kind", f"kind is none of {', '.join(_PARSERS)}", field="kind")
+    return _PARSERS[Kind(kind)](_fields(text, _FIELDS[Kind(kind)]))
+
+
+# Of each kind its fields, and whether one must be given.
+_FIELDS: Mapping[Kind, Mapping[str, bool]] = {
+    Kind.GENERATION: {"query": True, "slides": False, "source_document_ids": False},
+    Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True},
+    Kind.EXPORT: {"presentation_id": True, "format": True},
+}
+
+
+def _fields(text: str, fields: Mapping[str, bool]) -> dict[str, Any]:
+    check_text("args", text, ARGS_BYTES_MAX)
+    try:
+        args = orjson.loads(text)
+    except (orjson.JSONDecodeError, UnicodeEncodeError) as error:
+        raise InvalidEventError("args_not_json", f"args is not JSON: {error}", field="args") from error
+    if not isinstance(args, dict):
+        raise InvalidEventError("args_not_json", "args is not a JSON object", field="args")
+    unknown = next((name for name in args if name not in fields), None)
+    if unknown is not None:
+        known = ", ".join(fields)
+        raise InvalidEventError("unknown_field", f"args has a field {unknown[:64]!r}; there are {known}", field="args")
+    missing = next((name for name, is_needed in fields.items() if is_needed and name not in args), None)
+    if missing is not None:
+        raise InvalidEventError("missing_field", f"args lacks {missing}", field=f"args.{missing}")
+    return args
+
+
+def _generation(args: Mapping[str, Any]) -> GenerationArgs:
+    query = _text(args, "query")
+    check_said("args.query", query, QUERY_BYTES_MAX)
+    slides = args.get("slides", SLIDES_DEFAULT)
+    if type(slides) is not int or not SLIDES_MIN <= slides <= SLIDES_MAX:
+        raise InvalidEventError("bad_slides", f"slides is not {SLIDES_MIN} to {SLIDES_MAX}", field="args.slides")
+    return GenerationArgs(query, slides, _documents(args, "source_document_ids"))
+
+
+def _ingestion(args: Mapping[str, Any]) -> IngestionArgs:
+    documents = _documents(args, "document_ids")
+    if not documents:
+        raise InvalidEventError("bad_document", "document_ids names no document", field="args.document_ids")
+    return IngestionArgs(documents, _part_of_key(args, "ns"), _part_of_key(args, "slot"))
+
+
+def _export(args: Mapping[str, Any]) -> ExportArgs:
+    presentation_id = _text(args, "presentation_id")
+    check_uuid("args.presentation_id", presentation_id)
+    wanted = _text(args, "format")
+    if wanted not in FORMATS:
+        raise InvalidEventError("bad_format", f"format is none of {', '.join(FORMATS)}", field="args.format")
+    return ExportArgs(presentation_id, cast("Literal['pptx', 'pdf']", wanted))
+
+
+_PARSERS: Mapping[Kind, Callable[[Mapping[str, Any]], Args]] = {
+    Kind.GENERATION: _generation,
+    Kind.INGESTION: _ingestion,
+    Kind.EXPORT: _export,
+}
+
+
+def _text(args: Mapping[str, Any], name: str) -> str:
+    value = args[name]
+    if not isinstance(value, str):
+        raise InvalidEventError("not_a_text", f"{name} is not a text", field=f"args.{name}")
+    return value
+
+
+def _part_of_key(args: Mapping[str, Any], name: str) -> str:
+    """A part of a chunk's key, whose parts are joined by `|` (R3.2)."""
+    value = _text(args, name)
+    check_name(f"args.{name}", value, ID_BYTES_MAX)
+    if "|" in value:
+        raise InvalidEventError(
+            "bad_character", f"{name} holds a |, which separates parts of keys", field=f"args.{name}"
+        )
+    return value
+
+
+def _documents(args: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Documents in the order given, each once."""
+    value = args.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) and is_sha256(item) for item in value):
+        detail = f"{name} is not a list of SHA-256 in lower-case hexadecimal"
+        raise InvalidEventError("bad_document", detail, field=f"args.{name}")
+    if len(value) > DOCUMENTS_MAX:
+        raise InvalidEventError("too_many", f"{name} names more than {DOCUMENTS_MAX} documents", field=f"args.{name}")
+    return tuple(dict.fromkeys(value))

@@ -1,0 +1,193 @@
+"""How a document is cut into chunks: by its structure, each within a limit of tokens.
+
+Law: every word of a document is in exactly one chunk or in titles above chunks, in its order, and the same document gives the
+same chunks, since a chunk is known by its number. A chunk never reaches over a heading: what it is about is its title.
+
+How tokens are counted is an argument. A count must be 0 for the empty text only, not fall when a text grows, and two texts
+together must never count more than one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Count = Callable[[str], int]
+
+# What the usual embedding models take in at once; a chunk of it is some two thousand letters, a page.
+TOKENS_MAX = 512
+# A heading is a line; what is longer is a paragraph that was marked as one.
+HEADING_CHARACTERS_MAX = 200
+# A title names the innermost headings that fit; those above them stand in the titles of other chunks, or are chunks.
+TITLE_CHARACTERS_MAX = 500
+_BETWEEN = "\n\n"
+_TITLE_BETWEEN = " > "
+# A text of more letters a token is cut without being counted: its parts come together again as far as they fit.
+_LETTERS_PER_TOKEN = 16
+# Behind what a text is cut, the best places first.
+_CUTS = (
+    re.compile(r"\n\s*\n\s*"),  # paragraphs
+    re.compile(r"\n\s*"),  # lines
+    # Sentences. Each repetition is bounded: of a page of dots every dot is looked at a few times, not each with all others.
+    re.compile(r"[.!?…]{1,4}[\"'”’»)\]]{0,4}\s+|[。！？]"),  # noqa: RUF001 (East Asian texts end their sentences so)
+)
+_WORDS = re.compile(r"\s*\S+\s*|\s+")
+
+
+class Block(NamedTuple):
+    """A part of a document. `heading`: its level from 1, 0 for what is none."""
+
+    text: str
+    heading: int = 0
+
+
+class Chunk(NamedTuple):
+    """A part of a document that is found by itself; its number is its place, from 0."""
+
+    content: str
+    title: str | None = None
+
+
+@dataclass
+class _Heading:
+    level: int
+    text: str
+    is_told: bool = False
+
+
+@dataclass
+class _Cutter:
+    count: Count
+    tokens_max: int
+    path: list[_Heading] = field(default_factory=list)
+    section: list[str] = field(default_factory=list)
+
+    def take(self, block: Block) -> Iterator[Chunk]:
+        text = block.text.strip()
+        if not text:
+            return
+        if not block.heading or len(text) > HEADING_CHARACTERS_MAX:
+            self.section.append(text)
+            return
+        yield from self.close()
+        yield from self.leave(block.heading)
+        self.path.append(_Heading(block.heading, " ".join(text.split())))
+
+    def close(self) -> Iterator[Chunk]:
+        """The chunks of the section so far."""
+        if self.section:
+            title = _title(self.path)
+            for content in pack(self.section, self.count, self.tokens_max):
+                yield Chunk(content, title)
+            self.section = []
+
+    def leave(self, level: int) -> Iterator[Chunk]:
+        """Leave the sections of this level and below; a heading with nothing below it is a chunk by itself."""
+        while self.path and self.path[-1].level >= level:
+            left = self.path.pop()
+            if not left.is_told:
+                title = _title(self.path)
+                for content in pack([left.text], self.count, self.tokens_max):
+                    yield Chunk(content, title)
+
+
+def cut(blocks: Iterable[Block], count: Count, tokens_max: int = TOKENS_MAX) -> list[Chunk]:
+    """The chunks of a document.
+
+    Args:
+        blocks: its parts in order.
+        count: how many tokens a text has.
+        tokens_max: what a chunk's content has at most. A single letter that has more is a chunk all the same.
+    """
+    cutter = _Cutter(count, tokens_max)
+    chunks = [chunk for block in blocks for chunk in cutter.take(block)]
+    return [*chunks, *cutter.close(), *cutter.leave(0)]
+
+
+def _title(path: Sequence[_Heading]) -> str | None:
+    """The headings above a chunk, the innermost ones that fit; those are told by it."""
+    names: list[str] = []
+    length = 0
+    for heading in reversed(path):
+        length += len(heading.text) + len(_TITLE_BETWEEN)
+        if length > TITLE_CHARACTERS_MAX:
+            break
+        heading.is_told = True
+        names.append(heading.text)
+    return _TITLE_BETWEEN.join(reversed(names)) or None
+
+
+def pack(texts: Iterable[str], count: Count, tokens_max: int) -> Iterator[str]:
+    """Texts together as long as they fit; one that does not is cut, and its end goes with what follows."""
+    for content in _packed(texts, count, tokens_max):
+        if content.strip():
+            yield content.strip()
+
+
+def _packed(texts: Iterable[str], count: Count, tokens_max: int) -> Iterator[str]:
+    between = count(_BETWEEN)
+    held: list[str] = []
+    tokens = 0
+    for text in texts:
+        parts = [(part, count(part)) for part in divided(text, count, tokens_max)]
+        for place, (part, cost) in enumerate(parts):
+            # Parts of one text belong together as they stand; only the first is set apart from what was before.
+            gap = (_BETWEEN, between) if place == 0 and held else ("", 0)
+            if held and tokens + gap[1] + cost > tokens_max:
+                yield "".join(held)
+                held, tokens, gap = [], 0, ("", 0)
+            held += [gap[0], part]
+            tokens += gap[1] + cost
+    yield "".join(held)
+
+
+def divided(text: str, count: Count, tokens_max: int) -> Iterator[str]:
+    """A text in parts that fit, cut at the best places there are; together they are the text."""
+    yield from _divided(text, count, tokens_max, 0)
+
+
+def _divided(text: str, count: Count, tokens_max: int, level: int) -> Iterator[str]:
+    if len(text) <= tokens_max * _LETTERS_PER_TOKEN and count(text) <= tokens_max:
+        yield text
+    elif level < len(_CUTS):
+        for part in _cut_behind(_CUTS[level], text):
+            yield from _divided(part, count, tokens_max, level + 1)
+    else:
+        for run in _fitting(_WORDS.findall(text), count, tokens_max):
+            yield from _fitting(run, count, tokens_max) if count(run) > tokens_max else [run]
+
+
+def _cut_behind(place: re.Pattern[str], text: str) -> Iterator[str]:
+    start = 0
+    for found in place.finditer(text):
+        yield text[start : found.end()]
+        start = found.end()
+    if start < len(text):
+        yield text[start:]
+
+
+def _fitting(parts: Sequence[str], count: Count, tokens_max: int) -> Iterator[str]:
+    """Words, or letters, in the longest runs that fit; one that does not fit by itself is a run."""
+    first = 0
+    while first < len(parts):
+        end = first + _longest(parts, first, count, tokens_max)
+        yield "".join(parts[first:end])
+        first = end
+
+
+def _longest(parts: Sequence[str], first: int, count: Count, tokens_max: int) -> int:
+    """How many parts from a place on fit together, at least one; looks at no more than twice as many."""
+
+    def fits(number: int) -> bool:
+        return count("".join(parts[first : first + number])) <= tokens_max
+
+    low, high, left = 1, 2, len(parts) - first
+    while high <= left and fits(high):
+        low, high = high, high * 2
+    high = min(high, left + 1)
+    while high - low > 1:  # `low` fits or is one, `high` does not or is more than there are
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

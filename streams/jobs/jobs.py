@@ -1,0 +1,157 @@
+"""A job and the moves it makes, as values: what a worker stores is decided here.
+
+Law: whoever holds a job has raised its epoch; a move is stored only if the job still is as it was when it was taken, so that a
+worker that was given up, or that comes to life again, changes nothing (R2.15). An attempt keeps its number over a crash, and with
+it its idempotency key. Progress never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from streams.clock import to_datetime
+from streams.jobs.progress import percent
+from streams.jobs.states import JobMove, JobStatus, Kind, advance
+
+# So often is a job begun again whose worker ended or went silent without having finished a step: what kills three workers at one
+# place kills the fourth.
+RETURNS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of `jobs`. Times are ms since 1970; `worker` holds it, None = nobody; `due_ms`: its next attempt.
+
+    `args` is the JSON text as it was submitted; `checkpoint` is what its steps left for the next one, None before the first;
+    `seq` is the last progress told; `attempt` and `unusable` count calls of the present step, `returns` workers that ended in it.
+    """
+
+    id: str
+    kind: Kind
+    organization_id: str
+    user_id: str
+    args: str
+    status: JobStatus
+    epoch: int = 0
+    worker: int | None = None
+    attempt: int = 0
+    unusable: int = 0
+    returns: int = 0
+    lease_until_ms: int | None = None
+    due_ms: int | None = None
+    expires_ms: int | None = None
+    seq: int = 0
+    progress_pct: int = 0
+    steps_done: int = 0
+    steps_total: int = 0
+    checkpoint: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+    error: str | None = None
+    position: str = ""
+    caused_by: str = ""
+    created_ms: int = 0
+    updated_ms: int = 0
+    completed_ms: int | None = None
+
+    def call_key(self, stage: str) -> str:
+        """What a call of its present attempt is known by, to us and to the service."""
+        return f"{self.id}/{stage}/{self.attempt}"
+
+
+def is_expired(job: Job, now_ms: int) -> bool:
+    """Whether nobody began it in time (R2.40). One that was begun is brought to its end, however long that takes."""
+    return job.epoch == 0 and job.expires_ms is not None and job.expires_ms <= now_ms
+
+
+def taken(job: Job, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> Job:
+    """The job in the hands of a worker; `command` is the position of the event that asked for it."""
+    return replace(
+        _moved(job, JobMove.TAKE, now_ms),
+        epoch=job.epoch + 1,
+        worker=worker,
+        lease_until_ms=now_ms + lease_ms,
+        caused_by=command or job.caused_by,
+    )
+
+
+def begun(job: Job) -> Job:
+    """With its next attempt begun."""
+    return replace(job, attempt=job.attempt + 1)
+
+
+def waiting_until(job: Job, due_ms: int) -> Job:
+    """Put aside until its next attempt is due; it stays where it is."""
+    return replace(begun(job), due_ms=due_ms, worker=None, lease_until_ms=None)
+
+
+def stepped(job: Job, checkpoint: Mapping[str, Any], done: int, total: int, *, lease_until_ms: int, now_ms: int) -> Job:
+    """With one more step made; what failed in it before no longer counts."""
+    return replace(
+        job,
+        checkpoint=checkpoint,
+        steps_done=done,
+        steps_total=total,
+        progress_pct=max(job.progress_pct, percent(done, total)),
+        attempt=0,
+        unusable=0,
+        returns=0,
+        lease_until_ms=lease_until_ms,
+        updated_ms=now_ms,
+    )
+
+
+def finished(job: Job, result: Mapping[str, Any], now_ms: int, *, steps: int | None = None) -> Job:
+    """At its end, with what it made; its checkpoint goes (R2.13). `steps`: how many it was in all, if only now that is known."""
+    total = job.steps_total if steps is None else steps
+    return _ended(
+        replace(job, result=result, progress_pct=100, steps_done=total, steps_total=total, checkpoint=None),
+        JobMove.FINISH,
+        now_ms,
+    )
+
+
+def failed(job: Job, error: str, now_ms: int) -> Job:
+    """At its end without what it was to give; how far it came stays to be seen."""
+    return _ended(replace(job, error=error), JobMove.FAIL, now_ms)
+
+
+def expired(job: Job, now_ms: int) -> Job:
+    """At its end before anybody began it (R2.40)."""
+    return _ended(replace(job, error="it expired before it was begun"), JobMove.EXPIRE, now_ms)
+
+
+def revoked(job: Job, reason: str, now_ms: int) -> Job:
+    """At its end because somebody said so; the epoch fences a worker that has it (R2.40)."""
+    return _ended(replace(job, error=reason, epoch=job.epoch + 1), JobMove.REVOKE, now_ms)
+
+
+def returned(job: Job, now_ms: int, *, is_counted: bool) -> Job:
+    """Given back, to be asked for again. Not counted when its worker gives it back in order."""
+    after = _moved(job, JobMove.RETURN, now_ms)
+    return replace(
+        after, epoch=job.epoch + 1, worker=None, lease_until_ms=None, due_ms=None, returns=job.returns + is_counted
+    )
+
+
+def _ended(job: Job, move: JobMove, now_ms: int) -> Job:
+    after = _moved(job, move, now_ms)
+    return replace(after, worker=None, lease_until_ms=None, due_ms=None, completed_ms=now_ms)
+
+
+def _moved(job: Job, move: JobMove, now_ms: int) -> Job:
+    return replace(job, status=advance(job.status, move), updated_ms=now_ms)
+
+
+def cents(cost_usd: Decimal) -> int:
+    """Cents of an exact sum in dollars, half a cent up (R2.36): 0.29 is 29, which a float would make 28."""
+    return int((cost_usd * 100).quantize(Decimal(1), ROUND_HALF_UP))
+
+
+def period_of(now_ms: int) -> str:
+    """The month of a time in ms since 1970, as YYYY-MM in UTC (R2.36)."""
+    return f"{to_datetime(now_ms):%Y-%m}"

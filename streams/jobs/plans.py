@@ -1,0 +1,186 @@
+"""The plans of organizations: what each may in a month, and which limit stands in the way of what it wants (R2.32, R2.33).
+
+Law: whether an organization may is decided from its plan, its subscription and what it used, and from nothing else, so that the
+API, which answers at once, and the sink, which has the last word, say the same of the same numbers.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import ConfigurationError
+from streams.jobs.states import Kind
+
+PLAN_NAMES = ("free", "pro", "team", "enterprise")
+FALLBACK_PLAN = "free"
+FEATURES = ("brand_kit", "api_access", "webhooks")
+# How a limit that is none is written, in Redis and JSON (R2.32).
+UNLIMITED = "unlimited"
+MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30
+
+_DEFAULT_FILE = Path(__file__).with_name("default_plans.toml")
+# Its sums fit the bigint of PostgreSQL and what JSON readers take for exact.
+_NUMBER_MAX = 10**12
+
+
+class Subscription(StrEnum):
+    """How it stands with what an organization pays."""
+
+    ACTIVE = "active"
+    TRIALING = "trialing"
+    PAST_DUE = "past_due"
+    SUSPENDED = "suspended"
+
+
+SUBSCRIPTIONS = tuple(Subscription)
+
+
+class Limit(StrEnum):
+    """What can stand in the way; the names are those of `plan_limits` and of a refusal's `limit`."""
+
+    SUSPENDED = "suspended"
+    PAST_DUE = "past_due"
+    PRESENTATIONS = "max_presentations_per_month"
+    TOKENS = "ai_tokens_per_month"
+    FILE_SIZE = "max_file_size_mb"
+    STORAGE = "storage_gb"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a plan allows; None: without limit."""
+
+    name: str
+    max_presentations_per_month: int | None
+    ai_tokens_per_month: int | None
+    max_file_size_mb: int
+    storage_gb: int
+    requests_per_minute: int
+    features: tuple[str, ...] = ()
+
+    @property
+    def file_bytes_max(self) -> int:
+        """Bytes of the largest document."""
+        return self.max_file_size_mb * MEBIBYTE
+
+    @property
+    def storage_bytes_max(self) -> int:
+        """Bytes of all that is stored."""
+        return self.storage_gb * GIBIBYTE
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an organization used of a month when it wants something more, and how large that is.
+
+    `presentations`: decks made in the month or being made; `file_bytes`: the largest document named; `stored_bytes`: all
+    documents of the organization, with what is to be added.
+    """
+
+    presentations: int = 0
+    tokens: int = 0
+    file_bytes: int = 0
+    stored_bytes: int = 0
+
+
+def refusal(plan: Plan, status: str, usage: Usage, kind: Kind | None = Kind.GENERATION) -> Limit | None:
+    """The limit that stands in the way of one more job of a kind, or of an upload (`kind` None); None: go ahead.
+
+    A suspended organization may nothing; one whose payment is past due makes no new decks, and goes on with those it has
+    (R2.33). What is used up may not be begun; a job that began under the limit is never stopped by it.
+    """
+    is_new_deck, is_upload = kind is Kind.GENERATION, kind is None
+    stands_in_the_way = {
+        Limit.SUSPENDED: status == Subscription.SUSPENDED,
+        Limit.PAST_DUE: is_new_deck and status == Subscription.PAST_DUE,
+        Limit.PRESENTATIONS: is_new_deck and _is_reached(plan.max_presentations_per_month, usage.presentations),
+        Limit.TOKENS: is_new_deck and _is_reached(plan.ai_tokens_per_month, usage.tokens),
+        Limit.FILE_SIZE: usage.file_bytes > plan.file_bytes_max,
+        Limit.STORAGE: is_upload and usage.stored_bytes > plan.storage_bytes_max,
+    }
+    return next((limit for limit, is_there in stands_in_the_way.items() if is_there), None)
+
+
+def _is_reached(limit: int | None, used: int) -> bool:
+    return limit is not None and used >= limit
+
+
+def refusal_text(limit: Limit, organization_id: str, plan: Plan) -> str:
+    """A refusal for people; it names the organization and the limit."""
+    if limit is Limit.SUSPENDED:
+        return f"the organization {organization_id} is suspended"
+    if limit is Limit.PAST_DUE:
+        return f"the organization {organization_id} is past_due: it makes no new presentations until it has paid"
+    verb = "is above" if limit in (Limit.FILE_SIZE, Limit.STORAGE) else "has reached"
+    return f"the organization {organization_id} {verb} {limit}, which is {getattr(plan, limit)} in the plan {plan.name}"
+
+
+_KEYS = tuple(field.name for field in fields(Plan) if field.name != "name")
+_MAY_BE_UNLIMITED = (Limit.PRESENTATIONS, Limit.TOKENS)
+
+
+def load_plans(path: Path | None = None) -> Mapping[str, Plan]:
+    """The default plans, overridden key by key by a TOML file with one table `[plans.<name>]` a plan.
+
+    Raises:
+        ConfigurationError: the file, a plan, a key or a value cannot be used; the message names all of them.
+    """
+    plans = _read_plans(_DEFAULT_FILE, {})
+    return plans if path is None else _read_plans(path, plans)
+
+
+def _read_plans(path: Path, base: Mapping[str, Plan]) -> dict[str, Plan]:
+    plans = dict(base)
+    for name, table in _plan_tables(path).items():
+        if name not in PLAN_NAMES:
+            raise ConfigurationError(f"{path}: plans.{name} is not a plan; there are {', '.join(PLAN_NAMES)}")
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"{path}: plans.{name} is not a table of {', '.join(_KEYS)}")
+        known = asdict(plans[name]) if name in plans else {"name": name}
+        plans[name] = Plan(**known | {key: _checked(path, name, key, value) for key, value in table.items()})
+    return plans
+
+
+def _plan_tables(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: the plans cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: the plans are not TOML: {error}") from error
+    unknown = sorted(set(document) - {"plans"})
+    tables = document.get("plans", {})
+    if unknown or not isinstance(tables, dict):
+        raise ConfigurationError(f"{path}: {unknown[0] if unknown else 'plans'} is not a table [plans.<name>]")
+    return tables
+
+
+def _checked(path: Path, plan: str, key: str, value: Any) -> Any:
+    where = f"{path}: plans.{plan}.{key}"
+    if key not in _KEYS:
+        raise ConfigurationError(f"{where} is not a key; there are {', '.join(_KEYS)}")
+    if key == "features":
+        if not isinstance(value, list) or not all(isinstance(item, str) and item in FEATURES for item in value):
+            raise ConfigurationError(f"{where} = {value!r} is not a list of {', '.join(FEATURES)}")
+        return tuple(dict.fromkeys(value))
+    if key in _MAY_BE_UNLIMITED and value == UNLIMITED:
+        return None
+    # A key that may ask nothing can be revoked; 0 decks or tokens are a plan of their own.
+    least = 0 if key in _MAY_BE_UNLIMITED else 1
+    if type(value) is not int or not least <= value <= _NUMBER_MAX:
+        raise ConfigurationError(f"{where} = {value!r} is not a whole number of at least {least}")
+    return value
+
+
+PLANS: Mapping[str, Plan] = load_plans()
+
+
+def plan_of(name: str | None, plans: Mapping[str, Plan] = PLANS) -> Plan:
+    """The plan of that name; an unknown one, or none, counts as free."""
+    found = plans.get(name) if name is not None else None
+    return found if found is not None else plans[FALLBACK_PLAN]

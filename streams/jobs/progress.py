@@ -1,0 +1,87 @@
+"""What the watchers of a job are told, and what the next worker finds (R2.11, R2.17).
+
+Law: progress is rounded down (R2.18), never goes back, and its events are dense per job, from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import orjson
+
+from schemas.jobs import CheckpointSaved, JobProgressed
+from streams.jobs.states import JobStatus, Kind
+
+if TYPE_CHECKING:
+    from streams.jobs.jobs import Job
+
+SLIDE_STARTED, SLIDE_COMPLETED, GENERATION_DONE, ERROR = (
+    "slide_started",
+    "slide_completed",
+    "generation_done",
+    "error",
+)
+JOB_STARTED, STEP_COMPLETED, JOB_DONE = "job_started", "step_completed", "job_done"
+# After one of these nothing more is told.
+ENDS = frozenset({GENERATION_DONE, JOB_DONE, ERROR})
+
+
+class Told(NamedTuple):
+    """One thing that watchers are told; the job says the rest."""
+
+    event_type: str
+    slide_number: int | None = None
+    slide_id: str | None = None
+    slide_title: str | None = None
+    error_message: str | None = None
+
+
+def percent(done: int, total: int) -> int:
+    """Whole percents, rounded down (R2.18): 7 of 15 is 46; 0 while nothing is known of the whole."""
+    return 0 if total <= 0 else min(100, max(0, 100 * done // total))
+
+
+def done_told(kind: Kind) -> Told:
+    """That a job of this kind has what it was to make."""
+    return Told(GENERATION_DONE if kind is Kind.GENERATION else JOB_DONE)
+
+
+def progress_events(job: Job, told: Sequence[Told], now_ms: int) -> list[JobProgressed]:
+    """The events of what is told of a job, which are the last ones up to its `seq`."""
+    first = job.seq - len(told) + 1
+    return [
+        {
+            "job_id": job.id,
+            "organization_id": job.organization_id,
+            "user_id": job.user_id,
+            "seq": first + place,
+            "event_type": one.event_type,
+            "slide_number": one.slide_number,
+            "slide_id": one.slide_id,
+            "slide_title": one.slide_title,
+            "progress_pct": job.progress_pct,
+            "error_message": one.error_message,
+            "at": now_ms,
+        }
+        for place, one in enumerate(told)
+    ]
+
+
+def checkpoint_event(job: Job, worker: int | None, now_ms: int) -> CheckpointSaved:
+    """What the next worker goes on from. `outline` and `slide_ids` of a checkpoint stand apart, the rest is its state."""
+    held = dict(job.checkpoint or {})
+    outline = held.pop("outline", None)
+    return {
+        "job_id": job.id,
+        "presentation_id": job.id,
+        "status": "failed" if job.status is JobStatus.FAILED else "running",
+        "outline": "" if outline is None else orjson.dumps(outline).decode(),
+        "slides_completed": job.steps_done,
+        "slides_total": job.steps_total,
+        "completed_slide_ids": list(held.pop("slide_ids", ())),
+        "worker_id": "" if worker is None else str(worker),
+        "epoch": job.epoch,
+        "state": orjson.dumps(held).decode(),
+        "at": now_ms,
+    }

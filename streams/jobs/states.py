@@ -1,0 +1,78 @@
+"""The state machine of a job: one table of legal moves.
+
+Law: a status changes by a move of the table and in no other way; what has ended is never left. A job that was told to stop, or
+that nobody began in time, is never worked on (R2.40).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from schemas.errors import HighwaterError
+
+
+class Kind(StrEnum):
+    """What a job makes."""
+
+    GENERATION = "generation"
+    INGESTION = "ingestion"
+    EXPORT = "export"
+
+
+class JobStatus(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+
+
+class JobMove(StrEnum):
+    """What can happen to a job."""
+
+    TAKE = "take"  # a worker begins it, or goes on with it
+    FINISH = "finish"
+    RETURN = "return"  # its worker ended or its lease expired
+    FAIL = "fail"
+    REVOKE = "revoke"
+    EXPIRE = "expire"
+
+
+class IllegalJobMoveError(HighwaterError):
+    """A job cannot move so from where it stands. Nothing was changed; this is a defect, see the log."""
+
+
+_S, _M = JobStatus, JobMove
+MOVES: Mapping[tuple[JobStatus, JobMove], JobStatus] = {
+    (_S.PENDING, _M.TAKE): _S.RUNNING,
+    (_S.RUNNING, _M.FINISH): _S.COMPLETED,
+    (_S.RUNNING, _M.RETURN): _S.PENDING,
+    (_S.PENDING, _M.FAIL): _S.FAILED,
+    (_S.RUNNING, _M.FAIL): _S.FAILED,
+    (_S.PENDING, _M.REVOKE): _S.REVOKED,
+    (_S.RUNNING, _M.REVOKE): _S.REVOKED,
+    (_S.PENDING, _M.EXPIRE): _S.EXPIRED,
+}
+ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.REVOKED, _S.EXPIRED})
+# The topic on which each kind is asked for; separate ones, so that none delays another (R2.39).
+REQUESTED: Mapping[Kind, str] = {
+    Kind.GENERATION: "jobs.generation-requested",
+    Kind.INGESTION: "jobs.ingestion-requested",
+    Kind.EXPORT: "jobs.export-requested",
+}
+
+
+def advance(status: JobStatus, move: JobMove) -> JobStatus:
+    """The status after a move.
+
+    Raises:
+        IllegalJobMoveError: the table does not have it.
+    """
+    after = MOVES.get((status, move))
+    if after is None:
+        raise IllegalJobMoveError(f"a job that is {status} cannot {move}")
+    return after

@@ -1,0 +1,206 @@
+"""What an organization used in a month, and when its totals are told (R2.35 to R2.37).
+
+Law: every usage of an organization and period counts once, by its number: numbers are dense from 1, so what comes again, or late,
+is known by them alone. Totals are absolute and only grow. Whether a row is to be told, and when, follows from the row and the
+tick, so a worker that begins anew tells at the same boundary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from schemas.errors import InvalidEventError
+from schemas.jobs import UsageFlushed, UsageRecorded
+from streams.checks import check_id
+
+# Totals reach PostgreSQL at the quarters of the hour by the product's clock in UTC: a lost Redis costs at most that (R2.37).
+FLUSH_MS = 15 * 60 * 1000
+# Numbers that came before one that is missing. They come in order but for repeats, so any at all is a sign of a lost event; past
+# these the events are put aside, where they can be taken up again, rather than have a row grow without end.
+AHEAD_MAX = 1_000
+_PERIOD = re.compile("([0-9]{4})-(0[1-9]|1[0-2])")
+# The last year a datetime can hold has no month after its last.
+_YEAR_MAX = 9_998
+_AMOUNTS = ("presentations", "slides", "tokens", "cost_cents")
+_ROW_VERSION = 1
+_SEPARATOR = b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The row of an organization and period (YYYY-MM, UTC).
+
+    `upto_seq` is the last number of the unbroken run that is counted, `ahead` are those counted beyond a missing one, ascending.
+    `since_ms` is when the first usage that was not told yet was counted, None when all were told.
+    """
+
+    organization_id: str
+    period: str
+    upto_seq: int = 0
+    ahead: tuple[int, ...] = ()
+    presentations: int = 0
+    slides: int = 0
+    tokens: int = 0
+    cost_cents: int = 0
+    since_ms: int | None = None
+
+    @property
+    def key(self) -> bytes:
+        """Its key in the table."""
+        return row_key(self.organization_id, self.period)
+
+    @property
+    def due_ms(self) -> int | None:
+        """The boundary at which it is to be told; None when everything in it has been."""
+        return None if self.since_ms is None else next_boundary_ms(self.since_ms)
+
+
+def row_key(organization_id: str, period: str) -> bytes:
+    """The key of a row; no id holds a NUL (`streams/checks.py`)."""
+    return organization_id.encode() + _SEPARATOR + period.encode()
+
+
+def next_boundary_ms(now_ms: int) -> int:
+    """The first quarter of an hour after a time, in ms since 1970."""
+    return (now_ms // FLUSH_MS + 1) * FLUSH_MS
+
+
+def count(row: Totals | None, event: UsageRecorded, now_ms: int) -> Totals:
+    """The row with a usage in it; one that is in it already changes nothing.
+
+    Args:
+        row: what is known of the event's organization and period.
+        event: a usage.
+        now_ms: the newest tick known.
+
+    Raises:
+        InvalidEventError: a value is none that usage can have, or too many numbers before it are missing.
+    """
+    _check(event)
+    held = row or Totals(event["organization_id"], event["period"])
+    seq = event["seq"]
+    if seq <= held.upto_seq or seq in held.ahead:
+        return held
+    upto_seq, ahead = _with(held, seq)
+    if len(ahead) > AHEAD_MAX:
+        raise InvalidEventError("usage_missing", f"usage {held.upto_seq + 1} of {held.period} is missing before {seq}")
+    return replace(
+        held,
+        upto_seq=upto_seq,
+        ahead=ahead,
+        presentations=held.presentations + event["presentations"],
+        slides=held.slides + event["slides"],
+        tokens=held.tokens + event["tokens"],
+        cost_cents=held.cost_cents + event["cost_cents"],
+        since_ms=now_ms if held.since_ms is None else held.since_ms,
+    )
+
+
+def _check(event: Mapping[str, Any]) -> None:
+    if event["seq"] < 1:
+        raise InvalidEventError("bad_seq", f"seq {event['seq']} is below 1", field="seq")
+    _check_totals(event)
+
+
+def check_flushed(event: Mapping[str, Any]) -> None:
+    """Totals name a month, and nothing in them is negative.
+
+    Raises:
+        InvalidEventError: they do not.
+    """
+    if event["upto_seq"] < 0:
+        raise InvalidEventError("bad_seq", f"upto_seq {event['upto_seq']} is negative", field="upto_seq")
+    _check_totals(event)
+
+
+def _check_totals(event: Mapping[str, Any]) -> None:
+    check_id("organization_id", event["organization_id"])
+    month_of(event["period"])
+    for name in _AMOUNTS:
+        if event[name] < 0:
+            raise InvalidEventError("bad_amount", f"{name} is {event[name]}; usage only grows", field=name)
+
+
+def month_of(period: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Year and month of a period, and of the one after it.
+
+    Raises:
+        InvalidEventError: it is not YYYY-MM.
+    """
+    found = _PERIOD.fullmatch(period)
+    year, month = (0, 0) if found is None else (int(found[1]), int(found[2]))
+    if not 1 <= year <= _YEAR_MAX:
+        raise InvalidEventError("bad_period", f"{period[:32]!r} is not a month, YYYY-MM", field="period")
+    return (year, month), (year + month // 12, month % 12 + 1)
+
+
+def _with(held: Totals, seq: int) -> tuple[int, tuple[int, ...]]:
+    """The unbroken run and what is beyond it, with one number more."""
+    upto, ahead = held.upto_seq, sorted({*held.ahead, seq})
+    while ahead and ahead[0] == upto + 1:
+        upto = ahead.pop(0)
+    return upto, tuple(ahead)
+
+
+def plan_flush(rows: Iterable[Totals], now_ms: int) -> tuple[list[Totals], list[Totals]]:
+    """Which rows to tell at a tick, and which that are due as well wait for the next one.
+
+    At most one period of an organization is told a tick, the oldest first, since the id of an event follows from the tick and
+    the organization.
+    """
+    told: dict[str, Totals] = {}
+    left: list[Totals] = []
+    for row in sorted(rows, key=lambda row: (row.organization_id, row.period)):
+        if row.due_ms is None or row.due_ms > now_ms:
+            continue
+        if row.organization_id in told:
+            left.append(row)
+        else:
+            told[row.organization_id] = row
+    return list(told.values()), left
+
+
+def flushed_event(row: Totals, now_ms: int) -> UsageFlushed:
+    """The totals as they are told."""
+    return {
+        "organization_id": row.organization_id,
+        "period": row.period,
+        "upto_seq": row.upto_seq,
+        "presentations": row.presentations,
+        "slides": row.slides,
+        "tokens": row.tokens,
+        "cost_cents": row.cost_cents,
+        "at": now_ms,
+    }
+
+
+def flushed(row: Totals) -> Totals:
+    """The row after its totals were told."""
+    return replace(row, since_ms=None)
+
+
+def encode_row(row: Totals) -> bytes:
+    """The row as JSON, with the version of its form in front."""
+    amounts = [row.presentations, row.slides, row.tokens, row.cost_cents]
+    places = [row.organization_id, row.period, row.upto_seq, row.ahead]
+    return orjson.dumps([_ROW_VERSION, *places, *amounts, row.since_ms])
+
+
+def decode_row(data: bytes | None) -> Totals | None:
+    """The row of an organization and period; None when there is none.
+
+    Raises:
+        ValueError: the row has a form that this version does not know.
+    """
+    if data is None:
+        return None
+    version, *facts = orjson.loads(data)
+    if version != _ROW_VERSION:
+        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
+    organization_id, period, upto_seq, ahead, *rest = facts
+    return Totals(organization_id, period, upto_seq, tuple(ahead), *rest)

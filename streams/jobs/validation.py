@@ -1,0 +1,68 @@
+"""What an event of the jobs must satisfy beyond its schema, the same at the API, in `publish` and in the sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from schemas.errors import InvalidEventError
+from streams.checks import check_id, check_text, check_time, check_uuid
+from streams.jobs.args import parse_args
+from streams.jobs.plans import PLAN_NAMES, SUBSCRIPTIONS
+
+SUBMITTED, CONTROL, VIEWED = "jobs.job-submitted", "jobs.control", "jobs.view-recorded"
+PLAN_CHANGED, ROLE_CHANGED = "jobs.plan-changed", "jobs.role-changed"
+REVOKE, REPUBLISH = "revoke", "republish"
+ROLES = ("viewer", "editor", "admin")
+# A sentence or two, for people; it is shown beside the job.
+REASON_BYTES_MAX = 1 << 10
+
+
+def _check_one_of(allowed: Collection[str], reason: str) -> Callable[[str, str], None]:
+    def check(name: str, value: str) -> None:
+        if value not in allowed:
+            raise InvalidEventError(reason, f"{name} is none of {', '.join(allowed)}", field=name)
+
+    return check
+
+
+def _unless_null(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
+    def checked(name: str, value: Any) -> None:
+        if value is not None:
+            check(name, value)
+
+    return checked
+
+
+def _check_reason(name: str, value: str) -> None:
+    check_text(name, value, REASON_BYTES_MAX)
+
+
+# Checked in this order, so that of several faults the first field's is named. A field means the same in every topic.
+_FIELDS: Mapping[str, Callable[[str, Any], None]] = {
+    "job_id": check_uuid,
+    "presentation_id": check_uuid,
+    "organization_id": check_id,
+    "user_id": check_id,
+    "plan": _check_one_of(PLAN_NAMES, "unknown_plan"),
+    "subscription_status": _unless_null(_check_one_of(SUBSCRIPTIONS, "bad_status")),
+    "role": _check_one_of(ROLES, "bad_role"),
+    "action": _check_one_of((REVOKE, REPUBLISH), "bad_action"),
+    "reason": _check_reason,
+    "ts": check_time,
+    "expires_at": _unless_null(check_time),
+    "period_end": _unless_null(check_time),
+}
+
+
+def check_jobs_event(topic: str, event: Mapping[str, Any]) -> None:
+    """Check a decoded event of a topic of the jobs; times in ms since 1970.
+
+    Raises:
+        InvalidEventError: with the field at fault and a reason a program can rely on.
+    """
+    for name, check in _FIELDS.items():
+        if name in event:
+            check(name, event[name])
+    if topic == SUBMITTED:
+        parse_args(event["kind"], event["args"])

@@ -1,0 +1,244 @@
+"""Jobs on a database of a test's own, an engine over them, and a chat service on a script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from connectors.kafka.handler import Surroundings
+from connectors.llm.calls import ChatEndpoint, RemoteChat
+from connectors.stores.calls import Calls
+from connectors.stores.jobs import Jobs as JobStore
+from connectors.stores.redis import RedisLink, open_redis
+from connectors.stores.semantic_cache import SemanticCache
+from connectors.workers.jobs.commands import JobCommands
+from connectors.workers.jobs.engine import JobEngine
+from connectors.workers.jobs.generation import GenerationSteps
+from connectors.workers.jobs.steps import Steps
+from connectors.workers.model_calls import ModelCalls
+from connectors.workers.watch import Watch
+from streams.clock import fresh_number, to_datetime
+from streams.jobs.jobs import Job
+from streams.jobs.states import REQUESTED, Kind
+from streams.queries.costs import parse_prices
+from tests.conftest import Stack
+from tests.integration.connecting import event, until
+from tests.integration.databases import own_database
+from tests.integration.queries import LEASE_MS, Time
+from tests.integration.scripted_llm import ScriptedLLM
+
+DIMENSIONS = 8
+
+
+class ScriptedEmbedder:
+    """Vectors of a plane by an angle that the text ends with: `KRaft @0.96` has that cosine with `KRaft @1`."""
+
+    basis_id = "scripted@8"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Unit vectors; a text without a cosine is at 1."""
+        self.calls += 1
+        return [self._vector(text) for text in texts]
+
+    def _vector(self, text: str) -> bytes:
+        cosine = float(text.rpartition("@")[2]) if "@" in text else 1.0
+        vector = np.zeros(DIMENSIONS, dtype="<f4")
+        vector[:2] = cosine, math.sqrt(1 - cosine * cosine)
+        return vector.tobytes()
+
+
+@dataclass
+class Worker:
+    """One process's share of a kind: engine, consumer of commands and watch, without Kafka."""
+
+    engine: JobEngine
+    commands: JobCommands
+    watch: Watch[Job]
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.task = asyncio.create_task(self.watch.run(self.stop))
+
+    async def end(self) -> None:
+        """End in order."""
+        self.stop.set()
+        if self.task is not None:
+            await self.task
+
+    async def die(self) -> None:
+        """End as a process that is killed does: its lock goes, and nothing is handed over."""
+        assert self.task is not None
+        ends = [] if self.engine._calls is None else [self.engine._calls._ends]
+        storing = [one._task for one in (self.engine._changes, *ends) if one._task is not None]
+        tasks = [self.task, *self.engine._tasks, *storing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.engine._close()
+
+
+@dataclass
+class Jobs:
+    """Jobs, and workers over them."""
+
+    around: Surroundings
+    database: str
+    llm: ScriptedLLM
+    link: RedisLink
+    time: Time = field(default_factory=Time)
+    embedder: ScriptedEmbedder = field(default_factory=ScriptedEmbedder)
+    workers: list[Worker] = field(default_factory=list)
+
+    def worker(
+        self,
+        kind: Kind = Kind.GENERATION,
+        steps: Steps | None = None,
+        *,
+        slots: int = 16,
+        timeout_seconds: float = 30.0,
+        has_cache: bool = False,
+    ) -> Worker:
+        """Another worker, watching; without steps given, one that makes decks."""
+        around = self.around
+        cache = SemanticCache(around.pool, self.link, self.embedder) if has_cache else None
+        calls = ModelCalls(
+            Calls(around.pool),
+            RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
+            parse_prices("small=1000/2000"),
+            self.time,
+        )
+        jobs = JobStore(around.pool, around.codec, kind)
+        engine = JobEngine(
+            jobs,
+            steps or GenerationSteps(around.pool, cache, self.time, model="small"),
+            calls,
+            self.time,
+            worker=fresh_number(),
+            lease_ms=LEASE_MS,
+            slots=slots,
+        )
+        watch = Watch(self.database, jobs, engine, self.time)
+        made = Worker(engine, JobCommands(engine, watch, self.time), watch)
+        made.start()
+        self.workers.append(made)
+        return made
+
+    async def submit(
+        self,
+        query: str = "What is KRaft?",
+        *,
+        slides: int = 3,
+        documents: Sequence[str] = (),
+        organization: str = "acme",
+        kind: Kind = Kind.GENERATION,
+        args: dict[str, Any] | None = None,
+        expires_ms: int | None = None,
+    ) -> str:
+        """A job as the sink makes it; its id."""
+        job_id = str(uuid.uuid4())
+        given = args or {"query": query, "slides": slides, "source_document_ids": list(documents)}
+        await self.around.pool.execute(
+            "INSERT INTO jobs (job_id, kind, organization_id, user_id, args, status, expires_ms, arrived_ms, position, "
+            "caused_by, created_at, updated_at) VALUES ($1, $2, $3, 'ada', $4, 'pending', $5, $6, $7, $7, $8, $8)",
+            job_id, kind, organization, json.dumps(given), expires_ms, self.time(), "jobs.job-submitted/0/7",
+            to_datetime(self.time()),
+        )  # fmt: skip
+        return job_id
+
+    async def put(self, text: str, *, organization: str = "acme") -> str:
+        """A document of an organization; its id."""
+        raw, now = text.encode(), to_datetime(self.time())
+        name = sha256(raw).hexdigest()
+        async with self.around.pool.acquire() as tx, tx.transaction():
+            await tx.execute(
+                "INSERT INTO blobs (sha256, size_bytes, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+                name, len(raw), now,
+            )  # fmt: skip
+            await tx.execute("INSERT INTO blob_parts VALUES ($1, 0, $2) ON CONFLICT DO NOTHING", name, raw)
+            await tx.execute(
+                "INSERT INTO blob_owners (sha256, organization_id, media_type, created_at) "
+                "VALUES ($1, $2, 'text/plain', $3)", name, organization, now,
+            )  # fmt: skip
+        return name
+
+    async def request(self, worker: Worker, *job_ids: str) -> None:
+        """Commands, as the consumer hands them over."""
+        topic = REQUESTED[worker.engine.jobs.kind]
+        await worker.commands.prepare([event(topic, {"job_id": job_id}) for job_id in job_ids])
+
+    async def revoke(self, job_id: str) -> None:
+        """As the sink of controls does."""
+        await self.around.pool.execute(
+            "UPDATE jobs SET status = 'revoked', epoch = epoch + 1, worker = NULL, lease_until_ms = NULL, due_ms = NULL, "
+            "checkpoint = NULL, seq = seq + 1 WHERE job_id = $1 AND status IN ('pending', 'running')", job_id,
+        )  # fmt: skip
+
+    async def job(self, job_id: str) -> dict[str, Any]:
+        """The row of a job."""
+        return dict(await self.around.pool.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id))
+
+    async def until_status(self, job_id: str, status: str) -> dict[str, Any]:
+        """The row of a job once it stands there."""
+
+        async def look() -> dict[str, Any] | None:
+            row = await self.job(job_id)
+            return row if row["status"] == status else None
+
+        return dict(await until(look, f"{job_id} is {status}"))
+
+    async def until_done(self, job_id: str, steps: int) -> None:
+        """Once a job has made so many steps."""
+
+        async def look() -> bool:
+            return (await self.job(job_id))["steps_done"] >= steps
+
+        await until(look, f"{job_id} has {steps} steps")
+
+    async def deck(self, job_id: str) -> dict[str, Any] | None:
+        """The presentation that a job made."""
+        row = await self.around.pool.fetchrow("SELECT * FROM presentations WHERE presentation_id = $1", job_id)
+        return None if row is None else {**row, "slides": json.loads(row["slides"])}
+
+    async def calls(self, job_id: str) -> list[dict[str, Any]]:
+        """The calls of a job in their order."""
+        rows = await self.around.pool.fetch("SELECT * FROM llm_calls WHERE run_id = $1 ORDER BY started_at", job_id)
+        return [dict(row) for row in rows]
+
+    async def events(self, topic: str) -> list[Any]:
+        """What the outbox holds of a topic, in order; None for a tombstone."""
+        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", topic)
+        return [None if row["value"] is None else self.around.codec.decode(topic, row["value"]) for row in rows]
+
+
+@asynccontextmanager
+async def jobs(stack: Stack) -> AsyncIterator[Jobs]:
+    """Jobs on an empty database."""
+    with ScriptedLLM() as llm:
+        async with own_database(stack) as around:
+            database = await around.pool.fetchval("SELECT current_database()")
+            address, _, options = stack.database.partition("?")
+            url = f"{address.rsplit('/', 1)[0]}/{database}" + (f"?{options}" if options else "")
+            link = await open_redis(stack.redis)
+            made = Jobs(around, url, llm, link)
+            try:
+                yield made
+            finally:
+                llm.release_all()
+                for worker in made.workers:
+                    if worker.task is not None and not worker.task.done():
+                        await worker.end()
+                await link.close()

@@ -1,0 +1,253 @@
+"""Documents in chunks on the log: each once, come what may; one that cannot be read is named."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterable, AsyncIterator
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from connectors.documents.reading import Chunked, DocumentReader
+from connectors.exports.pdf_file import write_pdf
+from connectors.exports.pptx_file import write_pptx
+from connectors.stores import blobs
+from connectors.workers.jobs.ingestion import CHUNK, CHUNKS_PER_STEP, FINISHED, IngestionSteps
+from streams.jobs.documents import UnreadableDocumentError
+from streams.jobs.layout import Deck, Slide
+from streams.jobs.states import Kind
+from tests.conftest import Stack
+from tests.integration.connecting import until
+from tests.integration.jobs import Jobs, jobs
+
+DECK = Deck(
+    "Streams", (Slide("Logs", ("A log is ordered.", "It is kept."), "Say so."), Slide("Groups", ("They share.",)))
+)
+PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+
+
+@pytest.fixture
+async def j(stack: Stack) -> AsyncIterator[Jobs]:
+    """Jobs on an empty database."""
+    async with jobs(stack) as made:
+        yield made
+
+
+async def once(raw: bytes) -> AsyncIterator[bytes]:
+    """A stream of one part."""
+    yield raw
+
+
+async def put(j: Jobs, raw: bytes, media_type: str = "text/plain", *, organization: str = "acme") -> str:
+    """A document of an organization; its id."""
+    found = await blobs.put(
+        j.around.pool,
+        once(raw),
+        media_type=media_type,
+        organization_id=organization,
+        now_ms=j.time(),
+        bytes_max=1 << 30,
+    )
+    return found.sha256
+
+
+async def submit(j: Jobs, *documents: str) -> str:
+    """A job that cuts documents."""
+    return await j.submit(kind=Kind.INGESTION, args={"document_ids": list(documents), "ns": "docs", "slot": "main"})
+
+
+async def cut(j: Jobs, *documents: str) -> list[dict[str, Any]]:
+    """The chunks of documents that a job handed on, once it has ended."""
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time))
+    job_id = await submit(j, *documents)
+    await j.request(worker, job_id)
+    await j.until_status(job_id, "completed")
+    return await j.events(CHUNK)
+
+
+@pytest.mark.parametrize(
+    ("raw", "media_type", "expected"),
+    [
+        (b"One.\n\nTwo.", "text/plain", [("One.\n\nTwo.", None)]),
+        (b"# A\n\nOne.\n\n## B\n\nTwo.", "text/markdown; charset=utf-8", [("One.", "A"), ("Two.", "A > B")]),
+        (b"<title>t</title><h1>A</h1><p>One &amp; two.<script>no()</script>", "text/html", [("One & two.", "A")]),
+        (
+            write_pdf(DECK),
+            "application/pdf",
+            [("Streams\n\nLogs\n• A log is ordered.\n• It is kept.\n1 / 2\n\nGroups\n• They share.\n2 / 2", None)],
+        ),
+        (
+            write_pptx(DECK),
+            PPTX,
+            [("Streams", None), ("A log is ordered.\nIt is kept.\n\nSay so.", "Logs"), ("They share.", "Groups")],
+        ),
+        (write_pptx(DECK), "application/octet-stream", None),
+    ],
+    ids=["text", "markdown", "html", "pdf", "pptx", "unnamed"],
+)
+async def test_a_document_of_each_kind(j: Jobs, raw: bytes, media_type: str, expected: list[Any] | None):
+    """Its text in chunks by its structure, under its SHA-256."""
+    document = await put(j, raw, media_type)
+    chunks = await cut(j, document)
+    if expected is not None:
+        assert [(chunk["content"], chunk["title"]) for chunk in chunks] == expected
+    assert {(chunk["source_id"], chunk["ns"], chunk["slot"]) for chunk in chunks} == {
+        (sha256(raw).hexdigest(), "docs", "main")
+    }
+    assert [chunk["chunk_no"] for chunk in chunks] == list(range(len(chunks)))
+
+
+async def test_documents_are_handed_on_one_by_one(j: Jobs):
+    """Chunks of a source before the end of it, all under one key; the job says how many there are."""
+    names = [await put(j, f"Document {number}.".encode()) for number in range(3)]
+    await cut(j, *names)
+    rows = await j.around.pool.fetch("SELECT topic, key, value FROM outbox WHERE topic LIKE 'chunks.%' ORDER BY id")
+    assert [(row["topic"], row["key"].decode()) for row in rows] == [
+        (topic, f"docs|main|{name}") for name in names for topic in (CHUNK, FINISHED)
+    ]
+    ends = await j.events(FINISHED)
+    assert [(one["full"], one["expected_count"], one["truncated"]) for one in ends] == [(True, 1, False)] * 3
+    row = await j.around.pool.fetchrow("SELECT job_id::text, result, progress_pct FROM jobs")
+    assert {one["ingest_id"] for one in ends} == {row["job_id"]}
+    assert json.loads(row["result"]) == {
+        "ingest_id": row["job_id"], "ns": "docs", "slot": "main", "documents": 3, "chunks": 3,
+    }  # fmt: skip
+    told = await j.events("jobs.progress")
+    assert [(one["event_type"], one["progress_pct"]) for one in told] == [
+        ("job_started", 0),
+        ("step_completed", 33),
+        ("step_completed", 66),
+        ("step_completed", 100),
+        ("job_done", 100),
+    ]
+
+
+class Halting(DocumentReader):
+    """A reader that stands still before the second document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.is_reached = asyncio.Event()
+
+    async def read(self, stream: AsyncIterable[bytes], media_type: str) -> Chunked:
+        """Read the first one."""
+        self.reads += 1
+        if self.reads == 2:
+            self.is_reached.set()
+            await asyncio.Event().wait()
+        return await super().read(stream, media_type)
+
+
+async def test_a_worker_killed_after_a_document(j: Jobs):
+    """The next one goes on with the second: no chunk is handed on twice, and none is missing."""
+    names = [await put(j, f"Document {number}.".encode()) for number in range(4)]
+    reader = Halting()
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time, reader))
+    job_id = await submit(j, *names)
+    await j.request(worker, job_id)
+    await asyncio.wait_for(reader.is_reached.wait(), 20)
+    assert (await j.job(job_id))["steps_done"] == 1
+    await worker.die()
+    counting = Counting()
+    other = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time, counting))
+
+    await until(lambda: j.events("jobs.ingestion-requested"), "it is asked for again")
+    await j.request(other, job_id)
+    await j.until_status(job_id, "completed")
+    assert [chunk["source_id"] for chunk in await j.events(CHUNK)] == names
+    assert [end["source_id"] for end in await j.events(FINISHED)] == names
+    assert counting.reads == 3
+
+
+class Counting(DocumentReader):
+    """A reader that counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    async def read(self, stream: AsyncIterable[bytes], media_type: str) -> Chunked:
+        """Read."""
+        self.reads += 1
+        return await super().read(stream, media_type)
+
+
+async def test_a_long_document_takes_several_steps(j: Jobs):
+    """Cut once; its chunks are handed on in parts, and are dense over them."""
+    text = "\n\n".join(f"Paragraph {number}. " + "It says a thing or two. " * 40 for number in range(1_500))
+    document = await put(j, text.encode())
+    counting = Counting()
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time, counting))
+    job_id = await submit(j, document)
+    await j.request(worker, job_id)
+    row = await j.until_status(job_id, "completed")
+    chunks = await j.events(CHUNK)
+    assert len(chunks) > 2 * CHUNKS_PER_STEP
+    assert [chunk["chunk_no"] for chunk in chunks] == list(range(len(chunks)))
+    assert "".join("".join(chunk["content"] for chunk in chunks).split()) == "".join(text.split())
+    assert counting.reads == 1
+    (end,) = await j.events(FINISHED)
+    assert end["expected_count"] == json.loads(row["result"])["chunks"] == len(chunks)
+    steps = await j.events("jobs.checkpoint-saved")
+    assert len(steps) == -(-len(chunks) // CHUNKS_PER_STEP) + 1  # and a tombstone
+
+
+@pytest.mark.parametrize(
+    ("raw", "media_type", "reason"),
+    [
+        (b"%PDF-1.7 and no more", "application/pdf", "it is no PDF that can be read"),
+        (b"plain", "application/pdf", "it is no application/pdf"),
+        (b"PK\x03\x04 and no more", PPTX, "it is no PPTX that can be read"),
+        (b"\xff\xfe\xfa", "text/plain", "it is not text in utf-16"),
+        ("é".encode("latin-1"), "text/markdown", "it is not text in utf-8"),
+        (b" \n ", "text/plain", "it holds no text"),
+    ],
+    ids=["pdf", "no-pdf", "pptx", "utf-16", "latin-1", "empty"],
+)
+async def test_a_document_that_cannot_be_read_is_named(j: Jobs, raw: bytes, media_type: str, reason: str):
+    """The job fails with its id and why; what came before it stays handed on, with its end."""
+    good, bad = await put(j, b"Fine."), await put(j, raw, media_type)
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time))
+    job_id = await submit(j, good, bad)
+    await j.request(worker, job_id)
+    row = await j.until_status(job_id, "failed")
+    assert row["error"].startswith(f"document {bad} cannot be read: {reason}")
+    assert [end["source_id"] for end in await j.events(FINISHED)] == [good]
+
+
+async def test_a_document_of_others_is_not_there(j: Jobs):
+    """One that another organization put fails the job as one that nobody did."""
+    theirs = await put(j, b"secret", organization="umbrella")
+    worker = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time))
+    job_id = await submit(j, theirs)
+    await j.request(worker, job_id)
+    row = await j.until_status(job_id, "failed")
+    assert (row["error"], await j.events(CHUNK)) == (f"document {theirs} is not there", [])
+
+
+async def test_reading_is_bounded_in_time_and_memory():
+    """A document that takes too much of either is unreadable; the process that asked goes on."""
+    words = b"word and word and word " * 1_000_000
+    with pytest.raises(UnreadableDocumentError, match="longer than"):
+        await DocumentReader(seconds_max=0.2).read(once(words), "text/plain")
+    with pytest.raises(UnreadableDocumentError, match="more than 128 MiB"):
+        await DocumentReader(memory_bytes_max=128 << 20).read(once(words * 4), "text/plain")
+    found = await DocumentReader().read(once(b"Fine."), "text/plain")
+    assert [chunk.content for chunk in found.part(0, 9)] == ["Fine."]
+    found.close()
+
+
+async def test_an_encrypted_pdf_is_not_read():
+    """It says so, rather than give nothing."""
+    import pypdf
+
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(write_pdf(DECK)))
+    writer.encrypt("secret", algorithm="RC4-128")
+    out = io.BytesIO()
+    writer.write(out)
+    with pytest.raises(UnreadableDocumentError, match="encrypted"):
+        await DocumentReader().read(once(out.getvalue()), "application/pdf")

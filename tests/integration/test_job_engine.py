@@ -1,0 +1,497 @@
+"""The engine of jobs on a real database and a real HTTP service: each step once, come what may."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from connectors.stores.jobs import Change, Deck, job_of
+from connectors.stores.postgres import Connection
+from connectors.workers.jobs.engine import JobEngine
+from connectors.workers.jobs.steps import Done, JobFailedError, Step
+from schemas.errors import UnavailableError
+from streams.jobs.jobs import Job, finished, stepped
+from streams.jobs.progress import STEP_COMPLETED, Told
+from streams.jobs.states import Kind
+from tests.conftest import Stack
+from tests.integration.connecting import until
+from tests.integration.jobs import Jobs, Worker, jobs
+from tests.integration.queries import LEASE_MS
+from tests.integration.scripted_llm import answer
+
+CHECKPOINT, PROGRESS, USAGE = "jobs.checkpoint-saved", "jobs.progress", "jobs.usage-recorded"
+
+
+@pytest.fixture
+async def j(stack: Stack) -> AsyncIterator[Jobs]:
+    """Jobs on an empty database."""
+    async with jobs(stack) as made:
+        yield made
+
+
+def stages(slides: int) -> list[str]:
+    """The calls of a deck."""
+    return ["outline", *(f"slide-{number}" for number in range(1, slides + 1))]
+
+
+async def test_a_deck_from_a_command_to_its_end(j: Jobs):
+    """One call for the outline and one a slide; a checkpoint after each, dense progress, and the deck counted once."""
+    worker = j.worker()
+    job_id = await j.submit(slides=3)
+    await j.request(worker, job_id)
+    row = await j.until_status(job_id, "completed")
+    assert [call.stage for call in j.llm.calls] == stages(3)
+    assert {(call["outcome"], call["sends"], call["user_id"]) for call in await j.calls(job_id)} == {
+        ("answered", 1, None)
+    }
+    saved = await j.events(CHECKPOINT)
+    assert [None if one is None else (one["slides_completed"], one["completed_slide_ids"]) for one in saved] == [
+        (0, []),
+        (1, ["s1"]),
+        (2, ["s1", "s2"]),
+        (3, ["s1", "s2", "s3"]),
+        None,
+    ]
+    told = await j.events(PROGRESS)
+    assert [(one["seq"], one["event_type"], one["slide_number"], one["progress_pct"]) for one in told] == [
+        (1, "slide_started", 1, 0),
+        (2, "slide_completed", 1, 33),
+        (3, "slide_started", 2, 33),
+        (4, "slide_completed", 2, 66),
+        (5, "slide_started", 3, 66),
+        (6, "slide_completed", 3, 100),
+        (7, "generation_done", None, 100),
+    ]
+    deck = await j.deck(job_id)
+    assert deck is not None
+    assert [(one["slide_id"], one["number"], one["title"]) for one in deck["slides"]] == [
+        ("s1", 1, "Part 1"),
+        ("s2", 2, "Part 2"),
+        ("s3", 3, "Part 3"),
+    ]
+    assert (row["worker"], row["lease_until_ms"], row["checkpoint"], row["seq"]) == (None, None, None, 7)
+    # Four calls of 100 and 20 tokens at 1,000 and 2,000 dollars a million: 14 cents each.
+    assert (row["tokens"], row["cost_cents"], row["steps_done"], row["steps_total"]) == (480, 56, 3, 3)
+    assert await j.events(USAGE) == [
+        {
+            "organization_id": "acme", "job_id": job_id, "period": "2023-11", "seq": 1, "presentations": 1, "slides": 3,
+            "tokens": 480, "cost_cents": 56, "at": j.time(),
+        }
+    ]  # fmt: skip
+
+
+async def test_documents_are_what_a_deck_is_made_from(j: Jobs):
+    """What a document says of a slide is in the call for it; a document of another organization is not there."""
+    worker = j.worker()
+    text = "KRaft replaces ZooKeeper.\n\n" + "Nothing of note here. " * 2_000 + "\n\nPoint 2 is about tiered storage."
+    mine, theirs = await j.put(text), await j.put("secret", organization="umbrella")
+    job_id = await j.submit(slides=2, documents=[mine])
+    refused = await j.submit(slides=2, documents=[mine, theirs])
+    await j.request(worker, job_id, refused)
+    await j.until_status(job_id, "completed")
+    slide = json.loads(j.llm.seen("slide-2")[0].user)
+    assert any("tiered storage" in source["text"] for source in slide["sources"])
+    row = await j.until_status(refused, "failed")
+    assert theirs in row["error"]
+    assert (await j.events(PROGRESS))[-1]["event_type"] in ("error", "generation_done")
+    assert [call.key for call in j.llm.calls if call.key and call.key.startswith(refused)] == []
+
+
+async def test_a_worker_killed_after_slide_7_of_15(j: Jobs):
+    """The next one makes slides 8 to 15: only the call that was under way is sent twice, under its key (R2.15)."""
+    worker = j.worker()
+    held = j.llm.hold("slide-8")
+    job_id = await j.submit(slides=15)
+    await j.request(worker, job_id)
+    await asyncio.to_thread(held.reached.wait, 20)
+    assert (await j.job(job_id))["progress_pct"] == 46
+    await worker.die()
+    other = j.worker()
+    requested = await until(lambda: j.events("jobs.generation-requested"), "it is asked for again")
+    assert [one["job_id"] for one in requested] == [job_id]
+    await j.request(other, job_id)
+    await j.until_status(job_id, "completed")
+    assert j.llm.by_key() == {f"{job_id}/{stage}/1": 2 if stage == "slide-8" else 1 for stage in stages(15)}
+    deck = await j.deck(job_id)
+    assert deck is not None
+    assert [slide["slide_id"] for slide in deck["slides"]] == [f"s{number}" for number in range(1, 16)]
+    assert [one["seq"] for one in await j.events(PROGRESS)] == list(range(1, 32))
+    saved = [one for one in await j.events(CHECKPOINT) if one is not None]
+    assert [one["slides_completed"] for one in saved] == list(range(16))
+    assert [one["epoch"] for one in saved] == [1] * 8 + [3] * 8
+    assert len(await j.events(USAGE)) == 1
+
+
+async def test_an_answer_that_was_stored_is_not_asked_for_again(j: Jobs):
+    """A worker that ends between an answer and its checkpoint: whoever takes the job reads the answer."""
+    worker = j.worker()
+    job_id = await j.submit(slides=1)
+    held = j.llm.hold("slide-1")
+    await j.request(worker, job_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    await worker.die()
+    slide = json.dumps({"title": "Stored", "bullets": ["it was said before"]})
+    await j.around.pool.execute(
+        "UPDATE llm_calls SET outcome = 'answered', answer = $2, prompt_tokens = 1, completion_tokens = 1 "
+        "WHERE run_id = $1 AND stage = 'slide-1'", job_id, slide,
+    )  # fmt: skip
+    other = j.worker()
+    await until(lambda: j.events("jobs.generation-requested"), "it is asked for again")
+    await j.request(other, job_id)
+    await j.until_status(job_id, "completed")
+    deck = await j.deck(job_id)
+    assert deck is not None
+    assert deck["slides"][0]["title"] == "Stored"
+    assert len(j.llm.seen("slide-1")) == 1
+
+
+async def test_a_revived_worker_overwrites_nothing(j: Jobs):
+    """Silent until its lease ended, it finds another at work, then at the end: what it has to say is not stored (R2.15)."""
+    worker = j.worker()
+    held = j.llm.hold("slide-2")
+    job_id = await j.submit(slides=3)
+    await j.request(worker, job_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    stale = await _held(worker.engine, job_id)
+    j.time.now_ms += LEASE_MS
+    other = j.worker()
+    await until(lambda: j.events("jobs.generation-requested"), "it is asked for again")
+    again = j.llm.hold("slide-3")
+    await j.request(other, job_id)
+    await asyncio.to_thread(again.reached.wait, 10)
+    at_work = await j.job(job_id)
+    assert await _says(worker, stale, j.time()) == [None, None]
+    assert await j.job(job_id) == at_work
+    again.release.set()
+    row = await j.until_status(job_id, "completed")
+    before = (await j.events(PROGRESS), await j.events(CHECKPOINT))
+    assert await _says(worker, stale, j.time()) == [None, None]
+    held.release.set()
+    await until(_idle(worker.engine), "the revived worker lets go")
+    assert (await j.job(job_id), (await j.events(PROGRESS), await j.events(CHECKPOINT))) == (row, before)
+    assert j.llm.by_stage() == {"outline": 1, "slide-1": 1, "slide-2": 2, "slide-3": 1}
+    assert len(await j.events(USAGE)) == 1
+
+
+async def _says(worker: Worker, stale: Job, now_ms: int) -> list[Job | None]:
+    """What becomes of a step and of an end that are stored by whoever took the job as it was then."""
+    late = stepped(stale, {"slides": []}, 2, 3, lease_until_ms=0, now_ms=now_ms)
+    ended = finished(stale, {"title": "stale"}, now_ms)
+    store = worker.engine.jobs.store
+    told = Change(stale, late, now_ms, (Told("slide_completed", 2),))
+    return [*await store([told]), *await store([Change(stale, ended, now_ms, deck=Deck("stale", ()))])]
+
+
+async def _held(engine: JobEngine, job_id: str) -> Job:
+    async with engine.jobs._pool.acquire() as tx:
+        return job_of(await tx.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id))
+
+
+def _idle(engine: JobEngine):
+    async def look() -> bool:
+        return not engine._tasks
+
+    return look
+
+
+async def test_commands_come_again_and_to_all(j: Jobs):
+    """Each call of each job is made once, whoever is told how often."""
+    workers = [j.worker(), j.worker()]
+    ids = [await j.submit(f"query {number}", slides=2) for number in range(6)]
+    await asyncio.gather(*(j.request(worker, *ids) for worker in workers for _ in range(3)))
+    for job_id in ids:
+        await j.until_status(job_id, "completed")
+    await asyncio.gather(*(j.request(worker, *ids) for worker in workers))
+    assert set(j.llm.by_key().values()) == {1}
+    assert len(j.llm.by_key()) == 6 * 3
+    assert sorted(one["seq"] for one in await j.events(USAGE)) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_job_revoked_during_a_call(j: Jobs):
+    """The call is paid, and nothing follows from it (R2.40)."""
+    worker = j.worker()
+    held = j.llm.hold("slide-1")
+    job_id = await j.submit(slides=3)
+    await j.request(worker, job_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    await j.revoke(job_id)
+    before = await j.job(job_id)
+    held.release.set()
+    await until(_idle(worker.engine), "the worker lets go")
+    assert await j.job(job_id) == before
+    assert j.llm.by_stage() == {"outline": 1, "slide-1": 1}
+    assert [call["outcome"] for call in await j.calls(job_id)] == ["answered", "answered"]
+    await j.request(worker, job_id)
+    assert (await j.deck(job_id), await j.events(USAGE)) == (None, [])
+    assert len(j.llm.calls) == 2
+
+
+async def test_a_job_that_expired_is_not_begun(j: Jobs):
+    """It says so and asks nobody (R2.40); one that was begun in time is brought to its end."""
+    worker = j.worker()
+    late, soon = await j.submit(expires_ms=j.time()), await j.submit(slides=1, expires_ms=j.time() + 1)
+    held = j.llm.hold("outline")
+    await j.request(worker, late, soon)
+    await asyncio.to_thread(held.reached.wait, 10)
+    j.time.now_ms += 10
+    await worker.die()
+    other = j.worker()
+    await until(lambda: j.events("jobs.generation-requested"), "it is asked for again")
+    await j.request(other, soon)
+    row = await j.until_status(late, "expired")
+    await j.until_status(soon, "completed")
+    assert (row["worker"], row["completed_at"] is not None) == (None, True)
+    told = [one for one in await j.events(PROGRESS) if one["job_id"] == late]
+    assert [(one["seq"], one["event_type"], one["error_message"]) for one in told] == [(1, "error", row["error"])]
+
+
+@pytest.mark.parametrize("stage", ["outline", "slide-2"])
+async def test_two_timeouts_then_an_answer(j: Jobs, stage: str):
+    """Three calls, due 2 and 4 s after the one before by the product's clock; watchers are told of the slide once."""
+    worker = j.worker(timeout_seconds=0.3)
+    j.llm.script(stage, "silent", "silent")
+    job_id = await j.submit(slides=2)
+    await j.request(worker, job_id)
+    for attempt, wait_ms in ((2, 2_000), (3, 4_000)):
+        row = await until(lambda n=attempt: _waits(j, job_id, n), f"attempt {attempt} is due later")
+        assert (row["due_ms"], row["worker"], row["status"]) == (j.time() + wait_ms, None, "running")
+        j.time.now_ms += wait_ms
+    await j.until_status(job_id, "completed")
+    assert [call.key for call in j.llm.seen(stage)] == [f"{job_id}/{stage}/{number}" for number in (1, 2, 3)]
+    told = [(one["event_type"], one["slide_number"]) for one in await j.events(PROGRESS)]
+    assert len(set(told)) == len(told)
+
+
+async def _waits(j: Jobs, job_id: str, attempt: int) -> dict[str, object] | None:
+    row = await j.job(job_id)
+    return row if row["due_ms"] is not None and row["attempt"] == attempt else None
+
+
+async def test_a_third_failure_ends_the_job(j: Jobs):
+    """With its error told and its checkpoint marked as failed; nothing is counted (R2.14)."""
+    worker = j.worker()
+    j.llm.script("slide-2", "503", "503", "503")
+    job_id = await j.submit(slides=2)
+    await j.request(worker, job_id)
+    for attempt in (2, 3):
+        await until(lambda n=attempt: _waits(j, job_id, n), f"attempt {attempt} is due later")
+        j.time.now_ms += 10_000
+    row = await j.until_status(job_id, "failed")
+    assert (len(j.llm.seen("slide-2")), row["progress_pct"], row["cost_cents"]) == (3, 50, None)
+    saved, told = (await j.events(CHECKPOINT))[-1], (await j.events(PROGRESS))[-1]
+    assert (saved["status"], saved["slides_completed"]) == ("failed", 1)
+    assert (told["event_type"], told["error_message"], told["progress_pct"]) == ("error", row["error"], 50)
+    assert (await j.deck(job_id), await j.events(USAGE)) == (None, [])
+    assert row["tokens"] == 240  # what was answered was paid
+
+
+@pytest.mark.parametrize("bad", ["no JSON", '{"title": "x", "slides": []}'])
+async def test_an_unusable_answer_is_asked_for_once_more(j: Jobs, bad: str):
+    """At once, under another key; a second one ends the job."""
+    worker = j.worker()
+    j.llm.script("outline", answer(bad))
+    job_id = await j.submit(slides=1)
+    await j.request(worker, job_id)
+    await j.until_status(job_id, "completed")
+    assert [call.key for call in j.llm.seen("outline")] == [f"{job_id}/outline/1", f"{job_id}/outline/2"]
+    j.llm.script("outline", answer(bad), answer(bad))
+    other = await j.submit(slides=1)
+    await j.request(worker, other)
+    assert "Max retries" in (await j.until_status(other, "failed"))["error"]
+    # An unusable answer was paid as well.
+    assert (await j.job(job_id))["tokens"] == 360
+
+
+async def test_29_cents_are_29(j: Jobs):
+    """Two calls of 14.5 cents: the exact sum is rounded, once (R2.36)."""
+    worker = j.worker()
+    used = {"prompt_tokens": 145, "completion_tokens": 0}
+    j.llm.script("outline", answer(usage=used))
+    j.llm.script("slide-1", answer(usage=used))
+    job_id = await j.submit(slides=1)
+    await j.request(worker, job_id)
+    assert (await j.until_status(job_id, "completed"))["cost_cents"] == 29
+    assert [one["cost_cents"] for one in await j.events(USAGE)] == [29]
+
+
+async def test_a_job_that_nobody_asks_for_is_found(j: Jobs):
+    """R2.41: pending and silent for half a minute, it is taken without a command."""
+    job_id = await j.submit(slides=1)
+    j.worker()
+    await asyncio.sleep(1.5)  # a search of the watch: nothing may come of it
+    assert (await j.job(job_id))["status"] == "pending"
+    j.time.now_ms += 30_001
+    await j.until_status(job_id, "completed")
+
+
+async def test_a_worker_that_ends_in_order_gives_back(j: Jobs):
+    """Its job is asked for at once, and the end is no failure of it."""
+    worker = j.worker()
+    held = j.llm.hold("slide-1")
+    job_id = await j.submit(slides=1)
+    await j.request(worker, job_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    ending = asyncio.create_task(worker.end())
+    row = await until(lambda: _pending(j, job_id), "it is given back")
+    await ending
+    assert (row["returns"], row["attempt"], row["worker"]) == (0, 1, None)
+    assert [one["job_id"] for one in await j.events("jobs.generation-requested")] == [job_id]
+
+
+async def _pending(j: Jobs, job_id: str) -> dict[str, object] | None:
+    row = await j.job(job_id)
+    return row if row["status"] == "pending" else None
+
+
+async def test_a_job_that_kills_its_workers_fails(j: Jobs):
+    """After it was given back three times without a step in between."""
+    job_id = await j.submit(slides=1)
+    for turn in range(4):
+        worker = j.worker()
+        held = j.llm.hold("outline")
+        await until(lambda: _pending(j, job_id), f"it waits for turn {turn}")
+        await j.request(worker, job_id)
+        await asyncio.to_thread(held.reached.wait, 10)
+        await worker.die()
+    j.worker()
+    assert "4 times" in (await j.until_status(job_id, "failed"))["error"]
+
+
+async def test_kinds_do_not_take_each_others_jobs(j: Jobs):
+    """R2.39: a command or a search of one kind never touches another's."""
+    job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": "x", "format": "pdf"})
+    worker = j.worker()
+    await j.request(worker, job_id)
+    j.time.now_ms += 60_000
+    await asyncio.sleep(1.5)  # a search of the watch
+    assert (await j.job(job_id))["status"] == "pending"
+
+
+class Counting:
+    """Three steps, each with an event and a row of its own."""
+
+    def __init__(self) -> None:
+        self.away = 1
+
+    async def next(self, job: Job) -> Step | Done:
+        """The next step; the first time a part is away."""
+        if self.away:
+            self.away -= 1
+            raise UnavailableError("away")
+        done = (job.checkpoint or {"done": 0})["done"]
+        if json.loads(job.args).get("bad") == done:
+            raise JobFailedError("it cannot be done")
+        if done == 3:
+            return Done({"steps": done})
+
+        async def apply(tx: Connection) -> None:
+            await tx.execute("INSERT INTO presentation_shares VALUES ($1, $2)", f"{job.id}-{done}", done)
+
+        return Step({"done": done + 1}, done + 1, 3, (Told(STEP_COMPLETED),), apply=apply)
+
+
+async def test_steps_of_another_kind(j: Jobs):
+    """What a step wants stored is stored with it; a part that is away is waited for; nothing is counted as a deck."""
+    worker = j.worker(Kind.INGESTION, Counting())
+    good = await j.submit(kind=Kind.INGESTION, args={"x": 1})
+    bad = await j.submit(kind=Kind.INGESTION, args={"bad": 2})
+    await j.request(worker, good, bad)
+    row, failed = await j.until_status(good, "completed"), await j.until_status(bad, "failed")
+    assert (json.loads(row["result"]), row["steps_done"]) == ({"steps": 3}, 3)
+    assert failed["error"] == "it cannot be done"
+    told = [(one["event_type"], one["progress_pct"]) for one in await j.events(PROGRESS) if one["job_id"] == good]
+    assert told == [
+        ("job_started", 0), ("step_completed", 33), ("step_completed", 66), ("step_completed", 100), ("job_done", 100),
+    ]  # fmt: skip
+    assert await j.around.pool.fetchval("SELECT count(*) FROM presentation_shares") == 5
+    assert (await j.events(USAGE), await j.deck(good)) == ([], None)
+
+
+# -- the semantic cache ---------------------------------------------------------------------------------------------------
+
+
+async def made(j: Jobs, query: str, **more: object) -> dict[str, object]:
+    """The row of a deck that was made of a query, and whether it asked the model."""
+    before = len(j.llm.calls)
+    job_id = await j.submit(query, slides=2, **more)  # type: ignore[arg-type]
+    await j.request(j.workers[0], job_id)
+    row = await j.until_status(job_id, "completed")
+    await until(_idle(j.workers[0].engine), "what comes afterwards is done")
+    return {**row, "calls": len(j.llm.calls) - before, "deck": await j.deck(job_id)}
+
+
+@pytest.fixture
+async def cached(j: Jobs) -> AsyncIterator[Jobs]:
+    """A worker with a cache, and a deck in it."""
+    j.worker(has_cache=True)
+    await made(j, "KRaft @1")
+    yield j
+    await _entries(j, is_deleted=True)
+
+
+async def _entries(j: Jobs, *, is_deleted: bool = False) -> list[dict[bytes, bytes]]:
+    hashes = [row["hash"] for row in await j.around.pool.fetch("SELECT hash FROM semantic_vectors ORDER BY created_at")]
+    client = j.link.client
+    found = [await client.hgetall(f"semantic_cache:{one}") for one in hashes]
+    if is_deleted and hashes:
+        await client.delete(*(f"semantic_cache:{one}" for one in hashes))
+    return found
+
+
+async def test_a_query_like_one_before_asks_nobody(cached: Jobs):
+    """At a cosine of 0.96 the whole deck is there, free and counted as a deck; hits are counted and prolong nothing."""
+    client = cached.link.client
+    (entry,) = await _entries(cached)
+    assert (entry[b"hit_count"], entry[b"tokens_saved"], entry[b"original_query"]) == (b"0", b"360", b"KRaft @1")
+    (name,) = [row["hash"] for row in await cached.around.pool.fetch("SELECT hash FROM semantic_vectors")]
+    await client.expire(f"semantic_cache:{name}", 1_000)
+    row = await made(cached, "KRaft @0.96")
+    assert (row["calls"], row["tokens"], row["cost_cents"], row["steps_done"]) == (0, 0, 0, 2)
+    assert row["deck"]["slides"] == json.loads(entry[b"response"])["slides"]  # type: ignore[index]
+    assert (await _entries(cached))[0][b"hit_count"] == b"1"
+    assert await client.ttl(f"semantic_cache:{name}") <= 1_000
+    assert [(one["presentations"], one["tokens"]) for one in await cached.events(USAGE)] == [(1, 360), (1, 0)]
+    assert (await cached.events(CHECKPOINT))[-1] is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"query": "KRaft @0.94"}, id="0.94"),
+        pytest.param({"organization": "umbrella"}, id="another organization"),
+        pytest.param({"documents": ["a new document"]}, id="a new document"),
+    ],
+)
+async def test_a_miss_asks_the_model(cached: Jobs, more: dict[str, object]):
+    """Below 0.95, in another organization, or with a new document: three calls, and an entry of its own (R2.26)."""
+    given: dict[str, object] = {"query": "KRaft @1", **more}
+    if "documents" in given:
+        given["documents"] = [await cached.put("a new document")]
+    row = await made(cached, **given)  # type: ignore[arg-type]
+    assert row["calls"] == 3
+    assert len(await _entries(cached)) == 2
+    assert (await _entries(cached))[0][b"hit_count"] == b"0"
+
+
+async def test_an_entry_that_is_gone_is_a_miss(cached: Jobs):
+    """Whatever the index says; the deck is stored anew."""
+    await _entries(cached, is_deleted=True)
+    assert (await made(cached, "KRaft @1"))["calls"] == 3
+    assert (await _entries(cached))[0][b"hit_count"] == b"0"
+
+
+async def test_exactly_095_is_a_hit(cached: Jobs):
+    """R2.25: at 0.95 or above."""
+    assert (await made(cached, "KRaft @0.9500001"))["calls"] == 0
+
+
+async def test_without_redis_decks_are_made_all_the_same(cached: Jobs):
+    """The cache is an accelerator: away, it is a miss."""
+    cached.link.is_up = False
+    try:
+        assert (await made(cached, "KRaft @1"))["calls"] == 3
+    finally:
+        cached.link.is_up = True

@@ -1,0 +1,389 @@
+"""Jobs over HTTP on real parts: submitting, limits, status, lists, revoking, decks, and who may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from redis.asyncio import Redis
+
+from connectors.kafka.registry import Registry
+from schemas.codec import Codec
+from schemas.positions import parse_position
+from schemas.topics import TOPICS
+from streams.jobs.plans import load_plans
+from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
+from tests.integration.test_queries_api import record_at
+from tests.integration.watching import ADA, BOB, ORG, change_job, new_id, store_job
+
+REDIS_NUMBER = 8
+KEYS = f"admin:root-key,viewer:eye-key,viewer:ada-key:{ADA},editor:bob-key:{BOB}"
+DECK = {"kind": "generation", "organization_id": ORG, "user_id": ADA, "args": {"query": "why?", "slides": 3}}
+
+
+@pytest.fixture(scope="module")
+async def seeds(stack) -> Seeds:
+    """A database of this module's own; the organization that most of its jobs are of has no limits."""
+    made = Seeds(await make_database(stack.database, "jobs_api_test"))
+    await organization(stack, made, ORG, "enterprise", "active")
+    return made
+
+
+def _redis_url(stack) -> str:
+    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
+
+
+@pytest.fixture(scope="module")
+def api(stack, seeds: Seeds) -> Iterator[Api]:
+    """An open API."""
+    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guarded(stack, seeds: Seeds) -> Iterator[Api]:
+    """An API with keys."""
+    settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack), HIGHWATER_API_KEYS=KEYS)
+    with running_api(settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def codec(stack) -> Codec:
+    """What reads the log."""
+    return await Registry(stack.schema_registry).codec(tuple(TOPICS.values()))
+
+
+async def submit(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
+    """POST /api/jobs."""
+    async with api.client(token) as client:
+        return await client.post("/api/jobs", json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+async def get(api: Api, path: str, token: str | None = None, **headers: str) -> httpx.Response:
+    """GET."""
+    async with api.client(token) as client:
+        return await client.get(path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+async def account_for(seeds: Seeds, position: str) -> None:
+    """The sink has been there."""
+    topic, partition, offset = parse_position(position)
+    await seeds.run(
+        'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5) '
+        'ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next',
+        TOPICS[topic].consumers[0], topic, partition, "x", offset + 1,
+    )  # fmt: skip
+
+
+# -- submitting -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_taken_down_as_an_event(stack, api, codec):
+    """202 with the id, and the event is at the position that is told, keyed by the job."""
+    answer = await submit(api, {**DECK, "expires_at": "2030-01-01T00:00:00Z"})
+    assert answer.status_code == 202
+    record = record_at(stack, answer.json()["positions"][0])
+    event = codec.decode("jobs.job-submitted", record.value())
+    assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
+    assert orjson.loads(event.pop("args")) == DECK["args"]
+    job_id = answer.json()["job_id"]
+    expected = {"job_id": job_id, "kind": "generation", "organization_id": ORG, "user_id": ADA}
+    assert event == {**expected, "expires_at": 1_893_456_000_000}
+    assert record.key() == job_id.encode()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"kind": "dance"}, "kind"),
+        ({"args": {}}, "args.query"),
+        ({"args": {"query": "q", "slides": 0}}, "args.slides"),
+        ({"args": {"query": "q", "size": 1}}, "args"),
+        ({"args": "{}"}, "args"),
+        ({"args": {"query": "q", "slides": 2**70}}, "args"),
+        ({"args": None}, "args"),
+        ({"organization_id": " "}, "organization_id"),
+        ({"organization_id": None}, "organization_id"),
+        ({"user_id": None}, "user_id"),
+        ({"user_id": "a\x00"}, "user_id"),
+        ({"expires_at": "soon"}, "expires_at"),
+        ({"expires_at": True}, "expires_at"),
+        ({"color": "red"}, "color"),
+    ],
+)
+async def test_what_is_no_job_is_refused(api, change, field):
+    """422 that names the field."""
+    answer = await submit(api, {**DECK, **change})
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["field"].startswith(field)
+
+
+async def test_half_a_character_is_refused(api):
+    """A lone surrogate in the args has no UTF-8."""
+    body = orjson.dumps(DECK).replace(b"why?", b"\\ud800")
+    async with api.client() as client:
+        answer = await client.post("/api/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "args")
+
+
+async def test_a_repeat_under_one_key_is_the_same_job(api, seeds):
+    """With nothing stored the id is the same; once it is stored no second event is written, and another job is refused."""
+    first = await submit(api, DECK, Idempotency_Key='"k1"')
+    again = await submit(api, DECK, Idempotency_Key="k1")
+    assert first.json()["job_id"] == again.json()["job_id"]
+    other = await submit(api, {**DECK, "user_id": BOB}, Idempotency_Key="k1")
+    assert other.json()["job_id"] != first.json()["job_id"]
+    args = '{"slides": 3, "query": "why?", "source_document_ids": []}'
+    await store_job(seeds, job_id=first.json()["job_id"], args=args, position="jobs.job-submitted/1/5")
+    third = await submit(api, DECK, Idempotency_Key="k1")
+    assert third.json() == {"job_id": first.json()["job_id"], "positions": ["jobs.job-submitted/1/5"]}
+    changed = await submit(api, {**DECK, "args": {"query": "how?"}}, Idempotency_Key="k1")
+    assert (changed.status_code, changed.json()["field"]) == (422, "Idempotency-Key")
+    assert (await submit(api, DECK, Idempotency_Key="")).status_code == 400
+
+
+# -- what an organization may ---------------------------------------------------------------------------------------------
+
+
+async def organization(stack, seeds: Seeds, name: str, plan: str, status: str) -> None:
+    """An organization as its sink stores it, and no copy of its limits."""
+    await seeds.run(
+        "INSERT INTO organizations VALUES ($1, $2, $3, NULL, 1, 'p', $4) ON CONFLICT (organization_id) DO UPDATE SET "
+        "plan = excluded.plan, subscription_status = excluded.subscription_status",
+        name, plan, status, NOW,
+    )  # fmt: skip
+    async with Redis.from_url(_redis_url(stack)) as redis:
+        await redis.delete(f"plan_limits:{name}")
+
+
+async def test_a_suspended_organization_may_nothing(stack, api, seeds):
+    """403 that names the limit, for every kind."""
+    await organization(stack, seeds, "late", "pro", "suspended")
+    export = {"kind": "export", "args": {"presentation_id": new_id(), "format": "pdf"}}
+    for body in ({**DECK, "organization_id": "late"}, {**DECK, **export, "organization_id": "late"}):
+        answer = await submit(api, body)
+        assert (answer.status_code, answer.json()["limit"]) == (403, "suspended")
+
+
+async def test_one_that_is_past_due_makes_no_new_decks(stack, api, seeds):
+    """402 for a deck; it goes on with those that it has."""
+    await organization(stack, seeds, "owing", "pro", "past_due")
+    answer = await submit(api, {**DECK, "organization_id": "owing"})
+    assert (answer.status_code, answer.json()["limit"]) == (402, "past_due")
+    export = {"kind": "export", "args": {"presentation_id": new_id(), "format": "pdf"}}
+    assert (await submit(api, {**DECK, **export, "organization_id": "owing"})).status_code == 202
+
+
+async def test_a_month_that_is_used_up(stack, api, seeds):
+    """402 that names the limit; another plan has room again."""
+    await organization(stack, seeds, "busy", "free", "active")
+    room = load_plans()["free"].max_presentations_per_month
+    assert room is not None
+    now = (await seeds.run("SELECT clock_timestamp() AS now"))[0]["now"]
+    for _ in range(room):
+        done = {"status": "completed", "completed_at": now, "cost_cents": 1, "created_at": now, "updated_at": now}
+        await store_job(seeds, organization_id="busy", **done)
+    answer = await submit(api, {**DECK, "organization_id": "busy"})
+    assert (answer.status_code, answer.json()["limit"]) == (402, "max_presentations_per_month")
+    assert "busy" in answer.json()["detail"]
+    await organization(stack, seeds, "busy", "enterprise", "active")
+    assert (await submit(api, {**DECK, "organization_id": "busy"})).status_code == 202
+
+
+# -- how a job stands -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_as_it_is_served(api, seeds):
+    """Its status, progress, result with its place, error and cost; conditional."""
+    job = await store_job(seeds, created_at=NOW, updated_at=NOW, seq=4, progress_pct=46, steps_done=7, steps_total=15)
+    answer = await get(api, f"/api/jobs/{job.upper()}")
+    assert answer.json() == {
+        "job_id": job,
+        "kind": "generation",
+        "organization_id": ORG,
+        "user_id": ADA,
+        "status": "running",
+        "progress_pct": 46,
+        "steps_done": 7,
+        "steps_total": 15,
+        "result": None,
+        "result_url": None,
+        "error": None,
+        "tokens": 0,
+        "cost_usd": 0.0,
+        "cost_cents": None,
+        "created_at": "2026-11-20T12:00:00Z",
+        "updated_at": "2026-11-20T12:00:00Z",
+        "completed_at": None,
+        "expires_at": None,
+        "last_event_id": "4-0",
+        "position": "jobs.job-submitted/0/7",
+    }
+    assert (answer.headers["x-resource-version"], answer.headers["x-caused-by"]) == ("6", "jobs.job-submitted/0/7")
+    same = await get(api, f"/api/jobs/{job}", If_None_Match=answer.headers["etag"])
+    assert (same.status_code, same.content) == (304, b"")
+    done = {"status": "completed", "seq": 5, "tokens": 1200, "cost_usd": Decimal("0.29"), "cost_cents": 29}
+    await change_job(seeds, job, **done, result='{"presentation_id": "x"}', completed_at=NOW, progress_pct=100)
+    after = await get(api, f"/api/jobs/{job}", If_None_Match=answer.headers["etag"])
+    assert (after.status_code, after.headers["x-resource-version"]) == (200, "7")
+    told = after.json()
+    assert (told["result_url"], told["cost_usd"], told["cost_cents"]) == (f"/api/presentations/{job}", 0.29, 29)
+
+
+async def test_where_a_result_is_found(api, seeds):
+    """A file by its bytes; what was cut into chunks has no page."""
+    of_file = '{"sha256": "abc", "format": "pdf"}'
+    export = await store_job(seeds, kind="export", status="completed", result=of_file)
+    ingestion = await store_job(seeds, kind="ingestion", status="completed", result='{"chunks": 3}')
+    assert (await get(api, f"/api/jobs/{export}")).json()["result_url"] == "/api/blobs/abc"
+    assert (await get(api, f"/api/jobs/{ingestion}")).json()["result_url"] is None
+
+
+async def test_a_read_waits_for_its_position(api, seeds):
+    """503 until the sink has been there, and then never 404; what does not feed it is refused."""
+    answer = await submit(api, DECK)
+    job, position = answer.json()["job_id"], answer.json()["positions"][0]
+    path = f"/api/jobs/{job}"
+    assert (await get(api, path)).status_code == 404
+    assert (await get(api, path, X_Min_Position=position, X_Max_Wait_Ms="50")).status_code == 503
+    reading = asyncio.create_task(get(api, path, X_Min_Position=position))
+    await store_job(seeds, job_id=job)
+    await account_for(seeds, position)
+    assert (await reading).status_code == 200
+    assert (await get(api, path, X_Min_Position="queries.query-submitted/0/0")).status_code == 400
+    assert (await get(api, "/api/jobs/nonsense")).status_code == 422
+
+
+# -- revoking -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_revoked_by_an_event(stack, api, seeds, codec):
+    """202 with its position, which feeds the job's page; one that nobody knows is 404."""
+    job = await store_job(seeds)
+    async with api.client() as client:
+        answer = await client.delete(f"/api/jobs/{job}")
+        assert (await client.delete(f"/api/jobs/{new_id()}")).status_code == 404
+    assert (answer.status_code, answer.json()["job_id"]) == (202, job)
+    position = answer.json()["positions"][0]
+    record = record_at(stack, position)
+    event = codec.decode("jobs.control", record.value())
+    assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
+    assert event == {"job_id": job, "action": "revoke", "reason": "revoked"}
+    assert record.key() == job.encode()
+    assert (await get(api, f"/api/jobs/{job}", X_Min_Position=position, X_Max_Wait_Ms="10")).status_code == 503
+    await account_for(seeds, position)
+    assert (await get(api, f"/api/jobs/{job}", X_Min_Position=position)).status_code == 200
+
+
+# -- who may --------------------------------------------------------------------------------------------------------------
+
+
+async def test_keys_of_users_have_their_own_jobs_only(guarded, seeds):
+    """Another user's: 403 to submit for, read, revoke and read the deck of; admins and keys of nobody see all."""
+    job = await store_job(seeds)
+    await store_deck(seeds, job)
+    paths = (f"/api/jobs/{job}", f"/api/presentations/{job}")
+    for token, status in (("root-key", 200), ("eye-key", 200), ("ada-key", 200), ("bob-key", 403), ("x", 401)):
+        assert [(await get(guarded, path, token)).status_code for path in paths] == [status, status], token
+    assert (await submit(guarded, DECK, "bob-key")).status_code == 403
+    assert (await submit(guarded, DECK, "ada-key")).status_code == 202
+    own = {name: value for name, value in DECK.items() if name != "user_id"}
+    assert (await submit(guarded, own, "ada-key")).status_code == 202
+    assert (await submit(guarded, own, "eye-key")).status_code == 422
+    async with guarded.client("bob-key") as client:
+        assert (await client.delete(f"/api/jobs/{job}")).status_code == 403
+    async with guarded.client("ada-key") as client:
+        assert (await client.delete(f"/api/jobs/{job}")).status_code == 202
+
+
+async def test_sessions_see_their_organization(guarded, seeds):
+    """Jobs of colleagues are read by all and revoked by editors; a session submits for its own organization alone."""
+    job = await store_job(seeds)
+    async with guarded.client("root-key") as client:
+
+        async def session(**fields: Any) -> str:
+            body = {"user_id": "eve", "organization_id": ORG, "plan": "enterprise", **fields}
+            made: str = (await client.post("/api/sessions", json=body)).json()["session_id"]
+            return made
+
+        viewer, editor, other = await session(), await session(role="editor"), await session(organization_id="else")
+    assert (await get(guarded, f"/api/jobs/{job}", viewer)).status_code == 200
+    assert (await get(guarded, f"/api/jobs/{job}", other)).status_code == 403
+    for token, status in ((viewer, 403), (editor, 202), (other, 403)):
+        async with guarded.client(token) as client:
+            assert (await client.delete(f"/api/jobs/{job}")).status_code == status
+    bare = {"kind": "generation", "args": {"query": "q"}}
+    assert (await submit(guarded, bare, viewer)).status_code == 202
+    assert (await submit(guarded, {**bare, "organization_id": ORG}, other)).status_code == 403
+    assert (await submit(guarded, {**bare, "user_id": ADA}, viewer)).status_code == 403
+
+
+# -- lists and decks ------------------------------------------------------------------------------------------------------
+
+
+async def test_jobs_of_an_organization_in_pages(api, guarded, seeds):
+    """The newest first, none twice or left out, also where several are of one moment; of a bound key its own."""
+    ids = []
+    for n in range(7):
+        at = NOW + timedelta(seconds=n // 3)
+        user = BOB if n == 4 else ADA
+        ids.append(await store_job(seeds, organization_id="pages", user_id=user, created_at=at, updated_at=at))
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = (await get(api, f"/api/organizations/pages/jobs?limit=3{cursor}")).json()
+        found += [job["job_id"] for job in page["jobs"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert sorted(found) == sorted(ids)
+    assert [{ids.index(one) // 3 for one in found[n : n + 3]} for n in (1, 4)] == [{1}, {0}]
+    of_bob = (await get(guarded, "/api/organizations/pages/jobs", "bob-key")).json()
+    assert [job["job_id"] for job in of_bob["jobs"]] == [ids[4]]
+    assert (await get(api, "/api/organizations/pages/jobs?cursor=x")).status_code == 400
+    assert (await get(api, "/api/organizations/none/jobs")).json()["jobs"] == []
+
+
+async def store_deck(seeds: Seeds, presentation_id: str) -> None:
+    """A deck of one slide."""
+    await seeds.run(
+        "INSERT INTO presentations VALUES ($1, $2, $3, 'Why', $4, 'jobs.generation-requested/0/3', $5)",
+        presentation_id, ORG, ADA, '[{"slide_id": "s1", "title": "One"}]', NOW,
+    )  # fmt: skip
+
+
+async def test_a_deck_as_it_is_served(stack, api, seeds):
+    """With the views that are stored and those that are not yet (R2.43); conditional, its version never falls."""
+    deck = new_id()
+    await store_deck(seeds, deck)
+    path = f"/api/presentations/{deck}"
+    first = await get(api, path)
+    assert first.json() == {
+        "presentation_id": deck,
+        "organization_id": ORG,
+        "user_id": ADA,
+        "title": "Why",
+        "slides": [{"slide_id": "s1", "title": "One"}],
+        "view_count": 0,
+        "created_at": "2026-11-20T12:00:00Z",
+        "position": "jobs.generation-requested/0/3",
+    }
+    assert (await get(api, path, If_None_Match=first.headers["etag"])).status_code == 304
+    async with Redis.from_url(_redis_url(stack)) as redis:
+        await redis.incrby(f"presentation_view_count:{deck}", 3)
+        await seeds.run("INSERT INTO presentation_shares VALUES ($1, 5)", deck)
+        second = await get(api, path, If_None_Match=first.headers["etag"])
+        assert second.json()["view_count"] == 8
+        await redis.delete(f"presentation_view_count:{deck}")
+    third = await get(api, path, If_None_Match=second.headers["etag"])
+    assert third.json()["view_count"] == 5
+    versions = [int(answer.headers["x-resource-version"]) for answer in (first, second, third)]
+    assert versions == sorted(versions)
+    assert (await get(api, f"/api/presentations/{new_id()}")).status_code == 404

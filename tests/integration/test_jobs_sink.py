@@ -1,0 +1,461 @@
+"""The sinks of jobs on real parts: one row a job, limits decided in the order of the log, what ended stays ended."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.sinks.job_controls import JobControlsSink
+from connectors.sinks.jobs import JobsSink
+from connectors.sinks.users import UsersSink
+from streams.clock import to_datetime
+from streams.jobs.jobs import period_of
+from streams.jobs.plans import PLANS
+from streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
+from tests.conftest import Stack
+from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
+
+SUBMITTED, CONTROL, ERASED = "jobs.job-submitted", "jobs.control", "feeds.user-erased"
+PROGRESS, CHECKPOINT = "jobs.progress", "jobs.checkpoint-saved"
+# The middle of a month.
+NOW_MS = 1_731_672_000_000
+MIB = 1 << 20
+
+
+def fresh_uuid() -> str:
+    """An id that no other test uses."""
+    return str(uuid.uuid4())
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """What the sinks share, at a time that stands still."""
+    async with surroundings(stack) as made:
+        yield replace(made, clock=lambda: NOW_MS)
+
+
+class Customer:
+    """An organization with a user, what is said of their jobs, and what is stored."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self.id, self.user = fresh("org"), fresh("user")
+        self._at = 1_000
+        self._sinks = {
+            SUBMITTED: JobsSink(around, PLANS),
+            CONTROL: JobControlsSink(around),
+            ERASED: UsersSink(around.codec, around.clock, dimensions=384),
+        }
+
+    def says(self, topic: str, value: dict[str, Any], *, partition: int = 0, at: int | None = None) -> Event:
+        """An event; broker time and offset go on by one."""
+        self._at += 1
+        at = self._at if at is None else at
+        return event(topic, value, partition=partition, offset=at, arrived_ms=at)
+
+    def wants(self, kind: str = "generation", *, at: int | None = None, args: Any = None, **changes: Any) -> Event:
+        """A submission."""
+        given = args or {
+            "generation": {"query": "What is a log?"},
+            "ingestion": {"document_ids": ["a1" * 32], "ns": "docs", "slot": "main"},
+            "export": {"presentation_id": fresh_uuid(), "format": "pptx"},
+        }.get(kind, {})
+        value = {
+            "job_id": fresh_uuid(),
+            "kind": kind,
+            "organization_id": self.id,
+            "user_id": self.user,
+            "args": given if isinstance(given, str) else orjson.dumps(given).decode(),
+            "ts": 1,
+            "expires_at": None,
+            **changes,
+        }
+        return self.says(SUBMITTED, value, at=at)
+
+    def controls(self, job_id: str, action: str = "revoke", reason: str = "") -> Event:
+        """A control."""
+        return self.says(CONTROL, {"job_id": job_id, "action": action, "reason": reason, "ts": 1})
+
+    def erased(self, *, at: int | None = None) -> Event:
+        """The user is to be erased."""
+        return self.says(ERASED, {"user_id": self.user, "ts": 1}, at=at)
+
+    async def stores(self, *events: Event) -> list[str]:
+        """One batch through the sink that reads these events; why events were refused."""
+        sink = self._sinks[events[0].record.topic]
+        dead: Sequence[DeadLetter] = await in_transaction(self.around, sink, events)
+        return [letter.reason for letter in dead]
+
+    async def submitted(self, kind: str = "generation", **columns: Any) -> str:
+        """Submit a job and have it stored, then as if the workers had brought it so far; its id."""
+        one = self.wants(kind)
+        assert await self.stores(one) == []
+        await self.is_at(one.value["job_id"], **columns)
+        return str(one.value["job_id"])
+
+    async def is_at(self, job_id: str, **columns: Any) -> None:
+        """As if the workers had brought a job so far."""
+        for name, value in columns.items():
+            query = f"UPDATE jobs SET {name} = $2 WHERE job_id = $1"
+            assert await self.around.pool.execute(query, job_id, value) == "UPDATE 1"
+
+    async def has(self, plan: str, status: str = "active") -> None:
+        """A plan and a subscription, as the sink of organizations stores them."""
+        await self.around.pool.execute(
+            "INSERT INTO organizations VALUES ($1, $2, $3, NULL, 1, 'jobs.plan-changed/0/1', now())",
+            self.id,
+            plan,
+            status,
+        )
+
+    async def rows(self) -> list[Any]:
+        """Its jobs as they were submitted."""
+        query = "SELECT *, job_id::text AS id FROM jobs WHERE organization_id = $1 ORDER BY arrived_ms"
+        return list(await self.around.pool.fetch(query, self.id))
+
+    async def row(self, job_id: str) -> Any:
+        """One of them."""
+        return await self.around.pool.fetchrow("SELECT * FROM jobs WHERE job_id = $1", job_id)
+
+    async def told(self, topic: str, job_id: str) -> list[Any]:
+        """Events that wait in the outbox, in their order; None for a tombstone."""
+        query = "SELECT value FROM outbox WHERE topic = $1 AND key = $2 ORDER BY id"
+        found = await self.around.pool.fetch(query, topic, job_id.encode())
+        return [row["value"] and self.around.codec.decode(topic, row["value"]) for row in found]
+
+    async def everything(self, job_id: str) -> Any:
+        """All that is stored of a job, and what was told."""
+        topics = (*REQUESTED.values(), PROGRESS, CHECKPOINT)
+        return [await self.row(job_id), *[await self.told(topic, job_id) for topic in topics]]
+
+
+@pytest.fixture
+def customer(around: Surroundings) -> Customer:
+    """An organization of the test's own."""
+    return Customer(around)
+
+
+# -- submissions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_a_submission_is_a_row_and_a_command_of_its_kind(customer: Customer, kind: Kind):
+    """The row waits with nobody's epoch; the command, on the kind's own topic, says all that a worker needs (R2.39)."""
+    one = customer.wants(kind, expires_at=NOW_MS + 5)
+    assert await customer.stores(one) == []
+    (row,) = await customer.rows()
+    job_id, position = one.value["job_id"], str(one.record.position)
+    assert (row["id"], row["kind"], row["user_id"], row["status"]) == (job_id, kind, customer.user, "pending")
+    assert (row["epoch"], row["seq"], row["worker"], row["error"], row["completed_at"]) == (0, 0, None, None, None)
+    assert (row["position"], row["caused_by"], row["expires_ms"]) == (position, position, NOW_MS + 5)
+    assert orjson.loads(row["args"]) == orjson.loads(one.value["args"])
+    assert row["created_at"] == row["updated_at"] == to_datetime(NOW_MS)
+    (command,) = await customer.told(REQUESTED[kind], job_id)
+    same = ("job_id", "organization_id", "user_id", "args", "expires_at")
+    assert {name: command[name] for name in same} == {name: one.value[name] for name in same}
+    assert await customer.told(PROGRESS, job_id) == []
+    for other in set(Kind) - {kind}:
+        assert await customer.told(REQUESTED[other], job_id) == []
+
+
+async def test_a_job_is_one_job_however_often_it_comes(customer: Customer):
+    """The same submission again, in a batch and later and written otherwise, changes nothing and is no dead letter."""
+    one = customer.wants(args='{"query": "What is a log?"}')
+    again = customer.says(SUBMITTED, {**one.value, "args": '{ "slides":10,"query":"What is a log?"}', "ts": 2})
+    assert await customer.stores(one, one, again) == []
+    before = await customer.everything(one.value["job_id"])
+    assert await customer.stores(again, one) == []
+    assert before == await customer.everything(one.value["job_id"])
+    assert len(await customer.rows()) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"args": '{"query": "another"}'},
+        {"user_id": "another"},
+        {"organization_id": "another"},
+        {"expires_at": 7},
+        {"kind": "export", "args": '{"presentation_id": "0b5e3f5e-6a40-4a2b-9d5a-0d3c0f6a1c11", "format": "pdf"}'},
+    ],
+)
+async def test_another_job_under_a_known_id_is_refused(customer: Customer, changes: dict[str, Any]):
+    """Whatever differs is a dead letter, within a batch and later; neighbours are stored."""
+    one = customer.wants()
+    other = customer.says(SUBMITTED, {**one.value, **changes})
+    assert await customer.stores(one, other, customer.wants()) == ["conflicting_repeat"]
+    before = await customer.everything(one.value["job_id"])
+    assert await customer.stores(other) == ["conflicting_repeat"]
+    assert before == await customer.everything(one.value["job_id"])
+    assert len(await customer.rows()) == 2
+
+
+async def test_bad_submissions_are_dead_and_those_around_them_count(customer: Customer):
+    """An unknown kind, args that are not JSON, a field that is not the kind's: each by name, neighbours are stored."""
+    bad = [
+        customer.wants("dream"),
+        customer.wants(args="{"),
+        customer.wants(args={"query": "x", "pages": 3}),
+        customer.wants(args={"query": "x", "slides": 51}),
+        customer.wants(job_id="No-UUID"),
+    ]
+    assert await customer.stores(customer.wants(), *bad, customer.wants()) == [
+        "unknown_kind", "args_not_json", "unknown_field", "bad_slides", "bad_uuid",
+    ]  # fmt: skip
+    assert len(await customer.rows()) == 2
+
+
+# -- limits --------------------------------------------------------------------------------------------------------------
+
+
+async def _is_refused(customer: Customer, one: Event, limit: str) -> None:
+    row = await customer.row(one.value["job_id"])
+    assert (row["status"], row["seq"], row["epoch"], row["completed_at"]) == ("failed", 1, 0, to_datetime(NOW_MS))
+    assert limit in row["error"]
+    assert customer.id in row["error"]
+    (told,) = await customer.told(PROGRESS, one.value["job_id"])
+    assert (told["event_type"], told["seq"], told["progress_pct"]) == ("error", 1, 0)
+    assert told["error_message"] == row["error"]
+    assert await customer.told(REQUESTED[Kind(one.value["kind"])], one.value["job_id"]) == []
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+async def test_a_suspended_organization_may_nothing(customer: Customer, kind: Kind):
+    """Its job is a row that failed, with the reason that its watchers are told, and no command."""
+    await customer.has("team", "suspended")
+    one = customer.wants(kind)
+    assert await customer.stores(one) == []
+    await _is_refused(customer, one, "suspended")
+    before = await customer.everything(one.value["job_id"])
+    assert await customer.stores(one) == []
+    assert before == await customer.everything(one.value["job_id"])
+
+
+async def test_who_is_past_due_makes_no_new_decks_and_uses_those_there_are(customer: Customer):
+    """R2.33: a generation fails, an export goes on."""
+    await customer.has("team", "past_due")
+    deck, export = customer.wants(), customer.wants("export")
+    assert await customer.stores(deck, export) == []
+    await _is_refused(customer, deck, "past_due")
+    assert (await customer.row(export.value["job_id"]))["status"] == "pending"
+
+
+async def test_a_month_holds_no_more_decks_than_its_plan_says(customer: Customer):
+    """In one batch and over batches at once the first five of a free organization pass, in the order of the log."""
+    wanted = [customer.wants() for _ in range(4)]
+    assert await customer.stores(*reversed(wanted)) == []
+    others = [customer.wants() for _ in range(6)]
+    work = [in_transaction(customer.around, JobsSink(customer.around, PLANS), [one]) for one in others]
+    await asyncio.gather(*work)
+    assert [row["status"] for row in await customer.rows()][:4] == ["pending"] * 4
+    refused = [one for one in others if (await customer.row(one.value["job_id"]))["status"] == "failed"]
+    assert (len(await customer.rows()), len(refused)) == (10, 5)
+    await _is_refused(customer, refused[0], "max_presentations_per_month")
+
+
+async def test_who_decides_on_the_last_deck_of_a_month_decides_alone(customer: Customer, around: Surroundings):
+    """A batch that looks while another's decks are not yet committed waits for them, and counts them."""
+    for _ in range(4):
+        await customer.submitted()
+    sink, last, refused = JobsSink(around, PLANS), customer.wants(), customer.wants()
+    async with around.pool.acquire() as tx, tx.transaction():
+        assert await sink.apply(tx, [last], await sink.prepare([last])) == []
+        other = asyncio.create_task(in_transaction(around, sink, [refused]))
+        query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = 7424"
+        await until(lambda: tx.fetchval(query), "the other one waits")
+        assert not other.done()
+    assert await other == []
+    assert (await customer.row(last.value["job_id"]))["status"] == "pending"
+    await _is_refused(customer, refused, "max_presentations_per_month")
+
+
+async def test_what_is_counted_of_a_month(customer: Customer):
+    """Decks of another month, those that failed, and other kinds leave room; those under way take it."""
+    before = to_datetime(NOW_MS - 20 * 86_400_000)
+    await customer.submitted(status="completed", created_at=before, completed_at=before)
+    await customer.submitted(status="failed", completed_at=to_datetime(NOW_MS))
+    await customer.submitted("export")
+    await customer.submitted(status="running", created_at=before)
+    await customer.submitted(status="completed", created_at=before, completed_at=to_datetime(NOW_MS))
+    wanted = [customer.wants() for _ in range(4)]
+    assert await customer.stores(*wanted) == []
+    assert [(await customer.row(one.value["job_id"]))["status"] for one in wanted] == ["pending"] * 3 + ["failed"]
+
+
+async def test_tokens_of_the_month_are_a_limit(customer: Customer):
+    """What was used up, also by a deck that failed, leaves nothing for the next one."""
+    await customer.submitted(status="failed", tokens=99_999, completed_at=to_datetime(NOW_MS))
+    last, refused = customer.wants(), customer.wants()
+    assert await customer.stores(last) == []
+    await customer.is_at(last.value["job_id"], status="completed", tokens=1, completed_at=to_datetime(NOW_MS))
+    assert await customer.stores(refused) == []
+    await _is_refused(customer, refused, "ai_tokens_per_month")
+
+
+async def test_what_was_flushed_counts_although_its_jobs_are_gone(customer: Customer):
+    """Nobody gets a month anew by having a user erased."""
+    await customer.around.pool.execute(
+        "INSERT INTO usage_records VALUES ($1, $2, 5, 50, 10, 1, 5, now())", customer.id, period_of(NOW_MS)
+    )
+    one = customer.wants()
+    assert await customer.stores(one) == []
+    await _is_refused(customer, one, "max_presentations_per_month")
+
+
+async def test_a_document_may_be_as_large_as_the_plan_says(customer: Customer):
+    """10 MiB pass for a free organization, a byte more does not; for a team it does."""
+    sizes = {uuid.uuid4().hex * 2: 10 * MIB, uuid.uuid4().hex * 2: 10 * MIB + 1}
+    for sha256, size in sizes.items():
+        query = "INSERT INTO blobs (sha256, size_bytes, created_at) VALUES ($1, $2, now())"
+        await customer.around.pool.execute(query, sha256, size)
+    fits, large = sizes
+    deck = customer.wants(args={"query": "x", "source_document_ids": [fits]})
+    both = customer.wants("ingestion", args={"document_ids": [fits, large], "ns": "a", "slot": "b"})
+    assert await customer.stores(deck, both) == []
+    assert (await customer.row(deck.value["job_id"]))["status"] == "pending"
+    await _is_refused(customer, both, "max_file_size_mb")
+    await customer.has("team")
+    team = customer.wants(args={"query": "x", "source_document_ids": [large]})
+    assert await customer.stores(team) == []
+    assert (await customer.row(team.value["job_id"]))["status"] == "pending"
+
+
+# -- controls ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.RUNNING])
+async def test_a_revoked_job_ends(customer: Customer, status: JobStatus):
+    """From wherever it is: taken from its worker by the epoch, its watchers told once, its checkpoint gone (R2.40)."""
+    state = {"epoch": 3, "seq": 7, "progress_pct": 46, "due_ms": 6, "checkpoint": '{"outline": {}}'}
+    held = {"worker": 7, "lease_until_ms": 5} if status is JobStatus.RUNNING else {}
+    job_id = await customer.submitted(status=status, **state, **held)
+    assert await customer.stores(customer.controls(job_id, reason="not wanted"), customer.controls(job_id)) == []
+    row = await customer.row(job_id)
+    assert (row["status"], row["error"], row["epoch"], row["seq"]) == ("revoked", "revoked: not wanted", 4, 8)
+    assert (row["worker"], row["lease_until_ms"], row["due_ms"], row["checkpoint"]) == (None,) * 4
+    assert row["completed_at"] == to_datetime(NOW_MS)
+    (told,) = await customer.told(PROGRESS, job_id)
+    assert (told["event_type"], told["seq"], told["progress_pct"]) == ("error", 8, 46)
+    assert told["error_message"] == "revoked: not wanted"
+    assert await customer.told(CHECKPOINT, job_id) == [None]
+    before = await customer.everything(job_id)
+    assert await customer.stores(customer.controls(job_id), customer.controls(job_id, "republish")) == []
+    assert before == await customer.everything(job_id)
+
+
+async def test_a_revoked_job_keeps_what_its_calls_used(customer: Customer):
+    """They were paid for, so they count for the month."""
+    job_id = await customer.submitted(status="running", epoch=1, worker=7)
+    await customer.around.pool.execute(
+        "INSERT INTO llm_calls (run_id, stage, attempt, user_id, model, prompt_ids, started_at, prompt_tokens, "
+        "completion_tokens, cost_usd) VALUES ($1, 'outline', 1, NULL, 'm', '{}', now(), 100, 20, 0.29)",
+        job_id,
+    )
+    assert await customer.stores(customer.controls(job_id)) == []
+    row = await customer.row(job_id)
+    assert (row["tokens"], float(row["cost_usd"]), row["error"]) == (120, 0.29, "revoked")
+
+
+@pytest.mark.parametrize("status", sorted(ENDED))
+async def test_what_ended_stays_ended(customer: Customer, status: JobStatus):
+    """A control that comes late changes nothing."""
+    job_id = await customer.submitted(status=status)
+    before = await customer.everything(job_id)
+    assert await customer.stores(customer.controls(job_id), customer.controls(job_id, "republish")) == []
+    assert before == await customer.everything(job_id)
+
+
+async def test_a_job_that_waits_is_asked_for_again(customer: Customer):
+    """One command more however often it is said in a batch; a running one is left to its worker (R2.41)."""
+    waits, runs = await customer.submitted("export"), await customer.submitted("export", status="running")
+    again = [customer.controls(job_id, "republish") for job_id in (waits, runs, waits)]
+    assert await customer.stores(*again) == []
+    counts = [len(await customer.told(REQUESTED[Kind.EXPORT], job_id)) for job_id in (waits, runs)]
+    assert counts == [2, 1]
+    first, second = await customer.told(REQUESTED[Kind.EXPORT], waits)
+    assert orjson.loads(first.pop("args")) == orjson.loads(second.pop("args"))
+    assert first == second
+
+
+async def test_a_job_that_is_revoked_in_the_batch_is_not_asked_for(customer: Customer):
+    """The revocation holds, whichever was said first."""
+    job_id = await customer.submitted()
+    assert await customer.stores(customer.controls(job_id, "republish"), customer.controls(job_id)) == []
+    assert len(await customer.told(REQUESTED[Kind.GENERATION], job_id)) == 1
+    assert (await customer.row(job_id))["status"] == "revoked"
+
+
+async def test_a_control_waits_for_its_submission(customer: Customer, stack: Stack, around: Surroundings):
+    """A revocation that is read while submissions wait to be stored takes effect once they are; one of no job is dead."""
+    wanted, nowhere = customer.wants(), fresh_uuid()
+    controls = [customer.controls(wanted.value["job_id"]), customer.controls(nowhere)]
+    for topic, values in ((CONTROL, controls), (SUBMITTED, [wanted])):
+        encoded = [(one.value["job_id"].encode(), around.codec.encode(topic, one.value)) for one in values]
+        send(stack.kafka, topic, encoded)
+    consumer = BatchConsumer(JobControlsSink(around), around)
+    stop = asyncio.Event()
+    task = asyncio.create_task(consumer.run(stop))
+    try:
+        await until(lambda: "submissions behind" in (consumer.problem or ""), "it waits and says why")
+        async with running(BatchConsumer(JobsSink(around, PLANS), around)):
+
+            async def is_revoked() -> bool:
+                return [row["status"] for row in await customer.rows()] == ["revoked"]
+
+            await until(is_revoked, "the job is revoked")
+
+            async def letters() -> list[Any]:
+                query = "SELECT headers FROM outbox WHERE topic = $1 AND key = $2"
+                return list(await around.pool.fetch(query, CONTROL + ".dlq", nowhere.encode()))
+
+            (letter,) = await until(letters, "the other one is a dead letter")
+    finally:
+        stop.set()
+        await task
+    assert base64.b64decode(dict(orjson.loads(letter["headers"]))["dlq_reason"]) == b"unknown_job"
+
+
+# -- erasures ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_erasure_takes_a_users_jobs_and_decks_and_nobody_elses(customer: Customer, around: Surroundings):
+    """Rows, decks and calls of the user go, watchers of what was under way are told; another user's stay."""
+    other = Customer(around)
+    other.id = customer.id
+    done, runs = await customer.submitted(status="completed"), await customer.submitted(status="running", seq=4)
+    kept = await other.submitted(status="completed")
+    for job_id, user in ((done, customer.user), (kept, other.user)):
+        await around.pool.execute(
+            "INSERT INTO presentations VALUES ($1, $2, $3, 'title', '[]', 'jobs.job-submitted/0/1', now())",
+            job_id, customer.id, user,
+        )  # fmt: skip
+        await around.pool.execute("INSERT INTO presentation_shares VALUES ($1, 3)", job_id)
+    assert await customer.stores(customer.erased()) == []
+    assert [row["id"] for row in await customer.rows()] == [kept]
+    for table in ("presentations", "presentation_shares"):
+        query = f"SELECT presentation_id::text FROM {table} WHERE presentation_id::text = ANY ($1::text[])"
+        assert [row["presentation_id"] for row in await around.pool.fetch(query, [done, kept])] == [kept]
+    (told,) = await customer.told(PROGRESS, runs)
+    assert (told["event_type"], told["seq"], told["error_message"]) == ("error", 5, "the user was erased")
+    assert await customer.told(PROGRESS, done) == []
+    assert [await customer.told(CHECKPOINT, job_id) for job_id in (done, runs, kept)] == [[None], [None], []]
+
+
+async def test_an_erasure_is_not_undone_by_reading_the_log_again(customer: Customer):
+    """A submission of before it is void whenever it is read; one of after it counts."""
+    early = customer.wants()
+    assert await customer.stores(early) == []
+    assert await customer.stores(customer.erased()) == []
+    assert await customer.stores(early, customer.wants()) == []
+    assert early.value["job_id"] not in [row["id"] for row in await customer.rows()]
+    assert len(await customer.rows()) == 1

@@ -1,0 +1,286 @@
+"""The materializer of jobs on a real Redis: streams, checkpoints, usage, wake-ups, and what is delivered again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
+from connectors.materializers.progress import PROGRESSED, SAVED, Progress
+from connectors.stores.redis import RedisAwayError, RedisLink, open_redis
+from tests.conftest import Stack
+from tests.integration.connecting import fresh, running, send, until
+from tests.integration.databases import own_database
+from tests.integration.watching import AT_MS, checkpoint, materialize, new_id, step, steps, tombstone, used
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """An empty database."""
+    async with own_database(stack) as made:
+        yield made
+
+
+@pytest.fixture
+async def link(stack: Stack) -> AsyncIterator[RedisLink]:
+    """A link of the test's own."""
+    made = await open_redis(stack.redis)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def progress(around: Surroundings, link: RedisLink) -> Progress:
+    """The materializer."""
+    return Progress(around.pool, link)
+
+
+async def entries(link: RedisLink, job_id: str) -> list[tuple[str, dict[str, str]]]:
+    """What a stream holds."""
+    found = await link.client.xrange(f"gen_progress:{job_id}")
+    return [(name.decode(), {k.decode(): v.decode() for k, v in fields.items()}) for name, fields in found]
+
+
+async def held(link: RedisLink, name: str) -> dict[str, str]:
+    """What a hash holds."""
+    return {k.decode(): v.decode() for k, v in (await link.client.hgetall(name)).items()}
+
+
+# -- streams --------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_entry_is_as_catalogued(link, progress):
+    """R2.17: the number is the id, the percents are text, what is not known is left out, a message belongs to errors alone."""
+    job = new_id()
+    first = step(job, 1, "slide_started", pct=40, slide_number=7, slide_id="s7", slide_title="Why", error_message="no")
+    last = step(job, 2, "error", pct=46, error_message="it failed")
+    assert await materialize(progress, [first, last]) == []
+    assert await entries(link, job) == [
+        (
+            "1-0",
+            {
+                "event_type": "slide_started",
+                "slide_number": "7",
+                "slide_id": "s7",
+                "slide_title": "Why",
+                "progress_pct": "40",
+                "timestamp": str(AT_MS + 1),
+            },
+        ),
+        (
+            "2-0",
+            {
+                "event_type": "error",
+                "progress_pct": "46",
+                "timestamp": str(AT_MS + 2),
+                "error_message": "it failed",
+            },
+        ),
+    ]
+    assert 7_190 < await link.client.ttl(f"gen_progress:{job}") <= 7_200
+
+
+@pytest.mark.parametrize("batch", [1, 7, 250])
+async def test_250_events_leave_exactly_200(link, progress, batch):
+    """R2.19, however they are batched."""
+    job = new_id()
+    events = steps(job, 1, 250, is_done=True)
+    for first in range(0, 250, batch):
+        await materialize(progress, events[first : first + batch])
+    assert [name for name, _ in await entries(link, job)] == [f"{seq}-0" for seq in range(51, 251)]
+
+
+async def test_what_is_delivered_again_adds_nothing(link, progress):
+    """The same batch, a part of it, or one that overlaps: each number is there once, and the time is not renewed."""
+    job = new_id()
+    await materialize(progress, steps(job, 1, 10))
+    await link.client.expire(f"gen_progress:{job}", 100)
+    before = await entries(link, job)
+    assert await materialize(progress, steps(job, 1, 10)) == []
+    assert await materialize(progress, steps(job, 4, 6)) == []
+    assert await entries(link, job) == before
+    assert await link.client.ttl(f"gen_progress:{job}") <= 100
+    assert await materialize(progress, steps(job, 8, 12)) == []
+    assert [name for name, _ in await entries(link, job)] == [f"{seq}-0" for seq in range(1, 13)]
+
+
+async def test_progress_out_of_range_or_going_back_is_a_dead_letter(link, progress):
+    """Also when the batch is tried again; an end is shown all the same, and does not go back."""
+    job = new_id()
+    batch = [
+        step(job, 1, pct=50),
+        step(job, 2, pct=101),
+        step(job, 3, pct=-1),
+        step(job, 4, pct=49),
+        step(job, 0, pct=60),
+        step(job, 5, "error", pct=0, error_message="revoked"),
+    ]
+    for _ in range(2):
+        dead = await materialize(progress, batch)
+        assert sorted((letter.record.offset, letter.reason) for letter in dead) == [
+            (0, "bad_seq"),
+            (2, "bad_progress"),
+            (3, "bad_progress"),
+            (4, "progress_went_back"),
+        ]
+    assert [(name, fields["progress_pct"]) for name, fields in await entries(link, job)] == [
+        ("1-0", "50"),
+        ("5-0", "50"),
+    ]
+
+
+async def test_watchers_are_woken_once_a_batch(link, progress):
+    """After the entries are there, with nothing of them in the message (R2.22)."""
+    job, other = new_id(), new_id()
+    async with link.client.pubsub() as listening:
+        await listening.subscribe("pubsub:gen_progress")
+        assert (await listening.get_message(timeout=5))["type"] == "subscribe"
+        await materialize(progress, [*steps(job, 1, 5), step(other, 1)])
+        wakes = []
+        while message := await listening.get_message(timeout=0.5):
+            wakes.append(orjson.loads(message["data"]))
+    ours = [wake for wake in wakes if wake["job_id"] in {job, other}]
+    assert ours == [{"job_id": job, "user_id": "ada"}, {"job_id": other, "user_id": "ada"}]
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_checkpoint_is_as_catalogued(link, progress):
+    """R2.11, with an hour from each one (R2.12)."""
+    job = new_id()
+    await materialize(progress, [checkpoint(job, done=6)])
+    await link.client.expire(f"gen_checkpoint:{job}", 5)
+    await materialize(progress, [checkpoint(job, done=2)])
+    assert await held(link, f"gen_checkpoint:{job}") == {
+        "job_id": job,
+        "presentation_id": job,
+        "status": "running",
+        "outline": '{"title": "T"}',
+        "slides_completed": "2",
+        "slides_total": "15",
+        "completed_slide_ids": '["s1","s2"]',
+        "last_updated": "2023-11-14T22:13:20Z",
+        "worker_id": "9",
+        "langgraph_state": "{}",
+        "epoch": "1",
+    }
+    assert 3_590 < await link.client.ttl(f"gen_checkpoint:{job}") <= 3_600
+
+
+async def test_a_failed_one_keeps_the_time_it_has_left(link, progress):
+    """R2.14: only its status changes; where nothing is held any more it is written with a time."""
+    job, lost = new_id(), new_id()
+    await materialize(progress, [checkpoint(job, done=7)])
+    await link.client.expire(f"gen_checkpoint:{job}", 100)
+    await materialize(progress, [checkpoint(job, done=9, status="failed"), checkpoint(lost, status="failed")])
+    found = await held(link, f"gen_checkpoint:{job}")
+    assert (found["status"], found["slides_completed"]) == ("failed", "7")
+    assert await link.client.ttl(f"gen_checkpoint:{job}") <= 100
+    assert 3_590 < await link.client.ttl(f"gen_checkpoint:{lost}") <= 3_600
+
+
+async def test_a_lower_epoch_never_replaces_a_higher(link, progress):
+    """R2.15: what a revived worker saved late is passed over."""
+    job = new_id()
+    await materialize(progress, [checkpoint(job, epoch=3, done=8), checkpoint(job, epoch=2, done=7)])
+    await materialize(progress, [checkpoint(job, epoch=2, done=9, status="failed")])
+    found = await held(link, f"gen_checkpoint:{job}")
+    assert (found["epoch"], found["slides_completed"], found["status"]) == ("3", "8", "running")
+
+
+async def test_a_tombstone_deletes(link, progress):
+    """R2.13, also before and behind other checkpoints of a batch."""
+    job, other = new_id(), new_id()
+    await materialize(progress, [checkpoint(job), checkpoint(other), tombstone(job)])
+    assert await link.client.exists(f"gen_checkpoint:{job}") == 0
+    assert await link.client.exists(f"gen_checkpoint:{other}") == 1
+
+
+# -- usage ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_usage_counts_each_number_once(link, progress):
+    """R2.35, R2.36: three deliveries of a usage are one; 90 days from each."""
+    org = fresh("org")
+    await materialize(progress, [used(org, 1), used(org, 1)])
+    await materialize(progress, [used(org, 1), used(org, 2, cents=1), used(org, 2, cents=1)])
+    assert await held(link, f"usage:{org}:2023-11") == {
+        "presentations": "2",
+        "slides": "30",
+        "tokens": "200",
+        "cost_cents": "30",
+        "seq": "2",
+        "at": str(AT_MS + 2),
+    }
+    assert 7_775_990 < await link.client.ttl(f"usage:{org}:2023-11") <= 7_776_000
+
+
+async def test_usage_that_does_not_follow_is_read_from_postgres(around, link, progress):
+    """After Redis was emptied the totals are those of the jobs, and go on from there."""
+    org = fresh("org")
+    await materialize(progress, [used(org, n) for n in (1, 2, 3)])
+    for n in range(4):
+        job = new_id()
+        await around.pool.execute(
+            "INSERT INTO jobs (job_id, kind, organization_id, user_id, args, status, tokens, cost_cents, arrived_ms, position, "
+            "caused_by, created_at, updated_at, completed_at) VALUES ($1, 'generation', $2, 'ada', '{}', 'completed', 100, 29, "
+            "1, 'p', 'p', to_timestamp($3), to_timestamp($3), to_timestamp($3))",
+            job, org, AT_MS // 1000 + n,
+        )  # fmt: skip
+        await around.pool.execute(
+            "INSERT INTO presentations VALUES ($1, $2, 'ada', 't', $3, 'p', to_timestamp($4))",
+            job, org, orjson.dumps([{}] * 15).decode(), AT_MS // 1000,
+        )  # fmt: skip
+    await around.pool.execute("INSERT INTO usage_sequences VALUES ($1, '2023-11', 4)", org)
+    await link.client.delete(f"usage:{org}:2023-11")
+    await materialize(progress, [used(org, 4)])
+    found = await held(link, f"usage:{org}:2023-11")
+    assert (found["presentations"], found["slides"], found["tokens"], found["cost_cents"]) == ("4", "60", "400", "116")
+    await materialize(progress, [used(org, 4), used(org, 5)])
+    assert (await held(link, f"usage:{org}:2023-11"))["cost_cents"] == "145"
+
+
+# -- the consumer ---------------------------------------------------------------------------------------------------------
+
+
+async def test_it_reads_the_log_tombstones_too(stack, around, link, progress):
+    """From Kafka: entries, a checkpoint, and its end, which is no dead letter."""
+    job = new_id()
+    codec = around.codec
+    key = job.encode()
+
+    def sent(topic: str, *events: object) -> None:
+        values = [None if event.record.value is None else codec.encode(topic, event.value) for event in events]  # type: ignore[attr-defined]
+        send(stack.kafka, topic, [(key, value) for value in values], partitioner="murmur2_random")
+
+    async with running(BatchConsumer(progress, around)):
+        await asyncio.to_thread(sent, PROGRESSED, *steps(job, 1, 3))
+        await asyncio.to_thread(sent, SAVED, checkpoint(job))
+        await until(lambda: link.client.exists(f"gen_checkpoint:{job}"), "the checkpoint is there")
+        await asyncio.to_thread(sent, SAVED, tombstone(job))
+
+        async def is_gone() -> bool:
+            return not await link.client.exists(f"gen_checkpoint:{job}")
+
+        await until(is_gone, "the checkpoint is gone")
+        assert len(await entries(link, job)) == 3
+    assert await around.pool.fetchval("SELECT count(*) FROM outbox WHERE topic = $1", f"{SAVED}.dlq") == 0
+
+
+async def test_it_waits_while_redis_is_away(stack, around, link, progress):
+    """The batch is refused, so its events wait in the log; written once Redis is back."""
+    job = new_id()
+    await asyncio.to_thread(stack.local.stop_part, "redis")
+    try:
+        with pytest.raises(RedisAwayError):
+            await materialize(progress, steps(job, 1, 3))
+    finally:
+        await asyncio.to_thread(stack.local.start_part, "redis")
+    await until(lambda: link.is_up, "the link is back")
+    assert await materialize(progress, steps(job, 1, 3)) == []
+    assert len(await entries(link, job)) == 3

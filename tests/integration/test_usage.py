@@ -1,0 +1,333 @@
+"""Usage from a job to PostgreSQL and back: once a job, absolute, and never falling."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from redis import Redis
+
+from connectors.kafka.handler import Surroundings
+from connectors.sinks.usage import UsageSink
+from connectors.stores.postgres import migrate, open_pool, transaction
+from connectors.stores.usage import Amounts, recompute_usage, usage_of
+from deploy.local.stack import Addresses, LocalStack
+from streams.clock import to_datetime
+from streams.jobs.agents import FLUSHED, RECORDED
+from streams.queries.costs import parse_prices
+from tests.conftest import Stack
+from tests.integration.api_server import REDIS_NUMBER, Api, Seeds, make_database, running_api
+from tests.integration.connecting import event
+from tests.integration.databases import own_database
+from tests.integration.jobs import jobs
+from tests.integration.test_worker import Kafka, Worker, empty, until
+from tests.unit.jobs.test_usage import Case, used
+
+NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
+QUARTER_SECONDS = 15 * 60
+PERIOD = "2026-11"
+
+
+@pytest.fixture
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """An empty database."""
+    async with own_database(stack) as surroundings:
+        yield surroundings
+
+
+async def apply(pool: asyncpg.Pool[asyncpg.Record], *values: Any) -> list[str]:
+    """A batch of flushed totals, as the consumer hands it to the sink; reasons of what is refused."""
+    sink = UsageSink()
+    events = [event(FLUSHED, value, offset=place) for place, value in enumerate(values)]
+    prepared = await sink.prepare(events)
+    async with transaction(pool) as tx:
+        return [dead.reason for dead in await sink.apply(tx, events, prepared)]
+
+
+def totals(upto_seq: int, **more: Any) -> dict[str, Any]:
+    """Totals of an organization that used 29 cents a deck."""
+    return {
+        "organization_id": "acme", "period": PERIOD, "upto_seq": upto_seq, "presentations": upto_seq,
+        "slides": 15 * upto_seq, "tokens": 20_000 * upto_seq, "cost_cents": 29 * upto_seq, "at": NOON + upto_seq, **more,
+    }  # fmt: skip
+
+
+async def records(pool: asyncpg.Pool[asyncpg.Record]) -> list[tuple[Any, ...]]:
+    """What is stored."""
+    rows = await pool.fetch("SELECT * FROM usage_records ORDER BY organization_id, period")
+    return [(row["organization_id"], row["period"], row["upto_seq"], row["cost_cents"], row["slides"]) for row in rows]
+
+
+async def deck(run: Any, org: str, cents: int, *, at_ms: int = NOON, slides: int = 15, **columns: Any) -> str:
+    """A deck that was made and counted, as the engine stores it; `run` executes a statement."""
+    job_id = str(uuid.uuid4())
+    row = {
+        "job_id": job_id, "kind": "generation", "organization_id": org, "user_id": "ada", "args": "{}",
+        "status": "completed", "tokens": 20_000, "cost_usd": Decimal(cents) / 100, "cost_cents": cents, "arrived_ms": 1,
+        "position": "jobs.job-submitted/0/7", "caused_by": "jobs.job-submitted/0/7", "created_at": to_datetime(at_ms),
+        "updated_at": to_datetime(at_ms), "completed_at": to_datetime(at_ms), **columns,
+    }  # fmt: skip
+    places = ", ".join(f"${place}" for place in range(1, len(row) + 1))
+    await run(f"INSERT INTO jobs ({', '.join(row)}) VALUES ({places})", *row.values())
+    await run(
+        "INSERT INTO presentations VALUES ($1, $2, 'ada', 'A deck', $3, 'p', $4)",
+        job_id, org, json.dumps([{"number": number} for number in range(slides)]), to_datetime(at_ms),
+    )  # fmt: skip
+    await run(
+        "INSERT INTO usage_sequences VALUES ($1, to_char($2::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM'), 1) "
+        "ON CONFLICT (organization_id, period) DO UPDATE SET last_seq = usage_sequences.last_seq + 1",
+        org, to_datetime(at_ms),
+    )  # fmt: skip
+    return job_id
+
+
+# -- the sink ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_repeat_never_doubles_and_a_lower_one_never_lowers(around: Surroundings):
+    """Whatever comes in whatever order, also within a batch: what is stored is the highest of each."""
+    await apply(around.pool, totals(2), totals(3), totals(1))
+    await apply(around.pool, totals(3))
+    await apply(around.pool, totals(2), totals(1, organization_id="umbrella"), totals(1, period="2026-12"))
+    expected = [("acme", PERIOD, 3, 87, 45), ("acme", "2026-12", 1, 29, 15), ("umbrella", PERIOD, 1, 29, 15)]
+    assert await records(around.pool) == expected
+    flushed = await around.pool.fetchval("SELECT flushed_at FROM usage_records WHERE upto_seq = 3")
+    assert flushed == to_datetime(NOON + 3)
+
+
+async def test_totals_that_make_no_sense_are_put_aside(around: Surroundings):
+    """They hold up no others, and none is stored."""
+    wrong = [totals(1, period="2026-1"), totals(1, tokens=-1), totals(-1), totals(1, organization_id="")]
+    assert await apply(around.pool, totals(1), *wrong) == ["bad_period", "bad_amount", "bad_seq", "empty_id"]
+    assert await records(around.pool) == [("acme", PERIOD, 1, 29, 15)]
+
+
+# -- recomputed ----------------------------------------------------------------------------------------------------------
+
+
+async def test_usage_can_be_recomputed_from_the_jobs(around: Surroundings):
+    """Once a job, by the month in UTC in which it ended; jobs that were not counted are not, and others' are others'."""
+    run = around.pool.execute
+    for _ in range(3):
+        await deck(run, "acme", 29)
+    await deck(run, "acme", 1, at_ms=NOON + 19 * 86_400_000)  # 2026-12-01
+    await deck(run, "umbrella", 50, slides=3)
+    await deck(run, "acme", 99, status="failed", cost_cents=None)
+    await deck(run, "acme", 99, kind="export")
+    found = await recompute_usage(around.pool, now_ms=NOON)
+    assert [(one.organization_id, one.period, *one.recomputed) for one in found if one.recomputed.presentations] == [
+        ("acme", PERIOD, 3, 45, 60_000, 87),
+        ("acme", "2026-12", 1, 15, 20_000, 1),
+        ("umbrella", PERIOD, 1, 3, 20_000, 50),
+    ]
+    assert all(one.is_behind and one.flushed == Amounts() for one in found)
+    assert await records(around.pool) == []
+    assert [
+        one.organization_id for one in await recompute_usage(around.pool, organization_id="umbrella", now_ms=NOON)
+    ] == ["umbrella"]
+    assert [one.period for one in await recompute_usage(around.pool, period="2026-12", now_ms=NOON)] == ["2026-12"]
+
+
+async def test_recomputed_totals_are_only_raised(around: Surroundings):
+    """What was flushed above the jobs, of which some may be erased, stays; below them it is raised, once."""
+    await deck(around.pool.execute, "acme", 29)
+    await deck(around.pool.execute, "umbrella", 29)
+    await apply(around.pool, totals(3))
+    found = await recompute_usage(around.pool, is_stored=True, now_ms=NOON)
+    assert [(one.organization_id, one.is_behind, one.is_above) for one in found] == [
+        ("acme", False, True),
+        ("umbrella", True, False),
+    ]
+    expected = [("acme", PERIOD, 3, 87, 45), ("umbrella", PERIOD, 1, 29, 15)]
+    assert await records(around.pool) == expected
+    again = await recompute_usage(around.pool, is_stored=True, now_ms=NOON)
+    assert not any(one.is_behind for one in again)
+    assert await records(around.pool) == expected
+
+
+# -- from the engine on --------------------------------------------------------------------------------------------------
+
+
+async def test_29_cents_are_29_cents(stack: Stack, monkeypatch: pytest.MonkeyPatch):
+    """A deck of $0.29 in two calls: 29 in the event, the totals, PostgreSQL and the recomputation (R2.36)."""
+    assert int(0.29 * 100) == 28
+    monkeypatch.setattr("tests.integration.jobs.parse_prices", lambda _text: parse_prices("small=1450/0"))
+    async with jobs(stack) as j:
+        worker = j.worker()
+        job_id = await j.submit(slides=1)
+        await j.request(worker, job_id)
+        row = await j.until_status(job_id, "completed")
+        assert row["cost_usd"] == Decimal("0.29")
+        (recorded,) = await j.events(RECORDED)
+        assert (recorded["cost_cents"], recorded["seq"], recorded["presentations"]) == (29, 1, 1)
+        case = Case()
+        await case.tick(j.time())
+        for _ in range(3):
+            await case.take(RECORDED, recorded)
+        await case.tick(j.time() + QUARTER_SECONDS * 1000)
+        (flushed,) = [told for topic, told, _ in case.sent if topic == FLUSHED]
+        await apply(j.around.pool, flushed, flushed)
+        found = await usage_of(j.around.pool, "acme", recorded["period"])
+        assert found.flushed == found.recomputed == Amounts(1, 1, row["tokens"], 29)
+        assert found.upto_seq == 1
+
+
+# -- the worker ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    """Parts that these tests have to themselves: they empty topics and move the clock."""
+    with LocalStack(tmp_path_factory.mktemp("usage") / "data") as local:
+        yield local.addresses
+
+
+@pytest.fixture
+def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
+    """A worker of one test alone, just after a quarter of an hour, so that none ends by itself meanwhile."""
+    empty(str(parts.kafka))
+    one = Worker(str(parts.kafka), tmp_path)
+    one.move_clock(QUARTER_SECONDS - one.now() / 1000 % QUARTER_SECONDS + 10)
+    try:
+        yield one.start()
+    finally:
+        if one.process is not None and one.process.poll() is None:
+            one.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def kafka(parts: Addresses, worker: Worker) -> Iterator[Kafka]:
+    """The other roles."""
+    with contextlib.closing(Kafka(str(parts.kafka))) as roles:
+        yield roles
+
+
+async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafka: Kafka, parts: Addresses):
+    """Each job three times, a worker killed after each of the first two and once robbed of its state, then a quarter of an hour:
+    each counted once, told once, and PostgreSQL not doubled, read again from the beginning of the log too.
+    """
+    worker.after_ticks(1)  # what is counted before the very first tick is told at it
+    for seq in (1, 2, 3):
+        for _ in range(3):
+            kafka.send(RECORDED, "acme", **used(seq))
+        seen = worker.metric("highwater_ticks_total")
+        if seq < 3:
+            until(lambda since=seen: worker.metric("highwater_ticks_total") > since, "a tick")
+            worker.end(signal.SIGKILL)
+            if seq == 2:
+                shutil.rmtree(worker.folder / "data")
+            worker.start()
+    kafka.send(RECORDED, "umbrella", **used(1, org="umbrella"))
+    worker.after_ticks(2)
+    assert kafka.answers(FLUSHED, None) == []
+    worker.move_clock(QUARTER_SECONDS)
+    until(lambda: len(kafka.answers(FLUSHED, None)) >= 2, "both organizations are told")
+    worker.after_ticks(3)
+    told = [answer.event for answer in kafka.answers(FLUSHED, None)]
+    assert sorted((one["organization_id"], one["upto_seq"], one["cost_cents"], one["slides"]) for one in told) == [
+        ("acme", 3, 87, 45),
+        ("umbrella", 1, 29, 15),
+    ]
+    async with await open_pool(parts.database) as pool:
+        await migrate(pool)
+        for _ in range(2):
+            await apply(pool, *told)
+        assert await records(pool) == [("acme", PERIOD, 3, 87, 45), ("umbrella", PERIOD, 1, 29, 15)]
+
+
+# -- the API -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def api(stack: Stack) -> Iterator[Api]:
+    """A running API with a database and a Redis number of its own."""
+    import asyncio
+
+    url = asyncio.run(make_database(stack.database, "usage_api"))
+    redis = stack.redis.rsplit("/", 1)[0] if stack.redis.count("/") > 2 else stack.redis
+    settings = stack.settings(DATABASE_URL=url, REDIS_URL=f"{redis}/{REDIS_NUMBER}")
+    with running_api(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def seeds(api: Api) -> Seeds:
+    """The API's database."""
+    return Seeds(api.app.state.services.settings.database)
+
+
+@pytest.fixture
+def redis(api: Api) -> Iterator[Any]:
+    """The API's Redis, emptied."""
+    with Redis.from_url(api.app.state.services.settings.redis, decode_responses=True) as client:
+        client.flushdb()
+        yield client
+
+
+async def shown(api: Api, org: str, period: str | None = PERIOD) -> dict[str, Any]:
+    """What the API says of an organization."""
+    async with api.client() as client:
+        answer = await client.get(f"/api/organizations/{org}/usage", params={"period": period} if period else {})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def test_totals_do_not_fall_when_redis_is_emptied(api: Api, seeds: Seeds, redis: Any):
+    """What Redis counted is shown; without it the jobs are counted, which is as much though nothing was flushed yet."""
+    for _ in range(3):
+        await deck(seeds.run, "acme", 29)
+    counted = {"presentations": 3, "slides": 45, "tokens": 60_000, "cost_cents": 87}
+    redis.hset(f"usage:acme:{PERIOD}", mapping={**counted, "seq": 3, "at": NOON})
+    assert await shown(api, "acme") == {
+        "organization_id": "acme", "period": PERIOD, **counted, "source": "redis", "upto_seq": 3,
+        "upto": "2026-11-12T12:00:00Z",
+    }  # fmt: skip
+    redis.flushall()
+    after = await shown(api, "acme")
+    assert {name: after[name] for name in counted} == counted
+    assert (after["source"], after["upto_seq"], after["upto"]) == ("postgresql", 3, "2026-11-12T12:00:00Z")
+
+
+async def test_flushed_totals_outlive_the_jobs(api: Api, seeds: Seeds, redis: Any):
+    """Jobs that were erased stay counted, since they were flushed."""
+    job_id = await deck(seeds.run, "erased", 29)
+    async with await open_pool(seeds.url) as pool:
+        await recompute_usage(pool, organization_id="erased", is_stored=True, now_ms=NOON)
+    await seeds.run("DELETE FROM jobs WHERE job_id = $1", job_id)
+    assert (await shown(api, "erased"))["cost_cents"] == 29
+
+
+async def test_a_hash_that_lacks_something_is_none(api: Api, seeds: Seeds, redis: Any):
+    """PostgreSQL is asked instead; so it is for one of another type."""
+    await deck(seeds.run, "partial", 29)
+    redis.hset(f"usage:partial:{PERIOD}", mapping={"presentations": 9, "seq": 9})
+    assert (await shown(api, "partial"))["presentations"] == 1
+    redis.delete(f"usage:partial:{PERIOD}")
+    redis.set(f"usage:partial:{PERIOD}", "text")
+    assert (await shown(api, "partial"))["presentations"] == 1
+
+
+async def test_nothing_was_used_in_another_month(api: Api, redis: Any):
+    """Zeros, and up to no time; without a month it is this one."""
+    assert await shown(api, "nobody") == {
+        "organization_id": "nobody", "period": PERIOD, "presentations": 0, "slides": 0, "tokens": 0, "cost_cents": 0,
+        "source": "postgresql", "upto_seq": 0, "upto": None,
+    }  # fmt: skip
+    assert (await shown(api, "nobody", None))["period"] == f"{to_datetime(api.clock()):%Y-%m}"
+
+
+@pytest.mark.parametrize("period", ["2026-13", "2026", "november", "2026-11-01", ""])
+async def test_a_month_that_is_none_is_refused(api: Api, period: str):
+    """With the field at fault."""
+    async with api.client() as client:
+        answer = await client.get("/api/organizations/acme/usage", params={"period": period})
+    assert (answer.status_code, answer.json()["field"]) == (422, "period")

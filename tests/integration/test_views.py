@@ -1,0 +1,272 @@
+"""Views of decks: shown at once, stored once a window, as many as there were, whatever happens in the middle of one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.kafka import consumer
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
+from connectors.sinks.views import ViewsSink
+from connectors.stores.redis import RedisLink, open_redis
+from connectors.stores.views import ViewDeltas
+from streams.settings import read_settings
+from streams.telemetry import configure_logging
+from tests.conftest import Stack
+from tests.integration.api_server import Api, Seeds, running_api
+from tests.integration.connecting import event, in_transaction, running, send, surroundings, until
+
+ROOT = Path(__file__).parents[2]
+VIEWED = "jobs.view-recorded"
+# A dead member is replaced after this long.
+SESSION_MS = 2_000
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """What the sinks share."""
+    async with surroundings(stack) as made:
+        yield made
+
+
+@pytest.fixture
+async def link(stack: Stack) -> AsyncIterator[RedisLink]:
+    """The session's Redis."""
+    opened = await open_redis(stack.redis)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def deck() -> str:
+    """A deck of the test's own."""
+    return str(uuid.uuid4())
+
+
+async def stored(around: Surroundings, deck: str) -> int:
+    """Its views in PostgreSQL."""
+    query = "SELECT coalesce(sum(view_count), 0)::bigint FROM presentation_shares WHERE presentation_id = $1"
+    return int(await around.pool.fetchval(query, deck))
+
+
+def viewed(*decks: str) -> list[Any]:
+    """Events of views."""
+    return [event(VIEWED, {"presentation_id": deck, "ts": 1}, offset=n) for n, deck in enumerate(decks)]
+
+
+def publish(stack: Stack, around: Surroundings, decks: Sequence[str]) -> None:
+    """Views as somebody outside tells them."""
+    values = [(deck, around.codec.encode(VIEWED, {"presentation_id": deck, "ts": 1})) for deck in decks]
+    send(stack.kafka, VIEWED, values)
+
+
+def sink(link: RedisLink, window_seconds: float = 600.0) -> ViewsSink:
+    """The sink with a window that does not end by itself, unless told."""
+    return ViewsSink(ViewDeltas(link), window_seconds=window_seconds)
+
+
+async def accounted(around: Surroundings, link: RedisLink, wanted: Any) -> None:
+    """Run the sink with short windows until something is stored."""
+    async with running(BatchConsumer(sink(link, 0.1), around)):
+        await until(wanted, "stored")
+
+
+# -- what is stored and shown --------------------------------------------------------------------------------------------
+
+
+async def test_a_window_is_one_row_a_deck(around: Surroundings, link: RedisLink, deck: str) -> None:
+    """Views of a batch are summed by deck and added to what is there; a bad id is refused and harms nobody."""
+    other = str(uuid.uuid4())
+    dead = await in_transaction(around, sink(link), viewed(deck, other, deck, "not-a-uuid", deck))
+    assert [letter.reason for letter in dead] == ["bad_uuid"]
+    await in_transaction(around, sink(link), viewed(deck))
+    assert (await stored(around, deck), await stored(around, other)) == (4, 1)
+
+
+async def test_what_is_stored_is_taken_from_what_is_shown_on_top(
+    around: Surroundings, link: RedisLink, deck: str
+) -> None:
+    """The sum of both is the number of views all the time; at 0 nothing is left in Redis."""
+    deltas = ViewDeltas(link)
+    for _ in range(5):
+        assert await deltas.raised(deck)
+    assert (await deltas.of(deck), await link.client.ttl(f"presentation_view_count:{deck}")) == (5, -1)
+    await in_transaction(around, sink(link), viewed(deck, deck, deck))
+    assert (await stored(around, deck), await deltas.of(deck)) == (3, 2)
+    await in_transaction(around, sink(link), viewed(deck, deck))
+    assert (await stored(around, deck), await deltas.of(deck)) == (5, 0)
+    assert await link.client.exists(f"presentation_view_count:{deck}") == 0
+
+
+async def test_an_emptied_redis_hides_nothing_for_good(around: Surroundings, link: RedisLink, deck: str) -> None:
+    """After a FLUSHALL in a window the stored number is whole, and what is shown on top never goes below 0."""
+    deltas = ViewDeltas(link)
+    for _ in range(3):
+        await deltas.raised(deck)
+    await link.client.delete(f"presentation_view_count:{deck}")
+    await in_transaction(around, sink(link), viewed(deck, deck, deck))
+    assert (await stored(around, deck), await deltas.of(deck)) == (3, 0)
+    await deltas.raised(deck)
+    assert await deltas.of(deck) == 1
+
+
+async def test_without_redis_views_are_stored(around: Surroundings, deck: str) -> None:
+    """It is shown once it is stored; nothing fails."""
+    away = RedisLink(None)
+    assert not await ViewDeltas(away).raised(deck)
+    await in_transaction(around, sink(away), viewed(deck))
+    assert (await stored(around, deck), await ViewDeltas(away).of(deck)) == (1, 0)
+
+
+async def test_batches_at_once_lose_nothing(around: Surroundings, link: RedisLink) -> None:
+    """Many consumers' batches over the same decks in different orders."""
+    decks = [str(uuid.uuid4()) for _ in range(4)]
+    batches = [viewed(*(decks if n % 2 else decks[::-1])) for n in range(12)]
+    await asyncio.gather(*(in_transaction(around, sink(link), batch) for batch in batches))
+    assert [await stored(around, deck) for deck in decks] == [12] * 4
+
+
+# -- over the log, with processes that die -------------------------------------------------------------------------------
+
+
+async def test_a_kill_in_a_window_loses_and_doubles_nothing(
+    stack: Stack, around: Surroundings, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill -9 in the middle of a window: nothing of it was stored, and the next consumer stores all of it once."""
+    monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
+    with child(stack, tmp_path, "gathering") as process:
+        publish(stack, around, [deck] * 40)
+        await until((tmp_path / "gathering").exists, "a window has begun", 60)
+        publish(stack, around, [deck] * 2)
+        process.kill()
+        process.wait()
+    assert await stored(around, deck) == 0
+    await accounted(around, link, lambda: is_stored(around, deck, 42))
+
+
+async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
+    stack: Stack, around: Surroundings, link: RedisLink, deck: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill -9 with the views written and not committed, Redis told already: PostgreSQL has them once, and Redis none too many."""
+    monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
+    deltas = ViewDeltas(link)
+    for _ in range(30):
+        await deltas.raised(deck)
+    with child(stack, tmp_path, "applied") as process:
+        publish(stack, around, [deck] * 30)
+        await until((tmp_path / "applied").exists, "it is written", 60)
+        process.kill()
+        process.wait()
+    await accounted(around, link, lambda: is_stored(around, deck, 30))
+    assert await deltas.of(deck) == 0
+
+
+async def is_stored(around: Surroundings, deck: str, count: int) -> bool:
+    """Whether so many views are stored; more would never become fewer."""
+    found = await stored(around, deck)
+    assert found <= count
+    return found == count
+
+
+@contextmanager
+def child(stack: Stack, folder: Path, where: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A sink of views in a process of its own, which does not outlive the test."""
+    command = [sys.executable, "-m", "tests.integration.test_views", str(folder), where]
+    environment = stack.environment(SESSION_MS=str(SESSION_MS), PYTHONPATH=str(ROOT))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def main(folder: Path, where: str) -> None:
+    """Gather views; say so by a file when a window has begun, or has been written, and go no further."""
+    names = ("KAFKA_BOOTSTRAP_SERVERS", "SCHEMA_REGISTRY_URL", "DATABASE_URL", "REDIS_URL")
+    consumer.SESSION_MS = int(os.environ["SESSION_MS"])
+    settings = read_settings({name: os.environ[name] for name in names})
+    configure_logging("info", "json")
+    link = await open_redis(settings.redis)
+    made = sink(link, 600.0 if where == "gathering" else 1.0)
+    async with surroundings(Stack(*(os.environ[name] for name in names), local=None)) as around:  # type: ignore[arg-type]
+        member = BatchConsumer(made, around)
+        gather, apply = member._gather, made.apply
+
+        async def announced_gather(*arguments: Any) -> Any:
+            if where == "gathering":
+                (folder / where).touch()
+            return await gather(*arguments)
+
+        async def announced_apply(*arguments: Any) -> Any:
+            dead = await apply(*arguments)
+            if where == "applied":
+                (folder / where).touch()
+                await asyncio.Event().wait()
+            return dead
+
+        member._gather = announced_gather  # type: ignore[method-assign]
+        made.apply = announced_apply  # type: ignore[method-assign]
+        async with running(member):
+            await asyncio.Event().wait()
+
+
+# -- HTTP ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def api(stack: Stack) -> Iterator[Api]:
+    """An API on the session's parts."""
+    with running_api(stack.settings(HIGHWATER_API_KEYS="viewer:view-key")) as made:
+        yield made
+
+
+async def made_deck(stack: Stack) -> str:
+    """A deck that has been made."""
+    deck = str(uuid.uuid4())
+    query = "INSERT INTO presentations VALUES ($1, 'o', 'u', 'A deck', '[]', 't/0/0', to_timestamp(0))"
+    await Seeds(stack.database).run(query, deck)
+    return deck
+
+
+async def test_a_view_is_shown_at_once_and_stored_once(
+    stack: Stack, api: Api, around: Surroundings, link: RedisLink
+) -> None:
+    """202 with a position, at once and not a window later; shown before and after it is stored as the same number."""
+    deck = await made_deck(stack)
+    async with api.client("view-key") as client:
+        answers = [await client.post(f"/api/presentations/{deck}/views") for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [202] * 3
+        assert all(answer.json()["positions"][0].startswith(f"{VIEWED}/") for answer in answers)
+        assert (await client.get(f"/api/presentations/{deck}")).json()["view_count"] == 3
+        await accounted(around, link, lambda: is_stored(around, deck, 3))
+        assert (await client.get(f"/api/presentations/{deck}")).json()["view_count"] == 3
+        unknown = await client.post(f"/api/presentations/{uuid.uuid4()}/views")
+        malformed = await client.post("/api/presentations/deck/views")
+    assert (unknown.status_code, malformed.status_code) == (404, 422)
+    async with api.client() as client:
+        assert (await client.post(f"/api/presentations/{deck}/views")).status_code == 401
+
+
+async def test_an_open_api_takes_views_of_anybody(stack: Stack) -> None:
+    """Without keys nobody is asked who looks, and no limit is told."""
+    deck = await made_deck(stack)
+    with running_api(stack.settings()) as made:
+        async with made.client() as client:
+            answer = await client.post(f"/api/presentations/{deck}/views")
+    assert (answer.status_code, answer.headers.get("ratelimit")) == (202, None)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))

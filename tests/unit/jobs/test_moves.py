@@ -1,0 +1,139 @@
+"""The moves of a job as values: who holds it, how far it is, and that what has ended is never left."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from streams.jobs.jobs import (
+    Job,
+    begun,
+    cents,
+    expired,
+    failed,
+    finished,
+    is_expired,
+    period_of,
+    returned,
+    revoked,
+    stepped,
+    taken,
+    waiting_until,
+)
+from streams.jobs.states import IllegalJobMoveError, JobStatus, Kind
+
+NOW_MS = 1_700_000_000_000
+
+
+def job(status: JobStatus = JobStatus.PENDING, **given: object) -> Job:
+    """A job of 15 slides."""
+    return Job("job-1", Kind.GENERATION, "acme", "ada", "{}", status, **given)  # type: ignore[arg-type]
+
+
+def running(**given: object) -> Job:
+    """One that worker 7 took."""
+    return taken(job(**given), worker=7, lease_ms=1_000, now_ms=NOW_MS, command="t/0/1")
+
+
+def test_a_job_that_is_taken_has_another_epoch():
+    """So that whoever had it before changes nothing (R2.15)."""
+    held = running(epoch=3, attempt=2)
+    assert (held.status, held.epoch, held.worker, held.lease_until_ms) == (JobStatus.RUNNING, 4, 7, NOW_MS + 1_000)
+    assert (held.attempt, held.caused_by) == (2, "t/0/1")
+
+
+def test_a_forgotten_job_keeps_its_cause():
+    """Nobody asked for it again."""
+    assert taken(job(caused_by="t/0/9"), worker=7, lease_ms=1, now_ms=NOW_MS).caused_by == "t/0/9"
+
+
+def test_a_step_forgets_failures_and_never_goes_back():
+    """7 of 15 are 46 percent (R2.18); another total does not lower what was told."""
+    after = stepped(running(attempt=2, unusable=1, returns=1), {"slides": []}, 7, 15, lease_until_ms=5, now_ms=NOW_MS)
+    assert (after.progress_pct, after.steps_done, after.steps_total) == (46, 7, 15)
+    assert (after.attempt, after.unusable, after.returns, after.lease_until_ms) == (0, 0, 0, 5)
+    assert stepped(after, {}, 7, 100, lease_until_ms=5, now_ms=NOW_MS).progress_pct == 46
+
+
+def test_a_wait_keeps_the_job_where_it_stands():
+    """Its next attempt has its number already, and nobody holds it."""
+    after = waiting_until(begun(running()), NOW_MS + 2_000)
+    assert (after.status, after.attempt, after.worker, after.due_ms) == (JobStatus.RUNNING, 2, None, NOW_MS + 2_000)
+
+
+def test_a_call_keeps_its_key_over_a_crash():
+    """The attempt is stored before the call, and whoever takes the job makes the same one."""
+    begun_once = begun(running())
+    again = taken(returned(begun_once, NOW_MS, is_counted=True), worker=8, lease_ms=1, now_ms=NOW_MS)
+    assert again.call_key("slide-8") == begun_once.call_key("slide-8") == "job-1/slide-8/1"
+    assert (again.returns, again.epoch) == (1, begun_once.epoch + 2)
+
+
+def test_what_is_finished_has_no_checkpoint():
+    """Its result is what stays (R2.13)."""
+    after = finished(running(checkpoint={"slides": []}, steps_total=15), {"title": "x"}, NOW_MS)
+    assert (after.status, after.checkpoint, after.progress_pct) == (JobStatus.COMPLETED, None, 100)
+    assert (after.steps_done, after.worker, after.completed_ms) == (15, None, NOW_MS)
+
+
+def test_what_failed_keeps_how_far_it_came():
+    """For whoever looks why (R2.14)."""
+    after = failed(running(checkpoint={"slides": []}, progress_pct=46), "no", NOW_MS)
+    assert (after.status, after.error, after.progress_pct, after.checkpoint) == (
+        JobStatus.FAILED,
+        "no",
+        46,
+        {"slides": []},
+    )
+
+
+@pytest.mark.parametrize("status", [JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.REVOKED, JobStatus.EXPIRED])
+def test_an_ended_job_is_never_left(status: JobStatus):
+    """Every move raises."""
+    ended = job(status)
+    for move in (
+        lambda: taken(ended, worker=7, lease_ms=1, now_ms=NOW_MS),
+        lambda: finished(ended, {}, NOW_MS),
+        lambda: failed(ended, "no", NOW_MS),
+        lambda: revoked(ended, "no", NOW_MS),
+        lambda: expired(ended, NOW_MS),
+        lambda: returned(ended, NOW_MS, is_counted=False),
+    ):
+        with pytest.raises(IllegalJobMoveError):
+            move()
+
+
+def test_a_revoked_job_is_fenced():
+    """Whoever works on it finds another epoch."""
+    held = running()
+    after = revoked(held, "not wanted", NOW_MS)
+    assert (after.status, after.epoch, after.worker, after.error) == (
+        JobStatus.REVOKED,
+        held.epoch + 1,
+        None,
+        "not wanted",
+    )
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expires_ms", "expected"),
+    [(0, None, False), (0, NOW_MS + 1, False), (0, NOW_MS, True), (1, NOW_MS - 1, False)],
+)
+def test_only_what_nobody_began_expires(epoch: int, expires_ms: int | None, expected: bool):
+    """R2.40: an expired job is not begun; one that was begun is brought to its end."""
+    assert is_expired(job(epoch=epoch, expires_ms=expires_ms), NOW_MS) is expected
+
+
+@pytest.mark.parametrize(
+    ("usd", "expected"),
+    [("0.29", 29), ("0.145", 15), ("0.00499999", 0), ("0.005", 1), ("1.15", 115), ("0", 0), ("123456.785", 12345679)],
+)
+def test_cents_are_rounded_from_the_exact_sum(usd: str, expected: int):
+    """R2.36: 0.29 dollars are 29 cents, where a float gives 28."""
+    assert cents(Decimal(usd)) == expected
+
+
+def test_a_period_is_a_month_in_utc():
+    """The last millisecond of a year is in December."""
+    assert [period_of(ms) for ms in (1_704_067_199_999, 1_704_067_200_000)] == ["2023-12", "2024-01"]
