@@ -70,9 +70,9 @@ async def _init(settings: Settings) -> None:
 
 # What is running for the session, by fixture, and the last test that uses each. A product that ticks takes a third of the
 # machine from the tests that come after it, so what nobody needs any more is ended before the end of the session.
-_RUNNING: dict[str, contextlib.ExitStack] = {}
+RUNNING: dict[str, contextlib.ExitStack] = {}
 _LAST_USER: dict[str, str] = {}
-_ENDED_EARLY = ("product", "stack")
+_ENDED_EARLY = ("product", "scripted", "stack")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -87,8 +87,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_logfinish(nodeid: str) -> None:
     """End what was used for the last time."""
     for name, last in _LAST_USER.items():
-        if nodeid == last and name in _RUNNING:
-            _RUNNING.pop(name).close()
+        if nodeid == last and name in RUNNING:
+            RUNNING.pop(name).close()
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +98,7 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     folder: Path = tmp_path_factory.mktemp("product")
     with contextlib.ExitStack() as running:
-        _RUNNING["product"] = running
+        RUNNING["product"] = running
         local = running.enter_context(LocalStack(folder / "parts"))
         yield running.enter_context(Product(folder / "data", local))
 
@@ -108,7 +108,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka, registry, PostgreSQL and Redis, with topics, schemas and tables in place."""
     data_dir: Path = tmp_path_factory.mktemp("stack") / "data"
     with contextlib.ExitStack() as running:
-        _RUNNING["stack"] = running
+        RUNNING["stack"] = running
         local = running.enter_context(LocalStack(data_dir))
         found = local.addresses
         named = {name: address or "" for name, address in found.by_name().items()}

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.local.stack import LocalStack
 from tests.integration.scripted_llm import ScriptedLLM
 from tests.product import Product
 
 SLIDES = 15
-# A call that is held must not time out while a process is killed and started again on a busy machine.
-CALL_SECONDS = 60
 
 
-@pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedLLM]:
-    """The chat service."""
-    with ScriptedLLM() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, llm: ScriptedLLM) -> Iterator[Product]:
-    """A product of this module's own, which asks that service; 100 tokens read and 20 written are 14 cents."""
-    folder: Path = tmp_path_factory.mktemp("job-kill")
-    with LocalStack(folder / "parts") as local:
-        product = Product(folder / "data", local)
-        product.environment.update(
-            LLM_BASE_URL=llm.url,
-            LLM_API_KEY="key",
-            LLM_MODEL="priced",
-            HIGHWATER_LLM_PRICES="priced=1000/2000",
-            HIGHWATER_LLM_TIMEOUT_SECONDS=str(CALL_SECONDS),
-        )
-        with product:
-            yield product
+@pytest.fixture
+def asked(scripted: Product, llm: ScriptedLLM) -> Product:
+    """The product, and a service that has forgotten what was before; 20 tokens written are 145 cents."""
+    llm.clear()
+    return scripted
 
 
 def job_of(product: Product, job_id: str) -> dict[str, Any]:
@@ -67,27 +45,27 @@ def until_status(product: Product, job_id: str, status: str) -> dict[str, Any]:
     return found
 
 
-def test_workers_killed_after_slide_7_of_15(running: Product, llm: ScriptedLLM):
+def test_workers_killed_after_slide_7_of_15(asked: Product, llm: ScriptedLLM):
     """`kill -9`: the next process makes slides 8 to 15; counted in calls, only the one under way comes twice, under its key."""
     held = llm.hold("slide-8")
-    job_id = submitted(running, "What is KRaft?")
+    job_id = submitted(asked, "What is KRaft?")
     assert held.reached.wait(90)
-    assert (job_of(running, job_id)["steps_done"], job_of(running, job_id)["progress_pct"]) == (7, 46)
-    running.kill("workers")
-    row = until_status(running, job_id, "completed")
+    assert (job_of(asked, job_id)["steps_done"], job_of(asked, job_id)["progress_pct"]) == (7, 46)
+    asked.kill("workers")
+    row = until_status(asked, job_id, "completed")
     held.release.set()
     keys = [f"{job_id}/{stage}/1" for stage in ("outline", *(f"slide-{number}" for number in range(1, SLIDES + 1)))]
     assert llm.by_key() == {key: 2 if "/slide-8/" in key else 1 for key in keys}
-    # 16 calls of 14 cents; the one that was sent twice was answered once.
-    assert (row["tokens"], row["cost_cents"], row["progress_pct"]) == (16 * 120, 16 * 14, 100)
-    deck = running.sql("SELECT jsonb_array_length(slides) FROM presentations WHERE presentation_id = $1", job_id)
+    # 16 calls of 145 cents; the one that was sent twice was answered once.
+    assert (row["tokens"], row["cost_cents"], row["progress_pct"]) == (16 * 120, 16 * 145, 100)
+    deck = asked.sql("SELECT jsonb_array_length(slides) FROM presentations WHERE presentation_id = $1", job_id)
     assert [tuple(one) for one in deck] == [(SLIDES,)]
-    places = running.sql("SELECT last_seq FROM usage_sequences WHERE organization_id = 'acme'")
+    places = asked.sql("SELECT last_seq FROM usage_sequences WHERE organization_id = 'acme'")
     assert [tuple(one) for one in places] == [(1,)]
 
 
-def test_the_same_question_asks_nobody(running: Product, llm: ScriptedLLM):
+def test_the_same_question_asks_nobody(asked: Product, llm: ScriptedLLM):
     """The deck that was made is given again, and counted as a deck that cost nothing (R2.25)."""
     before = len(llm.calls)
-    row = until_status(running, submitted(running, "What is KRaft?"), "completed")
+    row = until_status(asked, submitted(asked, "What is KRaft?"), "completed")
     assert (len(llm.calls), row["tokens"], row["cost_cents"]) == (before, 0, 0)

@@ -8,55 +8,26 @@ import os
 import signal
 import uuid
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from pptx import Presentation
 
-from deploy.local.stack import LocalStack
 from tests.integration.scripted_llm import ScriptedLLM, answer
 from tests.product import Product
 
 SLIDES = 15
-# A call that is held must not time out while a process is killed and started again on a busy machine.
-CALL_SECONDS = 25
 QUARTER_SECONDS = 15 * 60
 
 
-@pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedLLM]:
-    """The chat service."""
-    with ScriptedLLM() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, llm: ScriptedLLM) -> Iterator[Product]:
-    """A product of this module's own, which asks that service; a token costs what makes a deck of one slide 29 cents."""
-    folder: Path = tmp_path_factory.mktemp("jobs")
-    with LocalStack(folder / "parts") as local:
-        product = Product(folder / "data", local)
-        product.environment.update(
-            LLM_BASE_URL=llm.url,
-            LLM_API_KEY="key",
-            LLM_MODEL="m",
-            HIGHWATER_LLM_PRICES="m=0/72500",
-            HIGHWATER_LLM_TIMEOUT_SECONDS=str(CALL_SECONDS),
-        )
-        with product:
-            yield product
-
-
 @pytest.fixture
-def asked(running: Product, llm: ScriptedLLM) -> Product:
+def asked(scripted: Product, llm: ScriptedLLM) -> Product:
     """The product, and a service that has forgotten what was before; every answer is two tokens long."""
     llm.clear()
     for stage in (None,):
         llm.always(stage, answer(usage={"prompt_tokens": 0, "completion_tokens": 2, "total_tokens": 2}))
-    return running
+    return scripted
 
 
 def submit(product: Product, kind: str, args: dict[str, Any], *, org: str, **more: Any) -> str:

@@ -20,7 +20,6 @@ import asyncpg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from deploy.local.stack import LocalStack
 from schemas.envelope import header
 from streams.queries.states import MOVES, Status
 from streams.queries.tokens import count_tokens
@@ -32,35 +31,13 @@ STAGE, REQUESTED, ARCHIVED, SUBMITTED = (
     "queries.pipeline-stage", "queries.stage-requested", "queries.run-archived", "queries.query-submitted",
 )  # fmt: skip
 WAY = ["NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED"]
-# A call that is held must not time out while a process is killed and started again on a busy machine.
-CALL_SECONDS = 25
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[ScriptedLLM]:
-    """The chat service."""
-    with ScriptedLLM() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, llm: ScriptedLLM) -> Iterator[Product]:
-    """A product of this module's own, which asks that service."""
-    folder: Path = tmp_path_factory.mktemp("queries")
-    with LocalStack(folder / "parts") as local:
-        product = Product(folder / "data", local)
-        product.environment.update(
-            LLM_BASE_URL=llm.url, LLM_API_KEY="key", HIGHWATER_LLM_TIMEOUT_SECONDS=str(CALL_SECONDS)
-        )
-        with product:
-            yield product
 
 
 @pytest.fixture
-def asked(running: Product, llm: ScriptedLLM) -> Product:
+def asked(scripted: Product, llm: ScriptedLLM) -> Product:
     """The product, and a service that has forgotten what was before."""
     llm.clear()
-    return running
+    return scripted
 
 
 def ask(product: Product, query: str = "What is new?", user: str | None = None) -> str:
