@@ -5,8 +5,8 @@ same Redis with an XREAD BLOCK a listener; both under uvicorn, in turn in every 
 come from the product's materializer, one batch each, as they do when a job is worked on. A *burst* is 200 of them as fast as
 that goes; a *paced* one ten a second, by which lateness is measured: from before the write until a listener has the bytes.
 Memory is what the server's process has for itself alone (USS) with its listeners, less what it had before them, once each has
-heard an event. The listeners are sockets of this process, which count bytes and parse nothing; with the servers they share
-the machine.
+heard an event; of the first run alone, since a process keeps what it once had. The listeners are sockets of this process, which
+count bytes and parse nothing; with the servers they share the machine.
 
     python -m tests.bench.progress [--runs N] [--listeners N]
 """
@@ -240,7 +240,8 @@ async def _listening(
             ]
             transports += [transport for transport, _ in await asyncio.gather(*opening)]
         await tally.all()
-        system.listener_kib.append((process.memory_full_info().uss - before) / 1024 / listeners)
+        if not system.listener_kib:
+            system.listener_kib.append((process.memory_full_info().uss - before) / 1024 / listeners)
         yield
     finally:
         for transport in transports:
