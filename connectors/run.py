@@ -19,7 +19,7 @@ from connectors.kafka.registry import Registry
 from connectors.llm.calls import BUILT_IN, open_chat_port
 from connectors.llm.chat import open_chat_model
 from connectors.llm.cluster_titles import ClusterTitles
-from connectors.llm.embeddings import RemoteEmbedder
+from connectors.llm.embeddings import BuiltInEmbedder, RemoteEmbedder
 from connectors.materializers.cache import CacheVersions
 from connectors.materializers.documents import DocumentMaker
 from connectors.materializers.league_documents import builders
@@ -48,7 +48,7 @@ from connectors.stores.postgres import open_pool
 from connectors.stores.redis import RedisLink, ResourceCache, open_redis
 from connectors.stores.redis_keys import DOCUMENT
 from connectors.stores.runs import Runs
-from connectors.stores.semantic_cache import BuiltInEmbedder, SemanticCache
+from connectors.stores.semantic_cache import SemanticCache
 from connectors.stores.views import ViewDeltas
 from connectors.workers.alerts import open_alerts
 from connectors.workers.embed import EmbedWorker

@@ -11,8 +11,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from streams.jobs.chunking import Block
-from streams.jobs.documents import (
+from streams.chunks.chunking import Block
+from streams.chunks.documents import (
     UnreadableDocumentError,
     clean,
     decoded,

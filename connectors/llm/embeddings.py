@@ -1,14 +1,16 @@
-"""The embedding port: texts to vectors through an OpenAI-compatible service."""
+"""The embedding port: texts to vectors through an OpenAI-compatible service, or by the built-in embedder."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
 
 from schemas.errors import HighwaterError, UnavailableError
+from streams.feeds.embedding import TextEmbedder
 from streams.retry import MODEL_CALL
 from streams.telemetry import MODEL_CALLS
 
@@ -16,6 +18,27 @@ from streams.telemetry import MODEL_CALLS
 CALL_SECONDS_MAX = 30.0
 # Services take about 8,000 tokens; a text's beginning carries what it is about.
 _TEXT_CHARACTERS_MAX = 8_000
+
+
+class Embedder(Protocol):
+    """Texts to vectors: little-endian float32 of unit length."""
+
+    basis_id: str
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+
+
+class BuiltInEmbedder:
+    """The built-in embedder, unfitted: its vectors stay the same whatever the feeds do with theirs."""
+
+    def __init__(self) -> None:
+        self._made = TextEmbedder()
+        self.basis_id = self._made.basis_id
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+        return [row.astype("<f4").tobytes() for row in self._made.embed(texts)]
 
 
 class EmbeddingError(HighwaterError):

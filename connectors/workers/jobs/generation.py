@@ -19,6 +19,7 @@ from connectors.stores import blobs
 from connectors.stores.jobs import Deck
 from connectors.stores.semantic_cache import SemanticCache, Wanted
 from connectors.workers.jobs.steps import Ask, Done, JobFailedError, Step
+from streams.chunks.documents import UnreadableDocumentError
 from streams.clock import Clock
 from streams.jobs.args import GenerationArgs, parse_args
 from streams.jobs.decks import (
@@ -36,7 +37,6 @@ from streams.jobs.decks import (
     slide_stage,
     sources_hash,
 )
-from streams.jobs.documents import UnreadableDocumentError
 from streams.jobs.jobs import Job
 from streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
 from streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 
 from schemas.errors import HighwaterError
-from streams.jobs.chunking import Block
+from streams.chunks.chunking import Block
 
 # What no store takes (NUL, surrogates) or no reader sees; tabs and line ends stay.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
