@@ -131,7 +131,7 @@ class IngestReported(TypedDict):
 
 
 class NamespaceRated(TypedDict):
-    """A namespace became hot, or is so no longer (R3.21)."""
+    """A namespace became hot, or is so no longer (R3.21); once a day also one that is asked more or less."""
 
     ns: str
     is_hot: bool

@@ -347,7 +347,7 @@ _TOPICS = (
         "ns",
         ("worker",),
         ("namespaces",),
-        about="namespaces that became hot, or are so no longer",
+        about="how much namespaces are asked, and which are hot",
     ),
     Topic(
         "chunks.sweep-requested",

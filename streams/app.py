@@ -21,6 +21,8 @@ from schemas.codec import Codec
 from schemas.envelope import Headers
 from schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
 from streams.agents import GROUP, TableAgent, Wiring
+from streams.chunks.agents import IngestAgent, NamespaceAgent
+from streams.chunks.passports import load_passports
 from streams.clock import Clock
 from streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
 from streams.feeds.policy import Policy, load_policy
@@ -42,6 +44,8 @@ AGENT_KINDS: Mapping[type[TableAgent], str] = {
     SeasonAgent: "matches",
     RunAgent: "active_runs",
     UsageAgent: "usage",
+    IngestAgent: "ingest_manifest",
+    NamespaceAgent: "namespaces",
 }
 
 # A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
@@ -143,6 +147,8 @@ def _makers(
         SeasonAgent: partial(SeasonAgent, window_options(settings)),
         RunAgent: RunAgent,
         UsageAgent: UsageAgent,
+        IngestAgent: IngestAgent,
+        NamespaceAgent: partial(NamespaceAgent, load_passports(settings.namespaces_file)),
     }
 
 

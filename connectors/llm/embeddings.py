@@ -12,6 +12,7 @@ from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpe
 from schemas.errors import HighwaterError, UnavailableError
 from streams.feeds.embedding import TextEmbedder
 from streams.retry import MODEL_CALL
+from streams.settings import Settings
 from streams.telemetry import MODEL_CALLS
 
 # A call that takes longer is given up and repeated; the wait for an embedding is bounded elsewhere.
@@ -91,3 +92,20 @@ class RemoteEmbedder:
         MODEL_CALLS.labels("embedding", "done").inc()
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return [row.astype("<f4").tobytes() for row in vectors / np.where(lengths == 0, 1, lengths)]
+
+
+def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
+    """The configured service of embeddings, if there is one."""
+    if not settings.embeddings_url:
+        return None
+    return RemoteEmbedder(
+        settings.embeddings_url,
+        settings.embeddings_key,
+        model=settings.embeddings_model,
+        dimensions=settings.embedding_dimensions,
+    )
+
+
+def open_embedder(settings: Settings) -> Embedder:
+    """What makes vectors outside feeds: the configured service, else the built-in embedder."""
+    return open_remote_embedder(settings) or BuiltInEmbedder()

@@ -40,7 +40,7 @@ def decoded(raw: bytes, charset: str | None = None) -> str:
     name = next((name for mark, name in _MARKS if raw.startswith(mark)), charset or "utf-8")
     try:
         text = raw.decode(name)
-    except (UnicodeDecodeError, LookupError) as error:
+    except (UnicodeError, LookupError) as error:
         raise UnreadableDocumentError(f"it is not text in {name[:40]}") from error
     if "\0" in text:
         raise UnreadableDocumentError("it is not text: it holds NUL")

@@ -24,14 +24,19 @@ CREATE TABLE chunk_namespaces (
     created_at          timestamptz      NOT NULL
 );
 
--- A source: the latest ingest of it that began, and where in the log it did. Whoever changes chunks of a source locks its row.
+-- A source: the latest ingest of it that began, and when by the broker's clock. Whoever changes chunks of a source locks its row.
+-- An ingest begins with its first chunk; one that empties the source (R3.20, forced) has none and begins with its end.
 CREATE TABLE chunk_sources (
-    ns        text NOT NULL,
-    slot      text NOT NULL,
-    source_id text NOT NULL,
-    ingest_id text NOT NULL,
+    ns         text NOT NULL,
+    slot       text NOT NULL,
+    source_id  text NOT NULL,
+    ingest_id  text    NOT NULL DEFAULT '', -- empty where only the end of one was read so far
+    began_ms   bigint  NOT NULL DEFAULT -62135596800000,
+    is_emptied boolean NOT NULL DEFAULT false,
     PRIMARY KEY (ns, slot, source_id)
 );
+-- A document is looked for by its id, wherever it was ingested.
+CREATE INDEX chunk_sources_by_id ON chunk_sources (source_id);
 
 -- An ingest of a source. `seen`: the chunk numbers that were stored or found unchanged. The four counters add up to the distinct
 -- chunks received (R3.24). `revision` is that of the last progress told.
@@ -56,8 +61,7 @@ CREATE TABLE chunk_ingests (
     failures         bigint NOT NULL DEFAULT 0,
     orphaned         bigint NOT NULL DEFAULT 0,
     revision         bigint NOT NULL DEFAULT 0,
-    source_partition int    NOT NULL,                -- of the log of chunks
-    last_offset      bigint NOT NULL DEFAULT -1,     -- the last chunk of it that was dealt with
+    dealt            jsonb  NOT NULL DEFAULT '{}',   -- topic/partition -> offset of the last event of it that was dealt with
     position         text   NOT NULL,                -- of the event that changed it last
     created_at       timestamptz NOT NULL,
     updated_at       timestamptz NOT NULL,
@@ -101,19 +105,21 @@ CREATE TABLE chunks (
     ingest_id        text        NOT NULL, -- the last one that wrote it
     source_partition int         NOT NULL, -- the position of the chunk that was applied last: older ones change nothing
     source_offset    bigint      NOT NULL,
+    -- Kept, so that neither a search nor a new vector reads the text again.
+    words            tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(title, '') || ' ' || left(content, 8000))) STORED,
     PRIMARY KEY (ns, slot, source_id, chunk_no)
 );
 
--- Chunks as they were when they were taken away.
+-- Chunks as they were when they were taken away; nobody searches them.
 CREATE TABLE chunks_archive (LIKE chunks);
 ALTER TABLE chunks_archive
+    DROP COLUMN words,
     ADD COLUMN archived_at timestamptz NOT NULL,
     ADD COLUMN reason      text        NOT NULL CHECK (reason IN ('orphaned', 'cold'));
 CREATE INDEX chunks_archive_key ON chunks_archive (ns, slot, source_id, chunk_no);
 
-CREATE INDEX chunks_marked ON chunks (marked_at) WHERE to_delete;
+CREATE INDEX chunks_marked ON chunks (ns, marked_at) WHERE to_delete;
 CREATE INDEX chunks_by_age ON chunks (ns, (coalesce(published_at, created_at)) DESC) WHERE NOT to_delete;
 CREATE INDEX chunks_without_vector ON chunks (ns, slot, source_id)
     WHERE (embedding IS NULL OR embedding_stale) AND NOT to_delete;
-CREATE INDEX chunks_words ON chunks
-    USING gin (to_tsvector('english', coalesce(title, '') || ' ' || left(content, 8000))) WHERE NOT to_delete;
+CREATE INDEX chunks_words ON chunks USING gin (words) WHERE NOT to_delete;
