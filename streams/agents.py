@@ -69,6 +69,7 @@ class TableAgent(ABC):
         self._ticks = ticks
         self._indexes: dict[int, DueIndex] = {}
         self._now: dict[int, int] = {}
+        self.is_at_event = False
 
     def forget_indexes(self) -> None:
         """Partitions moved: rows may have been changed by another worker, so the indexes are derived anew."""
@@ -79,12 +80,14 @@ class TableAgent(ABC):
         """Deal with every event of the stream, one at a time."""
         async for event in stream.events():
             record = event.message
+            self.is_at_event = True
             try:
                 await self._deal_with(record)
             except Exception as error:  # noqa: BLE001 (whatever it is, going on would lose the event)
                 _log.exception("agent_stopped", agent=self.name, position=str(position_of(record)))
                 self._wiring.fail(f"agent {self.name} cannot get past {position_of(record)}: {error!r}")
                 await asyncio.Event().wait()
+            self.is_at_event = False
 
     async def _deal_with(self, record: Record) -> None:
         try:

@@ -7,7 +7,7 @@ non-zero, so that a supervisor starts another; local state is a cache of the cha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,20 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
                 await self._seek(place, 0)
 
 
+    async def wait_empty(self) -> None:
+        """Wait until no agent is at an event, then commit.
+
+        The library waits for every message that any agent has begun, but what waits in the queues of the others was thrown away
+        just before: a tick that only some had seen held a rebalance up until the watch ended the worker.
+        """
+        while not self.should_stop and any(agent.is_at_event for agent in self.transport.agents):
+            await self._wait_for_ack(timeout=1)
+        await self.commit_and_end_transactions()
+
+
 class _Transport(driver.Transport):  # type: ignore[misc]
     Consumer = _Consumer
+    agents: Sequence[TableAgent] = ()
 
 
 def build_app(
@@ -125,6 +137,7 @@ def build_app(
         # concurrency=1: with more, an offset may be committed past an event still being dealt with.
         app.agent(topic, name=f"{app_id}.{agent.name}", concurrency=1)(agent.run)
         worker.agents.append(agent)
+    app.transport.agents = worker.agents
     _watch_assignments(worker)
     app.producer.buffer.max_messages = _CHANGELOG_BUFFER_MAX
     app.sensors.add(_ChangelogSensor(worker.fail))

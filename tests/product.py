@@ -155,6 +155,14 @@ class Product:
         found: dict[str, Any] = json.loads(self.cli("status", "--json", check=False).stdout)
         return found
 
+    def move_clock(self, seconds: float) -> None:
+        """Move the product's clock ahead by so much more, and wait until every process has read it."""
+        before = float(self.clock_file.read_text(encoding="ascii")) if self.clock_file.exists() else 0.0
+        fresh = self.clock_file.with_suffix(".new")
+        fresh.write_text(str(before + seconds), encoding="ascii")
+        fresh.replace(self.clock_file)
+        time.sleep(1.2)  # the clock file is read once a second (streams/clock.py)
+
     # -- processes ---------------------------------------------------------------------------------------------------
 
     def role_pid(self, name: str) -> int:

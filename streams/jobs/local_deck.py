@@ -22,7 +22,9 @@ NO_SOURCES = "No document was given for this."
 TITLE_WORDS, POINTS, BULLETS = 3, 3, 5
 SENTENCE_CHARACTERS_MIN, SENTENCE_CHARACTERS_MAX = 20, 280
 _WORD = re.compile(r"[^\W\d_][\w-]*")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n|\n(?=#)")
+# Marks of headings and lists, which a slide has of its own.
+_MARK = re.compile(r"\s*(#{1,6}|[-*+]|\d{1,3}[.)])\s+")
 # Below this many letters a word names little: `the`, `and`, `not`.
 _WORD_CHARACTERS_MIN = 4
 
@@ -62,7 +64,7 @@ def _slide(asked: Mapping[str, Any]) -> dict[str, Any]:
 def _sentences(asked: Mapping[str, Any]) -> list[str]:
     """What the sources say, sentence by sentence, each once; what is no sentence is left out where there are others."""
     found = dict.fromkeys(
-        _cut(line, SENTENCE_CHARACTERS_MAX)
+        _cut(_MARK.sub("", line, count=1) if _MARK.match(line) else line, SENTENCE_CHARACTERS_MAX)
         for source in asked.get("sources", ())
         for line in _SENTENCE_END.split(str(source.get("text", "")))
         if line.strip()

@@ -141,17 +141,17 @@ def test_a_job_is_counted_once_and_flushed_absolutely(asked: Product):
     asked.publish("jobs.job-submitted", [row | {"ts": "2026-01-01T00:00:00Z"}])
     asked.kill("worker")
     asked.until_ready()
-    asked.clock_file.write_text(str(QUARTER_SECONDS), encoding="ascii")
+    asked.move_clock(QUARTER_SECONDS)
     statement = "SELECT presentations, slides, tokens, cost_cents FROM usage_records WHERE organization_id = $1"
     flushed = asked.until(lambda: asked.sql(statement, org), "usage was not flushed")
     assert [tuple(one) for one in flushed] == [(1, 1, 4, 29)]
     used = asked.get(f"/api/organizations/{org}/usage").json()
     redis.Redis.from_url(asked.environment["REDIS_URL"]).flushall()
     assert asked.get(f"/api/organizations/{org}/usage").json()["cost_cents"] == used["cost_cents"] == 29
-    asked.clock_file.write_text(str(3 * QUARTER_SECONDS), encoding="ascii")
+    asked.move_clock(2 * QUARTER_SECONDS)
     other = deck(asked, org=org)
     until(asked, other, "completed")
-    asked.clock_file.write_text(str(5 * QUARTER_SECONDS), encoding="ascii")
+    asked.move_clock(2 * QUARTER_SECONDS)
     asked.until(lambda: asked.sql(statement, org)[0]["cost_cents"] == 58, "the second one was not flushed")
 
 

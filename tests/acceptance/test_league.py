@@ -184,7 +184,7 @@ def test_two_hundred_reads_of_an_expired_page_load_it_once(league: Product) -> N
             assert http.get(path).status_code == 200
         load = {"kind": "league_stats"}
         before = sum(counter(http, "highwater_document_loads", **load) for http in sides)
-        move_clock(league, 3_600 + 60)
+        league.move_clock(3_600 + 60)
         with ThreadPoolExecutor(40) as pool:
             answers = list(pool.map(lambda number: sides[number % 2].get(path), range(200)))
         assert {answer.status_code for answer in answers} == {200}
@@ -193,15 +193,6 @@ def test_two_hundred_reads_of_an_expired_page_load_it_once(league: Product) -> N
         after = sum(counter(http, "highwater_document_loads", **load) for http in sides)
         kept = sum(counter(http, "highwater_document_loads", outcome="kept", **load) for http in sides)
     assert after - before - kept == 1
-
-
-def move_clock(product: Product, seconds: float) -> None:
-    """Move the product's clock ahead by so much more, and wait until every process has read it."""
-    before = float(product.clock_file.read_text()) if product.clock_file.exists() else 0.0
-    fresh = product.clock_file.with_suffix(".new")
-    fresh.write_text(str(before + seconds))
-    fresh.replace(product.clock_file)
-    threading.Event().wait(1.2)  # the clock file is read once a second (streams/clock.py)
 
 
 def now(product: Product) -> datetime:
@@ -216,13 +207,13 @@ def test_a_page_of_seven_days_obeys_the_short_life_in_a_window(league: Product) 
     league.publish(SCHEDULED, schedule("windowed", 2, kickoff))
     page_when(league.http, path, lambda body: len(body["table"]) == 4, league)
     league.until(lambda: "x-stale" not in league.get(path).headers, "never fresh")
-    move_clock(league, 86_400)
+    league.move_clock(86_400)
     answer = league.get(path)
     assert "x-stale" not in answer.headers
     assert int(answer.headers["age"]) >= 86_400
     etag = answer.headers["etag"]
     before = counter(league.http, "highwater_document_loads", kind="league_table")
-    move_clock(league, 2 * 86_400 - 40 * 60)  # five minutes into the window of 45 minutes before kickoff
+    league.move_clock(2 * 86_400 - 40 * 60)  # five minutes into the window of 45 minutes before kickoff
 
     def is_made_anew() -> bool:
         # The agent prewarms at the start of the window; with or without it a reader gets a page made in the window.
@@ -231,7 +222,7 @@ def test_a_page_of_seven_days_obeys_the_short_life_in_a_window(league: Product) 
         return int(found.headers["age"]) < 30 and "x-stale" not in found.headers
 
     league.until(is_made_anew, "the page of seven days lives on in the window")
-    move_clock(league, 40)
+    league.move_clock(40)
     league.get(path)
     league.until(
         lambda: counter(league.http, "highwater_document_loads", kind="league_table") > before, "it was not made anew"

@@ -304,11 +304,11 @@ def test_a_rate_limit_is_waited_for_by_the_product_clock(asked: Product, llm: Sc
     llm.script("analyzer", limited(1))
     run_id = ask(asked)
     asked.until(lambda: run_of(asked, run_id).get("due_ms"), "it does not wait")
-    asked.clock_file.write_text("55", encoding="ascii")
+    asked.move_clock(55)
     llm.script("responder", status(504))
     remembered(asked, ask(asked, "waits for 2 s, so whoever watches has looked since"))
     assert [call.key for call in llm.seen("analyzer") if run_id in str(call.key)] == [f"{run_id}/analyzer/1"]
-    asked.clock_file.write_text("62", encoding="ascii")
+    asked.move_clock(7)
     remembered(asked, run_id)
     own = [call.key for call in llm.seen("analyzer") if run_id in str(call.key)]
     assert own == [f"{run_id}/analyzer/1", f"{run_id}/analyzer/2"]

@@ -157,6 +157,18 @@ def test_the_built_in_model_chooses_what_a_slide_is_about():
     assert ["ZooKeeper" in told[0], "Share groups" in told[1], "Tiered storage" in told[2]] == [True, True, True]
 
 
+def test_a_slide_has_no_marks_of_a_document():
+    """Marks of headings and lists stay behind; a heading is no sentence, and a number that begins one is none of a list."""
+    text = "# KRaft\n\nThe controller quorum keeps the log.\n\n- ZooKeeper is gone for good.\n\n3.5 is the last with a bridge."
+    asked = {"query": "KRaft", "slides": 1, "sources": [{"text": text}]}
+    points = json.loads(local_deck_answer(OUTLINE, json.dumps(asked)))["slides"][0]["points"]
+    assert points == [
+        "The controller quorum keeps the log.",
+        "ZooKeeper is gone for good.",
+        "3.5 is the last with a bridge.",
+    ]
+
+
 async def test_a_deck_needs_no_service():
     """The built-in model answers steps of decks beside stages of queries; it has no price."""
     call = ChatCall(
