@@ -71,7 +71,6 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
             if self._read_offset.get(place) == 0:
                 await self._seek(place, 0)
 
-
     async def wait_empty(self) -> None:
         """Wait until no agent is at an event, then commit.
 

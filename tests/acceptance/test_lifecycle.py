@@ -16,7 +16,6 @@ from tests.acceptance.test_chunks import (
     submit,
     texts,
 )
-from tests.acceptance.test_league import move_clock
 from tests.product import Product
 
 __all__ = ["ns"]  # a fixture
@@ -43,7 +42,7 @@ def test_orphans_are_archived_and_a_namespace_becomes_hot(product: Product) -> N
     statement = (
         "SELECT chunk_no, content, reason FROM chunks_archive WHERE ns = 'brief' AND source_id = $1 ORDER BY chunk_no"
     )
-    move_clock(product, HOUR_SECONDS)
+    product.move_clock(HOUR_SECONDS)
     found = product.until(lambda: product.sql(statement, source), "nothing was archived")
     assert [tuple(one) for one in found] == [(number, contents[number], "orphaned") for number in (2, 3, 4)]
     left = product.sql("SELECT chunk_no FROM chunks WHERE ns = 'brief' AND source_id = $1 ORDER BY chunk_no", source)
@@ -64,7 +63,7 @@ def test_an_ingest_that_nobody_finishes(product: Product, ns: str) -> None:
     ingest(product, ns, chunks_of(contents), full=True)
     cut = submit(product, ns, chunks_of(contents[:2]), full=True, expected_count=4)
     assert report(product, cut)["status"] == "running"
-    move_clock(product, 6 * HOUR_SECONDS + 60)
+    product.move_clock(6 * HOUR_SECONDS + 60)
     assert (ended(product, cut)["status"], marked(product, ns)) == ("abandoned", [])
     late = submit(product, ns, chunks_of(contents[2:4], first=2), ingest_id=cut["ingest_id"], finish=False)
     found = product.until(lambda: (now := report(product, late))["status"] == "complete" and now, "it has not ended")
