@@ -30,7 +30,7 @@ class NotTakenError(UnavailableError):
 
     def __init__(self, message: str, positions: Sequence[str]) -> None:
         super().__init__(message)
-        self.members = {"positions": list(positions)}
+        self.members: dict[str, Any] = {"positions": list(positions)}
 
 
 class Publisher:
@@ -58,7 +58,16 @@ class Publisher:
             UnavailableError: the registry was never reached, so the schema's id is not known.
         """
         check_event(topic, event, embedding_dimensions=self._dimensions)
-        return str(event[TOPICS[topic].key]), self._codec.require().encode(topic, event)
+        return TOPICS[topic].key_of(event), self._codec.require().encode(topic, event)
+
+    def encode_unjudged(self, topic: str, event: Mapping[str, Any]) -> tuple[str, bytes]:
+        """The key and value of an event that its sink judges; only what its schema cannot carry is refused.
+
+        Raises:
+            InvalidEventError: it does not fit its schema.
+            UnavailableError: the registry was never reached, so the schema's id is not known.
+        """
+        return TOPICS[topic].key_of(event), self._codec.require().encode(topic, event)
 
     async def publish(
         self, topic: str, encoded: Sequence[tuple[str, bytes]], *, sink_wait_ms: int = WRITE_WAIT_MS
@@ -96,11 +105,12 @@ class Publisher:
         """Validate and produce one event that the caller acts upon himself; its position, with the broker's time."""
         return (await self._produce(topic, [self.encode(topic, event)]))[0]
 
-    async def commands(self, topic: str, events: Sequence[Mapping[str, Any]]) -> list[str]:
+    async def commands(
+        self, topic: str, events: Sequence[Mapping[str, Any]], *, sink_wait_ms: int = WRITE_WAIT_MS
+    ) -> list[str]:
         """Produce events that the API itself makes, of a topic that no outsider writes; their positions in order."""
-        codec = self._codec.require()
-        encoded = [(str(event[TOPICS[topic].key]), codec.encode(topic, event)) for event in events]
-        return await self.publish(topic, encoded)
+        encoded = [self.encode_unjudged(topic, event) for event in events]
+        return await self.publish(topic, encoded, sink_wait_ms=sink_wait_ms)
 
     async def _give_the_sink_a_moment(self, positions: Sequence[Position], wait_ms: int) -> None:
         wanted: dict[tuple[str, str, int], int] = {}

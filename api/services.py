@@ -21,12 +21,15 @@ from api.monitor import Monitor
 from api.parts import Part
 from api.publishing import Publisher
 from api.query_stream import QueryHub
+from api.query_vectors import QueryVectors
 from api.rate_limits import RateLimiter
+from api.served import QUERIES_SERVED, ServedSearches
 from api.uploads import Uploads
 from connectors.kafka.admin import Admin
 from connectors.kafka.producer import AsyncProducer
 from connectors.kafka.registry import Registry
 from connectors.llm.chat import open_chat_model
+from connectors.llm.embeddings import open_embedder
 from connectors.llm.feed_items import FeedWriter
 from connectors.materializers.document_reads import Documents
 from connectors.materializers.documents import Builder, DocumentMaker
@@ -48,6 +51,7 @@ from connectors.stores.shared_reads import SharedReads
 from connectors.stores.views import ViewDeltas
 from schemas.codec import Codec
 from schemas.errors import UnavailableError
+from streams.chunks.passports import Passports, load_passports
 from streams.clock import Clock, fresh_id
 from streams.feeds.policy import Policy, load_policy
 from streams.jobs.plans import load_plans
@@ -99,6 +103,9 @@ class Services:
     uploads: Uploads
     views: ViewDeltas
     watchers: JobHub
+    passports: Passports
+    query_vectors: QueryVectors
+    served: ServedSearches
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -137,6 +144,7 @@ class Services:
         await self.monitor.close()
         await self.documents.close()
         await self.activity.close()
+        await self.served.close()
         await self.feeds.close()
         await self.watcher.close()
         for part in (self.kafka, self.registry, self.database):
@@ -204,6 +212,9 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     async def publish_activity(user_id: str, now_ms: int) -> None:
         await publisher.one("feeds.user-active", {"user_id": user_id, "ts": now_ms})
 
+    async def publish_served(events: Sequence[Mapping[str, Any]]) -> None:
+        await publisher.commands(QUERIES_SERVED, events, sink_wait_ms=0)
+
     async def read_session(session_id: str) -> Principal | None:
         session = await sessions.read(session_id, clock())
         if session is None:
@@ -262,6 +273,9 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         uploads=Uploads(),
         views=ViewDeltas(link),
         watchers=_make_watchers(clock, database, link),
+        passports=load_passports(settings.namespaces_file),
+        query_vectors=QueryVectors(open_embedder(settings)),
+        served=ServedSearches(clock, publish_served),
     )
 
 

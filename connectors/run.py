@@ -19,7 +19,7 @@ from connectors.kafka.registry import Registry
 from connectors.llm.calls import BUILT_IN, open_chat_port
 from connectors.llm.chat import open_chat_model
 from connectors.llm.cluster_titles import ClusterTitles
-from connectors.llm.embeddings import RemoteEmbedder
+from connectors.llm.embeddings import open_embedder, open_remote_embedder
 from connectors.materializers.cache import CacheVersions
 from connectors.materializers.documents import DocumentMaker
 from connectors.materializers.league_documents import builders
@@ -29,11 +29,14 @@ from connectors.materializers.refreshes import Refreshes
 from connectors.materializers.timeline import Timeline
 from connectors.outbox import Relay
 from connectors.patience import pause
+from connectors.sinks.chunks import ChunksSink
 from connectors.sinks.controls import ControlsSink
 from connectors.sinks.fixtures import FixturesSink
+from connectors.sinks.ingests import IngestsSink
 from connectors.sinks.insights import InsightsSink
 from connectors.sinks.job_controls import JobControlsSink
 from connectors.sinks.jobs import JobsSink
+from connectors.sinks.namespaces import NamespacesSink, align
 from connectors.sinks.organizations import OrganizationsSink
 from connectors.sinks.posts import PostsSink
 from connectors.sinks.queries import QueriesSink
@@ -48,9 +51,10 @@ from connectors.stores.postgres import open_pool
 from connectors.stores.redis import RedisLink, ResourceCache, open_redis
 from connectors.stores.redis_keys import DOCUMENT
 from connectors.stores.runs import Runs
-from connectors.stores.semantic_cache import BuiltInEmbedder, SemanticCache
+from connectors.stores.semantic_cache import SemanticCache
 from connectors.stores.views import ViewDeltas
 from connectors.workers.alerts import open_alerts
+from connectors.workers.backfill import Backfill
 from connectors.workers.embed import EmbedWorker
 from connectors.workers.fanout import Fanout
 from connectors.workers.jobs.commands import JobCommands
@@ -68,6 +72,7 @@ from connectors.workers.ratings import RatingsWorker
 from connectors.workers.rebuild import RebuildWorker
 from connectors.workers.watch import Watch
 from schemas.errors import ConfigurationError, UnavailableError
+from streams.chunks.passports import load_passports
 from streams.clock import ProductClock, fresh_number
 from streams.feeds.policy import load_policy
 from streams.health import serve_health
@@ -164,15 +169,6 @@ class Wiring:
         self.close_at_end(titles.close)
         return titles
 
-    def embedder(self) -> RemoteEmbedder | None:
-        """The configured service of embeddings, if there is one."""
-        s = self.settings
-        if not s.embeddings_url:
-            return None
-        return RemoteEmbedder(
-            s.embeddings_url, s.embeddings_key, model=s.embeddings_model, dimensions=s.embedding_dimensions
-        )
-
     def close_at_end(self, close: Callable[[], Awaitable[None]]) -> None:
         """Have something closed at the end."""
         self._resources.push_async_callback(close)
@@ -231,6 +227,20 @@ async def _views(w: Wiring) -> Connector:
     return BatchConsumer(sink, w.around)
 
 
+async def _chunks(w: Wiring) -> Connector:
+    return BatchConsumer(ChunksSink(w.around, load_passports(w.settings.namespaces_file)), w.around)
+
+
+async def _ingests(w: Wiring) -> Connector:
+    return BatchConsumer(IngestsSink(w.around), w.around)
+
+
+async def _namespaces(w: Wiring) -> Connector:
+    around = w.around
+    await align(around.pool, around.codec, load_passports(w.settings.namespaces_file), around.clock())
+    return BatchConsumer(NamespacesSink(around), around)
+
+
 async def _queries(w: Wiring) -> Connector:
     return BatchConsumer(QueriesSink(w.around), w.around)
 
@@ -259,7 +269,13 @@ async def _rebuild(w: Wiring) -> Connector:
 
 
 async def _embed(w: Wiring) -> Connector:
-    return EmbedWorker(w.around, w.embedder(), wait_seconds=w.settings.embed_wait_seconds)
+    return EmbedWorker(w.around, open_remote_embedder(w.settings), wait_seconds=w.settings.embed_wait_seconds)
+
+
+async def _backfill(w: Wiring) -> Connector:
+    if w.settings.database is None:
+        raise ConfigurationError("DATABASE_URL is not set")
+    return Backfill(w.settings.database, w.around, open_embedder(w.settings))
 
 
 async def _ratings(w: Wiring) -> Connector:
@@ -272,7 +288,7 @@ async def _stages(w: Wiring) -> Connector:
         raise ConfigurationError("HIGHWATER_QUERY_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
     pool = await _pool_of_engine(w)
     runs = Runs(pool, around.codec)
-    stages = Stages(pool, model=s.llm_model, strong_model=s.llm_strong_model)
+    stages = Stages(pool, model=s.llm_model, strong_model=s.llm_strong_model, embedder=open_embedder(s))
     engine = Engine(
         runs,
         stages,
@@ -291,8 +307,10 @@ async def _generation(w: Wiring) -> Connector:
     if s.job_lease_seconds <= s.llm_timeout_seconds:
         raise ConfigurationError("HIGHWATER_JOB_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
     pool = await _pool_of_engine(w)
-    cache = SemanticCache(pool, await w.redis_of_cache(), w.embedder() or BuiltInEmbedder())
-    steps = GenerationSteps(pool, cache, clock, model=s.llm_model if s.llm_url else BUILT_IN)
+    embedder = open_embedder(s)
+    cache = SemanticCache(pool, await w.redis_of_cache(), embedder)
+    model = s.llm_model if s.llm_url else BUILT_IN
+    steps = GenerationSteps(pool, cache, clock, model=model, embedder=embedder)
     calls = ModelCalls(Calls(pool), open_chat_port(s), parse_prices(s.llm_prices), clock)
     return _worker(w, Kind.GENERATION, pool, steps, calls)
 
@@ -371,10 +389,14 @@ CONNECTORS: Mapping[str, Callable[[Wiring], Awaitable[Connector]]] = {
     "organizations": _organizations,
     "usage": _usage,
     "views": _views,
+    "chunks": _chunks,
+    "ingests": _ingests,
+    "namespaces": _namespaces,
     "outbox": _outbox,
     "fanout": _fanout,
     "rebuild": _rebuild,
     "embed": _embed,
+    "backfill": _backfill,
     "ratings": _ratings,
     "stages": _stages,
     "generation": _generation,
@@ -392,9 +414,10 @@ CONNECTOR_GROUPS: Mapping[str, tuple[str, ...]] = {
     "sinks": (
         *("insights", "users", "fixtures", "results", "votes", "posts", "queries", "controls"),
         *("jobs", "jobcontrols", "organizations", "usage", "views"),
+        *("chunks", "ingests", "namespaces"),
     ),
     "workers": (
-        *("fanout", "rebuild", "embed", "ratings", "stages", "alerts"),
+        *("fanout", "rebuild", "embed", "backfill", "ratings", "stages", "alerts"),
         *("generation", "ingestion", "export"),
     ),
     "materializers": ("mirror", "cache", "documents", "timeline", "progress"),

@@ -21,6 +21,8 @@ from schemas.codec import Codec
 from schemas.envelope import Headers
 from schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
 from streams.agents import GROUP, TableAgent, Wiring
+from streams.chunks.agents import IngestAgent, NamespaceAgent
+from streams.chunks.passports import load_passports
 from streams.clock import Clock
 from streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
 from streams.feeds.policy import Policy, load_policy
@@ -42,6 +44,8 @@ AGENT_KINDS: Mapping[type[TableAgent], str] = {
     SeasonAgent: "matches",
     RunAgent: "active_runs",
     UsageAgent: "usage",
+    IngestAgent: "ingest_manifest",
+    NamespaceAgent: "namespaces",
 }
 
 # A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
@@ -66,7 +70,6 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
         for place in self.assignment():
             if self._read_offset.get(place) == 0:
                 await self._seek(place, 0)
-
 
     async def wait_empty(self) -> None:
         """Wait until no agent is at an event, then commit.
@@ -156,6 +159,8 @@ def _makers(
         SeasonAgent: partial(SeasonAgent, window_options(settings)),
         RunAgent: RunAgent,
         UsageAgent: UsageAgent,
+        IngestAgent: IngestAgent,
+        NamespaceAgent: partial(NamespaceAgent, load_passports(settings.namespaces_file)),
     }
 
 

@@ -11,8 +11,9 @@ from schemas.errors import InvalidEventError
 
 # Ids are keys of Kafka records, rows and URLs; 512 bytes is far above any in use and keeps index entries small.
 ID_BYTES_MAX = 512
-# Years 1 to 9999: what a datetime, and so every reader of ours, can hold.
-TS_MS_MIN, TS_MS_MAX = -62_135_596_800_000, 253_402_300_799_999
+# Years 1 to 9999: what a datetime, and so every reader of ours, can hold; but for the first moment of all, which the driver of
+# PostgreSQL takes for minus infinity.
+TS_MS_MIN, TS_MS_MAX = -62_135_596_799_999, 253_402_300_799_999
 
 # Unicode categories Cc and Cs: what no store, URL or terminal takes as it is.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -135,6 +135,9 @@ class Settings:
     embeddings_url: str | None = _setting("EMBEDDINGS_BASE_URL", _text, None, "the same; unset = hashed text")
     embeddings_key: str | None = _setting("EMBEDDINGS_API_KEY", _text, None, "its key", True)
     embeddings_model: str = _setting("EMBEDDINGS_MODEL", _text, "text-embedding-3-small", "its model")
+    github_token: str | None = _setting(
+        "GITHUB_TOKEN", _text, None, "what `highwater import github` is authorized by; unset = as anybody", True
+    )
     data_dir: Path = _setting("HIGHWATER_DATA_DIR", _path, Path(".highwater"), "what the embedded parts write")
     host: str = _setting("HIGHWATER_HOST", _text, "127.0.0.1", "address of the API")
     port: int = _setting("HIGHWATER_PORT", _port, 8080, "port of the API")
@@ -149,6 +152,9 @@ class Settings:
     policy_file: Path | None = _setting("HIGHWATER_POLICY", _path, None, "TOML file, one table a plan (R0.10)")
     plans_file: Path | None = _setting(
         "HIGHWATER_PLANS", _path, None, "TOML file, one table a plan: limits of organizations (R2.32)"
+    )
+    namespaces_file: Path | None = _setting(
+        "HIGHWATER_NAMESPACES", _path, None, "TOML file, one table a namespace: how its chunks age (R3.16)"
     )
     api_keys: str | None = _setting("HIGHWATER_API_KEYS", _text, None, "role:key[:user], comma-separated", True)
     clock_file: Path | None = _setting("HIGHWATER_CLOCK_FILE", _path, None, "a file with an offset in seconds")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from streams.chunks.validation import check_chunks_event
 from streams.feeds.validation import check_feeds_event
 from streams.jobs.validation import check_jobs_event
 from streams.league.validation import check_league_event
@@ -28,5 +29,7 @@ def check_event(topic: str, event: Mapping[str, Any], *, embedding_dimensions: i
         check_queries_event(topic, event)
     elif topic.startswith("jobs."):
         check_jobs_event(topic, event)
+    elif topic.startswith("chunks."):
+        check_chunks_event(topic, event)
     else:
         check_feeds_event(topic, event, embedding_dimensions=embedding_dimensions)

@@ -34,6 +34,14 @@ cooldown_seconds = 2
 novelty_count_min = 20
 cooldown_seconds = 2
 """
+# A namespace that ages while a test looks on, and one whose cold chunks are found; everything else as shipped.
+NAMESPACES = """
+[namespaces.brief]
+grace_days = 0
+hot_queries_per_day = 1
+[namespaces.zeroed]
+ttl_mode = "zero_weight"
+"""
 TICK_SECONDS = 1.0
 
 
@@ -46,6 +54,8 @@ class Product:
         data_dir.mkdir(parents=True)
         policy = data_dir / "policy.toml"
         policy.write_text(POLICY, encoding="utf-8")
+        namespaces = data_dir / "namespaces.toml"
+        namespaces.write_text(NAMESPACES, encoding="utf-8")
         self.clock_file = data_dir / "clock"
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -57,6 +67,7 @@ class Product:
             "HIGHWATER_DATA_DIR": str(data_dir),
             "HIGHWATER_PORT": str(self.port),
             "HIGHWATER_POLICY": str(policy),
+            "HIGHWATER_NAMESPACES": str(namespaces),
             "HIGHWATER_CLOCK_FILE": str(self.clock_file),
             "HIGHWATER_TICK_SECONDS": str(TICK_SECONDS),
             "HIGHWATER_WINDOW_DAYS": "60",

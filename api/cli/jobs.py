@@ -7,25 +7,22 @@ when the connection is lost, so no step is shown twice or left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from api.cli.ask import api_address, detail_of, key_for
-from api.cli.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
+from api.cli.ask import key_for
+from api.cli.client import any_key, api_client, check, request
+from api.cli.command import FAILED, INTERRUPTED, Group, json_option
 from api.cli.connection import database as open_database
 from api.cli.connection import own_settings, stack_settings
 from api.cli.terminal import print_json, print_table, printable, progress, warn
-from streams.settings import environment_with_file
 
 if TYPE_CHECKING:
     import httpx
 
     from api.cli.terminal import Bar
-    from streams.settings import Settings
 
-_REQUEST_SECONDS = 30.0
 # The API says that it lives every 15 s; who hears nothing for two of those has lost it.
 _SILENCE_SECONDS = 35.0
 _AGAIN_SECONDS = 1.0
@@ -75,8 +72,8 @@ def submit(
     settings = own_settings()
     body = {"kind": kind, "organization_id": organization_id, "user_id": user_id, "args": found}
     headers = {} if idempotency_key is None else {"Idempotency-Key": f'"{idempotency_key}"'}
-    with _client(settings, key_for(settings, user_id)) as client:
-        answer = _request(client, "POST", "/api/jobs", json=body | {"expires_at": expires_at}, headers=headers)
+    with api_client(settings, key_for(settings, user_id)) as client:
+        answer = request(client, "POST", "/api/jobs", json=body | {"expires_at": expires_at}, headers=headers)
         if not is_watched:
             _print(answer.json(), as_json=as_json, line=answer.json()["job_id"])
             return
@@ -90,7 +87,7 @@ def submit(
 def watch(job_id: str, as_json: bool) -> None:
     """Show the steps of job JOB_ID until it has ended; exit status 1 if it failed."""
     settings = own_settings()
-    with _client(settings, _any_key(settings)) as client:
+    with api_client(settings, any_key(settings)) as client:
         _watched(client, job_id, None, as_json=as_json)
 
 
@@ -100,8 +97,8 @@ def watch(job_id: str, as_json: bool) -> None:
 def show(job_id: str, as_json: bool) -> None:
     """Show how job JOB_ID stands."""
     settings = own_settings()
-    with _client(settings, _any_key(settings)) as client:
-        document = _request(client, "GET", f"/api/jobs/{job_id}").json()
+    with api_client(settings, any_key(settings)) as client:
+        document = request(client, "GET", f"/api/jobs/{job_id}").json()
     if as_json:
         print_json(document)
     else:
@@ -150,56 +147,7 @@ def recompute_usage(organization_id: str | None, period: str | None, is_stored: 
         click.get_current_context().exit(FAILED)
 
 
-# -- the API --------------------------------------------------------------------------------------------------------------
-
-
-def _any_key(settings: Settings) -> str | None:
-    """The API's key that sees most; None where there are no keys."""
-    from api.auth import parse_api_keys
-
-    keys = parse_api_keys(settings.api_keys)
-    if not keys:
-        return None
-    return max(keys, key=lambda one: (one.principal.user_id is None, one.principal.role)).secret.decode()
-
-
-@contextmanager
-def _client(settings: Settings, api_key: str | None) -> Iterator[httpx.Client]:
-    import httpx
-
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-    url = api_address(settings, environment_with_file())
-    # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-    with httpx.Client(base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False) as client:
-        yield client
-
-
-def _request(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
-    """An answer of the 200s.
-
-    Raises:
-        click.UsageError: what was asked is wrong.
-        CommandFailedError: the API is away, or will not.
-    """
-    import httpx
-
-    try:
-        answer = client.request(method, path, **more)
-    except httpx.HTTPError as error:
-        raise CommandFailedError(
-            f"the API at {client.base_url} does not answer ({error or type(error).__name__}); `highwater up` starts one"
-        ) from error
-    _check(answer)
-    return answer
-
-
-def _check(answer: httpx.Response) -> None:
-    import httpx
-
-    if answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
-        raise click.UsageError(detail_of(answer), click.get_current_context())
-    if not answer.is_success:
-        raise CommandFailedError(f"the API answered {answer.status_code}: {detail_of(answer)}")
+# -- watching ------------------------------------------------------------------------------------------------------------
 
 
 def _watched(client: httpx.Client, job_id: str, positions: str | None, *, as_json: bool) -> None:
@@ -209,7 +157,7 @@ def _watched(client: httpx.Client, job_id: str, positions: str | None, *, as_jso
         with progress("job", 100) as bar:
             for told in _events(client, job_id, positions):
                 _show(told, bar, as_json=as_json)
-        document = _request(client, "GET", f"/api/jobs/{job_id}").json()
+        document = request(client, "GET", f"/api/jobs/{job_id}").json()
     except KeyboardInterrupt:
         warn(f"job {job_id} goes on without this command")
         context.exit(INTERRUPTED)
@@ -266,7 +214,7 @@ def _events(client: httpx.Client, job_id: str, positions: str | None) -> Iterato
                 if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
                     if not answer.is_success:
                         answer.read()
-                        _check(answer)
+                        check(answer)
                     is_said = False
                     for told in _parsed(answer.iter_lines()):
                         headers["Last-Event-ID"] = told.id

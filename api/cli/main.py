@@ -8,6 +8,7 @@ import click
 
 from api.cli.ask import ask
 from api.cli.bench import bench
+from api.cli.chunks import chunks
 from api.cli.command import Group, run_command
 from api.cli.dead_letters import dlq
 from api.cli.doctor import doctor
@@ -29,7 +30,7 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health),
-    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench, ask, jobs),
+    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench, ask, jobs, chunks),
 ):
     highwater.add_command(_command)
 

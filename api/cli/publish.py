@@ -139,9 +139,9 @@ class _Run:
     def publish(self, shift_ms: int, rate: float | None) -> tuple[Publisher, bool]:
         """Publish every good line; returns the publisher and whether Ctrl-C ended it early."""
         from api.cli.lines import event_of, key_of
-        from api.cli.publishing import EventPublisher, Publisher, pace_of
+        from api.cli.publishing import EventPublisher, Publisher, codec_of, pace_of
 
-        codec = asyncio.run(_prepare(self._settings, self._topic))
+        codec = asyncio.run(codec_of(self._settings, [self._topic.name]))
         publisher = Publisher(kafka_client(self._settings))
         hand_over = EventPublisher(self._topic, publisher, codec, self._clock)
         pace = pace_of(rate)
@@ -178,16 +178,6 @@ class _Run:
             if count % _BAR_EVERY_LINES == 0:
                 bar.update(self._source.bytes_read())
             yield line
-
-
-async def _prepare(settings: Settings, topic: Topic) -> Any:
-    """The codec of the topic, and that the topic is there: a producer would otherwise have it made with defaults."""
-    from connectors.kafka.admin import Admin
-    from connectors.kafka.registry import Registry
-
-    if topic.name not in await Admin(kafka_client(settings)).partition_counts():
-        raise CommandFailedError(f"{topic.name} is not on the broker; run `highwater init`")
-    return await Registry(settings.schema_registry).codec([topic])
 
 
 class _Source:

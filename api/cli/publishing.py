@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from api.cli.command import CommandFailedError
+from api.cli.connection import kafka_client
+from connectors.kafka.admin import Admin
 from connectors.kafka.producer import DELIVERY_MS_MAX, PARTITIONER, QUEUE_KIB_MAX
+from connectors.kafka.registry import Registry
 from schemas.codec import Codec
 from schemas.envelope import Headers, make_headers
 from schemas.errors import InvalidEventError, UnavailableError
 from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_BYTES_MAX, Topic
+from schemas.topics import DEAD_LETTER_BYTES_MAX, TOPICS, Topic
 from streams.clock import Clock, fresh_id, monotonic_seconds
+from streams.settings import Settings
 
 SOURCE = "highwater publish"
 # A file is published for its rate, not for its latency: 20 ms fills batches of a megabyte.
@@ -134,6 +139,21 @@ class Publisher:
 
     def _account(self, what: str) -> str:
         return f"{what}; {self.acknowledged:,} of {self.handed_over:,} events were acknowledged"
+
+
+async def codec_of(settings: Settings, names: Iterable[str]) -> Codec:
+    """The codec of topics that are there: a producer would otherwise have one made with the broker's defaults.
+
+    Raises:
+        CommandFailedError: one is not on the broker.
+        UnavailableError: Kafka or the registry is away.
+    """
+    wanted = [TOPICS[name] for name in names]
+    present = await Admin(kafka_client(settings)).partition_counts()
+    for topic in wanted:
+        if topic.name not in present:
+            raise CommandFailedError(f"{topic.name} is not on the broker; run `highwater init`")
+    return await Registry(settings.schema_registry).codec(wanted)
 
 
 class EventPublisher:

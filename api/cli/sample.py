@@ -98,7 +98,7 @@ def load_season(settings: Settings) -> int:
     Raises:
         UnavailableError: as above.
     """
-    from api.cli.importing import publish_season
+    from api.cli.import_season import publish_season
     from connectors.sources.openfootball import parse_season
 
     season = parse_season(gzip.decompress(SEASON_FILE.read_bytes()), SEASON)

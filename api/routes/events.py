@@ -86,6 +86,8 @@ _ADMIN_TOPICS = frozenset(
         "queries.prompt-changed",
         "jobs.plan-changed",
         "jobs.role-changed",
+        "chunks.chunk-submitted",
+        "chunks.ingest-finished",
     }
 )
 

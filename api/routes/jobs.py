@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from api import conditional
 from api.askers import canonical_uuid
-from api.auth import Principal, Viewer
+from api.auth import Principal, Role, Viewer, require_role
 from api.errors import (
     BadRequestError,
     ForbiddenError,
@@ -42,7 +42,7 @@ from schemas.envelope import iso_from_ms
 from schemas.errors import UnavailableError
 from schemas.json_events import event_from_json
 from streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
-from streams.jobs.args import Args, parse_args
+from streams.jobs.args import Args, IngestionArgs, parse_args
 from streams.jobs.plans import Limit as PlanLimit
 from streams.jobs.plans import Usage, refusal, refusal_text
 from streams.jobs.states import Kind
@@ -111,9 +111,17 @@ async def post_job(request: Request, body: Submission, principal: Viewer, servic
     if known is not None:
         _require_same(known, event)
         return Taken(job_id=job_id, positions=[known.position])
-    await _require_allowed(services, organization_id, Kind(body.kind), parse_args(body.kind, event["args"]))
+    args = parse_args(body.kind, event["args"])
+    _require_own_namespace(services, principal, args)
+    await _require_allowed(services, organization_id, Kind(body.kind), args)
     positions = await services.publisher.publish(SUBMITTED, [encoded])
     return Taken(job_id=job_id, positions=positions)
+
+
+def _require_own_namespace(services: Services, principal: Principal, args: Args) -> None:
+    """What everybody's queries may quote is ingested by admins alone, as through `POST /api/chunks/ingest`."""
+    if isinstance(args, IngestionArgs) and services.passports.of(args.ns).is_open:
+        require_role(principal, Role.ADMIN)
 
 
 def _args_text(args: dict[str, Any]) -> str:

@@ -14,8 +14,8 @@ import orjson
 
 from connectors.documents.formats import blocks_of
 from connectors.workers.children import die_with_parent, limit_memory
-from streams.jobs.chunking import cut
-from streams.jobs.documents import UnreadableDocumentError
+from streams.chunks.chunking import cut
+from streams.chunks.documents import UnreadableDocumentError
 from streams.queries.tokens import count_tokens
 
 # Behind whatever answers somebody.

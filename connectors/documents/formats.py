@@ -11,8 +11,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from streams.jobs.chunking import Block
-from streams.jobs.documents import (
+from streams.chunks.chunking import Block
+from streams.chunks.documents import (
     UnreadableDocumentError,
     clean,
     decoded,
@@ -25,6 +25,8 @@ from streams.jobs.documents import (
 # Of an archive unpacked: a deck of 50 MB is pictures, which hardly shrink; what grows tenfold is made to.
 _UNPACKED_BYTES_MAX = 512 << 20
 _PDF, _ZIP = b"%PDF-", b"PK\x03\x04"
+# What an HTML document may say of itself and be read at once. Of the other codecs some take the square of the length (punycode).
+_QUICK = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252", "utf-16"})
 # A PDF may have something before its first line; its readers look so far.
 _PDF_WITHIN = 1_024
 
@@ -41,6 +43,12 @@ def blocks_of(raw: bytes, media_type: str) -> list[Block]:
     return blocks
 
 
+def is_plain(raw: bytes) -> bool:
+    """Whether a document is text that takes neither a library to read nor more time than its length, whoever wrote it."""
+    is_text = _PDF not in raw[:_PDF_WITHIN] and not raw.startswith(_ZIP)
+    return is_text and (html_charset(raw) or "utf-8").lower() in _QUICK
+
+
 def _reader(raw: bytes, media_type: str) -> Callable[[bytes], list[Block]]:
     if _PDF in raw[:_PDF_WITHIN]:
         return _pdf
@@ -49,14 +57,20 @@ def _reader(raw: bytes, media_type: str) -> Callable[[bytes], list[Block]]:
     name = media_type.partition(";")[0].strip().lower()
     if name == "application/pdf" or "presentationml" in name:
         raise UnreadableDocumentError(f"it is no {name}")
-    return _TEXTS.get(name, lambda raw: plain_blocks(decoded(raw)))
+    charset = html_charset if _TEXTS.get(name) is html_blocks else lambda _: None
+    return lambda raw: text_blocks(decoded(raw, charset(raw)), name)
 
 
-_TEXTS: Mapping[str, Callable[[bytes], list[Block]]] = {
-    "text/html": lambda raw: html_blocks(decoded(raw, html_charset(raw))),
-    "application/xhtml+xml": lambda raw: html_blocks(decoded(raw, html_charset(raw))),
-    "text/markdown": lambda raw: markdown_blocks(decoded(raw)),
-    "text/x-markdown": lambda raw: markdown_blocks(decoded(raw)),
+def text_blocks(text: str, media_type: str) -> list[Block]:
+    """The blocks of what is text already, and clean."""
+    return _TEXTS.get(media_type.partition(";")[0].strip().lower(), plain_blocks)(text)
+
+
+_TEXTS: Mapping[str, Callable[[str], list[Block]]] = {
+    "text/html": html_blocks,
+    "application/xhtml+xml": html_blocks,
+    "text/markdown": markdown_blocks,
+    "text/x-markdown": markdown_blocks,
 }
 
 

@@ -1,21 +1,45 @@
-"""The embedding port: texts to vectors through an OpenAI-compatible service."""
+"""The embedding port: texts to vectors through an OpenAI-compatible service, or by the built-in embedder."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
 
 from schemas.errors import HighwaterError, UnavailableError
+from streams.feeds.embedding import TextEmbedder
 from streams.retry import MODEL_CALL
+from streams.settings import Settings
 from streams.telemetry import MODEL_CALLS
 
 # A call that takes longer is given up and repeated; the wait for an embedding is bounded elsewhere.
 CALL_SECONDS_MAX = 30.0
 # Services take about 8,000 tokens; a text's beginning carries what it is about.
 _TEXT_CHARACTERS_MAX = 8_000
+
+
+class Embedder(Protocol):
+    """Texts to vectors: little-endian float32 of unit length."""
+
+    basis_id: str
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+
+
+class BuiltInEmbedder:
+    """The built-in embedder, unfitted: its vectors stay the same whatever the feeds do with theirs."""
+
+    def __init__(self) -> None:
+        self._made = TextEmbedder()
+        self.basis_id = self._made.basis_id
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+        return [row.astype("<f4").tobytes() for row in self._made.embed(texts)]
 
 
 class EmbeddingError(HighwaterError):
@@ -68,3 +92,20 @@ class RemoteEmbedder:
         MODEL_CALLS.labels("embedding", "done").inc()
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return [row.astype("<f4").tobytes() for row in vectors / np.where(lengths == 0, 1, lengths)]
+
+
+def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
+    """The configured service of embeddings, if there is one."""
+    if not settings.embeddings_url:
+        return None
+    return RemoteEmbedder(
+        settings.embeddings_url,
+        settings.embeddings_key,
+        model=settings.embeddings_model,
+        dimensions=settings.embedding_dimensions,
+    )
+
+
+def open_embedder(settings: Settings) -> Embedder:
+    """What makes vectors outside feeds: the configured service, else the built-in embedder."""
+    return open_remote_embedder(settings) or BuiltInEmbedder()

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import asyncpg
 import numpy as np
 import orjson
 
+from connectors.llm.embeddings import Embedder
 from connectors.stores.postgres import QUERIES, reading, transaction
 from connectors.stores.redis import RedisLink
 from connectors.stores.redis_keys import SEMANTIC_CACHE_ENTRY, SEMANTIC_CACHE_SECONDS, key
 from schemas.envelope import iso_from_ms
 from schemas.errors import HighwaterError
 from streams.clock import to_datetime
-from streams.feeds.embedding import TextEmbedder
 from streams.telemetry import SEMANTIC_CACHE, get_log
 
 # R2.25.
@@ -43,27 +43,6 @@ if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 redis.call('HINCRBY', KEYS[1], 'hit_count', 1)
 return redis.call('HGET', KEYS[1], 'response')
 """
-
-
-class Embedder(Protocol):
-    """Texts to vectors: little-endian float32 of unit length."""
-
-    basis_id: str
-
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Vectors in order."""
-
-
-class BuiltInEmbedder:
-    """The built-in embedder, unfitted: its vectors stay the same whatever the feeds do with theirs."""
-
-    def __init__(self) -> None:
-        self._made = TextEmbedder()
-        self.basis_id = self._made.basis_id
-
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Vectors in order."""
-        return [row.astype("<f4").tobytes() for row in self._made.embed(texts)]
 
 
 class Wanted(NamedTuple):

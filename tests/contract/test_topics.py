@@ -13,11 +13,14 @@ from connectors.materializers.mirror import Mirror
 from connectors.materializers.progress import Progress
 from connectors.materializers.timeline import Timeline
 from connectors.run import CONNECTORS
+from connectors.sinks.chunks import ChunksSink
 from connectors.sinks.controls import ControlsSink
 from connectors.sinks.fixtures import FixturesSink
+from connectors.sinks.ingests import IngestsSink
 from connectors.sinks.insights import InsightsSink
 from connectors.sinks.job_controls import JobControlsSink
 from connectors.sinks.jobs import JobsSink
+from connectors.sinks.namespaces import NamespacesSink
 from connectors.sinks.organizations import OrganizationsSink
 from connectors.sinks.posts import PostsSink
 from connectors.sinks.queries import QueriesSink
@@ -26,6 +29,7 @@ from connectors.sinks.usage import UsageSink
 from connectors.sinks.users import UsersSink
 from connectors.sinks.views import ViewsSink
 from connectors.sinks.votes import VotesSink
+from connectors.workers.backfill import BackfillRequests
 from connectors.workers.fanout import Fanout
 from connectors.workers.ratings import RatingsWorker
 from connectors.workers.rebuild import RebuildWorker
@@ -51,6 +55,14 @@ OUTSIDER: dict[str, tuple[str, str]] = {
     "jobs.job-submitted": ("job_id", "job_id, kind, organization_id, user_id, args, ts, expires_at?"),
     "jobs.plan-changed": ("organization_id", "organization_id, plan, ts, subscription_status?, period_end?"),
     "jobs.role-changed": ("user_id", "user_id, role, ts"),
+    "chunks.chunk-submitted": (
+        "ns|slot|source_id",
+        "ingest_id, ns, slot, source_id, chunk_no, content, title?, url?, embedding?, published_at?",
+    ),
+    "chunks.ingest-finished": (
+        "ns|slot|source_id",
+        "ingest_id, ns, slot, source_id, full, expected_count, truncated, ts, force?, window?",
+    ),
 }
 # What the system writes and analysts read.
 SYSTEM = {
@@ -73,13 +85,17 @@ SYSTEM = {
     "jobs.checkpoint-saved",
     "jobs.progress",
     "jobs.usage-recorded",
+    "chunks.ingest-progressed",
+    "chunks.chunk-changed",
+    "chunks.embedding-requested",
+    "chunks.ingest-reported",
     "cache.prewarm-requested",
     "cache.version-bumped",
 }
 READERS = (
     InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, ControlsSink, ViewsSink,
-    JobsSink, JobControlsSink, OrganizationsSink, UsageSink,
-    JobsSink, JobControlsSink, OrganizationsSink, Fanout, RebuildWorker, RatingsWorker,
+    JobsSink, JobControlsSink, OrganizationsSink, UsageSink, ChunksSink, IngestsSink, NamespacesSink,
+    Fanout, RebuildWorker, RatingsWorker, BackfillRequests,
     Mirror, CacheVersions, Timeline, Progress,
 )  # fmt: skip
 
@@ -146,6 +162,7 @@ def test_only_sinks_read_what_outsiders_write():
         "views",
         "jobs",
         "organizations",
+        "chunks",
     } == readers
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from api.cli.sample import SEASON_FILE
 from schemas.positions import parse_position
+from tests.integration.records import records
 
 PROGRAM = [sys.executable, "-m", "api.cli.main"]
 SCHEDULED, FINALIZED = "league.match-scheduled", "league.match-finalized"
@@ -53,24 +53,7 @@ def written(tmp_path: Path, *matches: Any) -> str:
 
 def log(stack: Any, topic: str, season: str) -> list[Any]:
     """The records of a season, in the order of its partition."""
-    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "look", "enable.partition.eof": False})
-    found = []
-    try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in partitions}
-        left = {p: high for p, (low, high) in ends.items() if low < high}
-        consumer.assign([TopicPartition(topic, p, ends[p][0]) for p in left])
-        while left:
-            record = consumer.poll(10)
-            assert record is not None
-            assert record.error() is None
-            if record.offset() + 1 >= left.get(record.partition(), 0):
-                left.pop(record.partition(), None)
-            if record.key() == season.encode():
-                found.append(record)
-    finally:
-        consumer.close()
-    return found
+    return records(stack, topic, lambda key: key == season)
 
 
 def test_a_season_is_published_matches_before_results(environment, stack, season):

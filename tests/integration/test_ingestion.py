@@ -16,7 +16,7 @@ from connectors.exports.pdf_file import write_pdf
 from connectors.exports.pptx_file import write_pptx
 from connectors.stores import blobs
 from connectors.workers.jobs.ingestion import CHUNK, CHUNKS_PER_STEP, FINISHED, IngestionSteps
-from streams.jobs.documents import UnreadableDocumentError
+from streams.chunks.documents import UnreadableDocumentError
 from streams.jobs.layout import Deck, Slide
 from streams.jobs.states import Kind
 from tests.conftest import Stack

@@ -285,6 +285,15 @@ async def test_a_job_is_revoked_by_an_event(stack, api, seeds, codec):
 # -- who may --------------------------------------------------------------------------------------------------------------
 
 
+async def test_what_everybody_may_be_told_is_ingested_by_admins(guarded):
+    """Into an open namespace alone; any other is whoever's may submit jobs."""
+    documents = ["a" * 64]
+    for ns, token, status in (("docs", "ada-key", 403), ("docs", "root-key", 202), ("own", "ada-key", 202)):
+        job = {"kind": "ingestion", "args": {"document_ids": documents, "ns": ns, "slot": "main"}}
+        answer = await submit(guarded, {**DECK, "user_id": ADA, **job}, token)
+        assert answer.status_code == status, answer.text
+
+
 async def test_keys_of_users_have_their_own_jobs_only(guarded, seeds):
     """Another user's: 403 to submit for, read, revoke and read the deck of; admins and keys of nobody see all."""
     job = await store_job(seeds)

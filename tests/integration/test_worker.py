@@ -44,6 +44,8 @@ CONSUMED = (
     "queries.pipeline-stage",
     "queries.run-archived",
     "jobs.usage-recorded",
+    "chunks.ingest-progressed",
+    "chunks.queries-served",
 )
 DECIDED = (
     "feeds.channel-dirty",
@@ -52,9 +54,12 @@ DECIDED = (
     "cache.prewarm-requested",
     "queries.stage-requested",
     "jobs.usage-flushed",
+    "chunks.ingest-decided",
+    "chunks.namespace-rated",
+    "chunks.sweep-requested",
 )
-# Agents that count a tick as applied: of channels, users, seasons, runs and usage.
-AGENTS = 5
+# Agents that count a tick as applied: of channels, users, seasons, runs, usage, ingests and namespaces.
+AGENTS = 7
 
 # The composition root in miniature: fixed schema ids instead of a registry.
 WORKER = """

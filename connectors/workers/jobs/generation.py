@@ -15,14 +15,19 @@ from typing import Any, TypeVar, cast
 import asyncpg
 
 from connectors.documents.reading import Chunked, DocumentReader
+from connectors.llm.embeddings import Embedder
 from connectors.stores import blobs
 from connectors.stores.jobs import Deck
 from connectors.stores.semantic_cache import SemanticCache, Wanted
+from connectors.workers.chunk_context import ChunkContext
 from connectors.workers.jobs.steps import Ask, Done, JobFailedError, Step
+from streams.chunks.documents import UnreadableDocumentError
 from streams.clock import Clock
 from streams.jobs.args import GenerationArgs, parse_args
 from streams.jobs.decks import (
     OUTLINE,
+    OUTLINE_CHARACTERS_MAX,
+    SLIDE_CHARACTERS_MAX,
     BadDeckError,
     Passage,
     as_json,
@@ -36,7 +41,6 @@ from streams.jobs.decks import (
     slide_stage,
     sources_hash,
 )
-from streams.jobs.documents import UnreadableDocumentError
 from streams.jobs.jobs import Job
 from streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
 from streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in
@@ -61,14 +65,21 @@ class GenerationSteps:
     """The steps of a deck."""
 
     def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], cache: SemanticCache | None, clock: Clock, *, model: str
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        cache: SemanticCache | None,
+        clock: Clock,
+        *,
+        model: str,
+        embedder: Embedder | None = None,
     ) -> None:
         self._pool = pool
+        self._chunks = ChunkContext(pool, embedder)
         self._cache = cache
         self._clock = clock
         self._model = model
         self._reader = DocumentReader()
-        self._kept: OrderedDict[str, list[Passage]] = OrderedDict()
+        self._kept: OrderedDict[str, dict[str, list[Passage]]] = OrderedDict()
 
     async def next(self, job: Job) -> Ask | Done:
         """The outline, the first slide that is not made, or the end.
@@ -98,7 +109,7 @@ class GenerationSteps:
         return Done(_result(job, deck["title"], slides, is_cached=True), told, Deck(deck["title"], slides))
 
     async def _outline(self, job: Job, args: GenerationArgs) -> Ask:
-        passages = await self._passages(job, args)
+        passages = await self._passages(job, args, args.query, OUTLINE_CHARACTERS_MAX)
         system, user = await asyncio.to_thread(outline_prompt, args.query, args.slides, passages)
 
         def concluded(text: str) -> Step:
@@ -110,7 +121,9 @@ class GenerationSteps:
 
     async def _slide(self, job: Job, args: GenerationArgs, held: Any) -> Ask:
         outline, number = outline_of(held["outline"]), len(held["slides"]) + 1
-        passages = await self._passages(job, args)
+        planned = outline.slides[number - 1]
+        wanted = " ".join((planned.title, *planned.points)) or args.query
+        passages = await self._passages(job, args, wanted, SLIDE_CHARACTERS_MAX)
         system, user = await asyncio.to_thread(slide_prompt, args.query, outline, number, passages)
 
         def concluded(text: str) -> Step:
@@ -137,21 +150,33 @@ class GenerationSteps:
         result = _result(job, title, slides, is_cached=False)
         return Done(result, deck=Deck(title, slides), afterwards=afterwards)
 
-    async def _passages(self, job: Job, args: GenerationArgs) -> list[Passage]:
-        if job.id in self._kept:
-            self._kept.move_to_end(job.id)
-            return self._kept[job.id]
+    async def _passages(self, job: Job, args: GenerationArgs, wanted: str, characters_max: int) -> list[Passage]:
+        """What the documents say: of those that were ingested the chunks that answer best, of others all, to be chosen from."""
         ids = args.source_document_ids
-        owned = await blobs.known(self._pool, ids, job.organization_id) if ids else {}
-        passages: list[Passage] = []
+        if not ids:
+            return []
+        owned = await blobs.known(self._pool, ids, job.organization_id)
         for one in ids:
             if one not in owned:
                 raise JobFailedError(f"the source document {one} is not there; put it as a blob first")
-            passages += await self._read(owned[one], SOURCE_BYTES_MAX // len(ids))
-        self._kept[job.id] = passages
+        ingested, found = await self._chunks.of_documents(
+            ids, wanted, characters_max=characters_max, as_of_ms=self._clock()
+        )
+        texts = [(one.source_id, f"{one.title}\n{one.content}" if one.title else one.content) for one in found]
+        passages = [Passage(document, clean_text(text)) for document, text in texts]
+        others = [owned[one] for one in ids if one not in ingested]
+        return [*passages, *await self._whole(job, others, len(ids))]
+
+    async def _whole(self, job: Job, documents: Sequence[blobs.Blob], of: int) -> list[Passage]:
+        """Documents that were not ingested, read once a job; `of` so many, each its share."""
+        held = self._kept.setdefault(job.id, {})
+        self._kept.move_to_end(job.id)
         while len(self._kept) > _KEPT_MAX:
             self._kept.popitem(last=False)
-        return passages
+        for blob in documents:
+            if blob.sha256 not in held:
+                held[blob.sha256] = await self._read(blob, SOURCE_BYTES_MAX // of)
+        return [passage for blob in documents for passage in held[blob.sha256]]
 
     async def _read(self, blob: blobs.Blob, bytes_max: int) -> list[Passage]:
         """What a document says, from its beginning."""

@@ -17,10 +17,10 @@ from connectors.documents.reading import Chunked, DocumentReader
 from connectors.stores import blobs
 from connectors.workers.jobs.steps import Done, JobFailedError, Step
 from schemas.chunks import ChunkSubmitted, IngestFinished
+from streams.chunks.chunking import Chunk
+from streams.chunks.documents import UnreadableDocumentError
 from streams.clock import Clock
 from streams.jobs.args import IngestionArgs, parse_args
-from streams.jobs.chunking import Chunk
-from streams.jobs.documents import UnreadableDocumentError
 from streams.jobs.jobs import Job
 from streams.jobs.progress import STEP_COMPLETED, Told
 from streams.jobs.states import Kind
@@ -140,4 +140,6 @@ def _finished(job: Job, args: IngestionArgs, document_id: str, count: int, now_m
         "expected_count": count,
         "truncated": False,
         "ts": now_ms,
+        "force": False,
+        "window": None,
     }

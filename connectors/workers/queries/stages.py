@@ -14,7 +14,10 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from connectors.llm.calls import ChatCall
+from connectors.llm.embeddings import Embedder
+from connectors.stores.chunk_search import Result
 from connectors.stores.postgres import QUERIES, Connection, reading
+from connectors.workers.chunk_context import ChunkContext
 from schemas.envelope import iso_from_ms
 from schemas.errors import HighwaterError
 from schemas.positions import Position
@@ -38,6 +41,8 @@ from streams.queries.words import query_words
 MEMORIES_READ, LOGS_READ = 20, 10
 # Texts told to the model beside what the user said before: as many as a reader would look at, some 1,000 tokens of commits.
 SOURCES_TOLD = 12
+# What of a chunk is told: as much as of an insight.
+CHUNK_CHARACTERS_MAX = 2_000
 # Insights looked at for each word: the newest, as nobody asks a stream for what is oldest.
 INSIGHTS_PER_WORD = 100
 # More words than this tell no better what is asked.
@@ -74,8 +79,11 @@ class Prompt(NamedTuple):
 class Stages:
     """Asks and conclusions of all stages."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], *, model: str, strong_model: str) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool[asyncpg.Record], *, model: str, strong_model: str, embedder: Embedder | None = None
+    ) -> None:
         self._pool = pool
+        self._chunks = ChunkContext(pool, embedder)
         self._model = model
         self._strong_model = strong_model
 
@@ -86,11 +94,13 @@ class Stages:
             NoPromptError: a role that it needs has none (R1.11).
             UnavailableError: PostgreSQL is away.
         """
+        # On connections of its own, so before one is held.
+        found = await self._found(run) if stage is Stage.ASSEMBLER else []
         async with reading(self._pool) as tx:
             if stage is Stage.ANALYZER:
                 return await self._analyzer(tx, run)
             if stage is Stage.ASSEMBLER:
-                return await self._assembler(tx, run)
+                return await self._assembler(tx, run, found)
             if stage is Stage.RESPONDER:
                 return await self._responder(tx, run)
             return await self._archivist(tx, run)
@@ -100,7 +110,14 @@ class Stages:
         user = analyzer_input(run.query, await _memories(tx, run))
         return self._made(run, Stage.ANALYZER, prompts[_ANALYZER], user)
 
-    async def _assembler(self, tx: Connection, run: Run) -> Ask:
+    async def _found(self, run: Run) -> list[Result]:
+        """Chunks that everybody may be told of, as old as they were when the run came to where it is."""
+        words = _words_of(run, run.analysis or {})
+        if not words:
+            return []
+        return await self._chunks.of_query(run.query, words, limit=SOURCES_TOLD, as_of_ms=run.updated_ms)
+
+    async def _assembler(self, tx: Connection, run: Run, found: Sequence[Result]) -> Ask:
         """R1.20: the query, history, what the analysis points at, and the Mentor; element 4 is the system prompt."""
         prompts = await _prompts(tx, _MENTOR, _ASSEMBLER)
         analysis = run.analysis or {}
@@ -110,7 +127,7 @@ class Stages:
         ]
         has_pointers = analysis.get("needs_context") or analysis.get("context_found")
         records = records_pointed_at(analysis, await _memories(tx, run)) if has_pointers else []
-        sources = await _sources(tx, run, analysis)
+        sources = await _sources(tx, run, analysis, found)
         draft = draft_context(run.query, logs, analysis, records, sources, prompts[_MENTOR].text)
         told = replace(run, draft=draft, sources=[source._asdict() for source in sources])
         mentor = prompts[_MENTOR].prompt_id
@@ -187,12 +204,18 @@ async def _memories(tx: Connection, run: Run) -> list[Memory]:
     ]
 
 
-async def _sources(tx: Connection, run: Run, analysis: Mapping[str, Any]) -> list[Source]:
+def _words_of(run: Run, analysis: Mapping[str, Any]) -> list[str]:
+    """What is looked for."""
+    return list(dict.fromkeys([*analysis.get("search_keywords", ()), *query_words(run.query)]))[:_WORDS_MAX]
+
+
+async def _sources(tx: Connection, run: Run, analysis: Mapping[str, Any], found: Sequence[Result] = ()) -> list[Source]:
     """What was ingested that has the words of the query, the likest first: of the user's channels, or of all without any.
 
-    A word that names a channel also finds what that channel says of the other words, or what it said last.
+    A word that names a channel also finds what that channel says of the other words, or what it said last. Beside these stand the
+    chunks that were found.
     """
-    words = list(dict.fromkeys([*analysis.get("search_keywords", ()), *query_words(run.query)]))[:_WORDS_MAX]
+    words = _words_of(run, analysis)
     if not words:
         return []
     channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_reader"], run.user_id)] or None
@@ -204,27 +227,34 @@ async def _sources(tx: Connection, run: Run, analysis: Mapping[str, Any]) -> lis
     if named:
         rows += await tx.fetch(QUERIES["insights_with_words"], words, named, INSIGHTS_PER_WORD)
         rows += await tx.fetch(QUERIES["newest_insights"], named, SOURCES_TOLD)
-    return ranked_sources(words, list({row["insight_id"]: row for row in rows}.values()))
+    insights = [_of_insight(row) for row in {row["insight_id"]: row for row in rows}.values()]
+    return ranked_sources(words, [*insights, *map(_of_chunk, found)])
 
 
-def ranked_sources(words: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Source]:
-    """Insights by the weight of the words they have, rare ones weighing more, then newest first; similarity 0..1."""
-    texts = [f"{row['channel_id']} {row['text'] or ''}".casefold() for row in rows]
+def _of_insight(row: Mapping[str, Any]) -> Source:
+    position = str(Position(_INGESTED, row["source_partition"], row["source_offset"]))
+    return Source(row["insight_id"], row["channel_id"], to_ms(row["ts"]), row["text"] or "", position, 0.0)
+
+
+def _of_chunk(result: Result) -> Source:
+    """A chunk as a source: its namespace stands for the channel, its key within that for the id."""
+    dated_ms = result.created_ms if result.published_ms is None else result.published_ms
+    text = f"{result.title}\n{result.content}" if result.title else result.content
+    chunk_id = f"{result.slot}|{result.source_id}|{result.chunk_no}"
+    return Source(chunk_id, result.ns, dated_ms, text[:CHUNK_CHARACTERS_MAX], result.position, 0.0)
+
+
+def ranked_sources(words: Sequence[str], sources: Sequence[Source]) -> list[Source]:
+    """Sources by the weight of the words they have, rare ones weighing more, then newest first; similarity 0..1."""
+    texts = [f"{source.channel_id} {source.text}".casefold() for source in sources]
     folded = [word.casefold() for word in words]
     weights = {
-        word: math.log((1 + len(rows)) / (1 + sum(word in text for text in texts))) + 1
+        word: math.log((1 + len(sources)) / (1 + sum(word in text for text in texts))) + 1
         for word in dict.fromkeys(folded)
     }
     whole = sum(weights.values()) or 1.0
     scored = [
-        Source(
-            row["insight_id"],
-            row["channel_id"],
-            to_ms(row["ts"]),
-            row["text"] or "",
-            str(Position(_INGESTED, row["source_partition"], row["source_offset"])),
-            round(sum(weight for word, weight in weights.items() if word in text) / whole, 4),
-        )
-        for row, text in zip(rows, texts, strict=True)
+        source._replace(similarity=round(sum(weight for word, weight in weights.items() if word in text) / whole, 4))
+        for source, text in zip(sources, texts, strict=True)
     ]
     return sorted(scored, key=lambda source: (-source.similarity, -source.ts_ms, source.insight_id))[:SOURCES_TOLD]

@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from connectors.stores.semantic_cache import BuiltInEmbedder, Wanted, embedding_hash, entry_hash_of, nearest
+from connectors.llm.embeddings import BuiltInEmbedder
+from connectors.stores.semantic_cache import Wanted, embedding_hash, entry_hash_of, nearest
 
 
 def vector(cosine: float) -> bytes:

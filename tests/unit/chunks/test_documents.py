@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.jobs.chunking import Block
-from streams.jobs.documents import (
+from streams.chunks.chunking import Block
+from streams.chunks.documents import (
     UnreadableDocumentError,
     decoded,
     html_blocks,

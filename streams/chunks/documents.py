@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 
 from schemas.errors import HighwaterError
-from streams.jobs.chunking import Block
+from streams.chunks.chunking import Block
 
 # What no store takes (NUL, surrogates) or no reader sees; tabs and line ends stay.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
@@ -40,7 +40,7 @@ def decoded(raw: bytes, charset: str | None = None) -> str:
     name = next((name for mark, name in _MARKS if raw.startswith(mark)), charset or "utf-8")
     try:
         text = raw.decode(name)
-    except (UnicodeDecodeError, LookupError) as error:
+    except (UnicodeError, LookupError) as error:
         raise UnreadableDocumentError(f"it is not text in {name[:40]}") from error
     if "\0" in text:
         raise UnreadableDocumentError("it is not text: it holds NUL")

@@ -1,0 +1,336 @@
+"""`highwater chunks`: ingest a file through the running API, search, and see what became of ingests and how namespaces age.
+
+Laws. The chunks of a source are sent in the order of their lines, and a source is finished only when all of a file was taken; so
+a command that is cut off leaves an ingest that marks nothing. All sources of a file are one ingest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from api.cli.client import any_key, api_client, request
+from api.cli.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
+from api.cli.connection import own_settings
+from api.cli.terminal import print_json, print_table, printable, warn
+
+if TYPE_CHECKING:
+    import httpx
+
+_SUBMITTED = "chunks.chunk-submitted"
+# Chunks of a request: a page of text each, some megabytes.
+_CHUNKS_PER_REQUEST = 500
+# And never more than this, whatever their size: half of what the API takes.
+_BYTES_PER_REQUEST = 8 << 20
+_LOOK_SECONDS = 0.2
+_TIMEOUT_SECONDS_DEFAULT = 60.0
+# Of a result, for people; `--json` has all of it.
+_SHOWN_CHARACTERS = 100
+
+
+@click.group(cls=Group)
+def chunks() -> None:
+    """Documents in parts: ingest them, search them, see how they age."""
+
+
+@chunks.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--ns", help="Namespace of chunks that say none.")
+@click.option("--slot", help="Slot of chunks that say none.")
+@click.option("--source", "source_id", help="Source of chunks that say none.")
+@click.option("--ingest-id", help="The same id again changes nothing that was taken under it.")
+@click.option("--full", is_flag=True, help="They are all there is of each source: what is not among them is an orphan.")
+@click.option("--force", is_flag=True, help="With --full, also where nothing is left of a source.")
+@click.option("--truncated", is_flag=True, help="The sources have more than is in the file: nothing is an orphan.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for what becomes of it.")
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_TIMEOUT_SECONDS_DEFAULT,
+    show_default=True,
+    help="How long to wait.",
+)
+@json_option
+def ingest(
+    file: IO[bytes],
+    ns: str | None,
+    slot: str | None,
+    source_id: str | None,
+    ingest_id: str | None,
+    full: bool,
+    force: bool,
+    truncated: bool,
+    no_wait: bool,
+    timeout_seconds: float,
+    as_json: bool,
+) -> None:
+    """Ingest the chunks in FILE, JSON lines (`-` = stdin, gzip is read); exit status 1 if any was refused.
+
+    A line has content and, optionally, chunk_no (else its place in its source), title, url, embedding, published_at, ns, slot,
+    source_id.
+    """
+    settings = own_settings()
+    sending = _Sending({"ns": ns, "slot": slot, "source_id": source_id}, ingest_id)
+    with api_client(settings, any_key(settings)) as client:
+        try:
+            for number, document in _documents(file):
+                sending.take(client, number, document)
+            sending.finish(client, {"full": full, "force": force, "truncated": truncated})
+        except KeyboardInterrupt:
+            warn(f"ingest {sending.ingest_id} is cut off; what is not finished marks nothing")
+            click.get_current_context().exit(INTERRUPTED)
+        taken = {"ingest_id": sending.ingest_id, "positions": sorted(sending.positions.values())}
+        if no_wait:
+            _print(taken, as_json=as_json, line=str(sending.ingest_id))
+            return
+        found = _waited(client, taken, sending.sources, timeout_seconds)
+    _print(found, as_json=as_json, line=_report_line(found))
+    if found["failures"] or found["status"] in ("failed", "abandoned"):
+        click.get_current_context().exit(FAILED)
+
+
+class _Source:
+    """What of a source waits to be sent, and which numbers it has had."""
+
+    def __init__(self) -> None:
+        self.waiting: list[dict[str, Any]] = []
+        self.bytes = 0
+        self.numbers: set[int] = set()
+        self.next = 0
+
+
+class _Sending:
+    """An ingest that is being sent."""
+
+    def __init__(self, defaults: dict[str, str | None], ingest_id: str | None) -> None:
+        import uuid
+
+        self.ingest_id = ingest_id or str(uuid.uuid4())
+        self.positions: dict[str, str] = {}
+        self._defaults = defaults
+        self._sources: dict[tuple[str, str, str], _Source] = {}
+
+    @property
+    def sources(self) -> int:
+        """How many there are."""
+        return len(self._sources)
+
+    def take(self, client: httpx.Client, number: int, document: Any) -> None:
+        """A line of the file.
+
+        Raises:
+            CommandFailedError: it is no chunk; says which line.
+        """
+        from schemas.errors import InvalidEventError
+        from schemas.json_events import event_from_json
+
+        if not isinstance(document, dict):
+            raise CommandFailedError(f"line {number} is not a JSON object")
+        named = {name: document.pop(name, default) for name, default in self._defaults.items()}
+        missing = [name for name, value in named.items() if not isinstance(value, str)]
+        if missing:
+            raise CommandFailedError(f"line {number} has no {missing[0]}, and none was given for all")
+        key = (named["ns"], named["slot"], named["source_id"])
+        source = self._sources.setdefault(key, _Source())
+        document.setdefault("chunk_no", source.next)
+        try:
+            event_from_json(_SUBMITTED, {**named, "ingest_id": self.ingest_id, **document})
+        except InvalidEventError as error:
+            raise CommandFailedError(f"line {number}: {error}") from error
+        source.numbers.add(document["chunk_no"])
+        source.next = document["chunk_no"] + 1
+        source.waiting.append(document)
+        source.bytes += len(str(document.get("content"))) + len(str(document.get("embedding", "")))
+        if len(source.waiting) >= _CHUNKS_PER_REQUEST or source.bytes >= _BYTES_PER_REQUEST:
+            self._post(client, key, source, {"finish": False})
+
+    def finish(self, client: httpx.Client, said: dict[str, bool]) -> None:
+        """Send what waits, and each source's end, with what is said of all."""
+        if not self._sources and all(self._defaults.values()):
+            key = (*map(str, self._defaults.values()),)
+            self._sources[key[0], key[1], key[2]] = _Source()  # an empty file is an empty source where it says of which
+        for key, source in self._sources.items():
+            end = {"finish": True, "expected_count": len(source.numbers), **said}
+            self._post(client, key, source, end)
+
+    def _post(self, client: httpx.Client, key: tuple[str, str, str], source: _Source, more: dict[str, Any]) -> None:
+        ns, slot, source_id = key
+        of = {"ns": ns, "slot": slot, "source_id": source_id, "ingest_id": self.ingest_id}
+        answer = request(client, "POST", "/api/chunks/ingest", json={**of, **more, "chunks": source.waiting}).json()
+        for position in answer["positions"]:
+            self.positions[position.rpartition("/")[0]] = position  # of each partition the last
+        source.waiting, source.bytes = [], 0
+
+
+def _documents(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
+    """The documents of a file with their lines.
+
+    Raises:
+        CommandFailedError: a line is not JSON.
+    """
+    import orjson
+
+    from api.cli.lines import decompressed, iter_lines
+
+    for line in iter_lines(decompressed(file)):
+        try:
+            yield line.number, orjson.loads(line.data or b"")
+        except orjson.JSONDecodeError as error:
+            raise CommandFailedError(f"line {line.number} is not JSON: {error}") from error
+
+
+def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_seconds: float) -> dict[str, Any]:
+    """What became of an ingest once all its sources have ended.
+
+    Raises:
+        CommandFailedError: that took too long.
+    """
+    import time
+
+    import httpx
+
+    from streams.clock import monotonic_seconds
+
+    path = f"/api/chunks/ingest/{_quoted(taken['ingest_id'])}"
+    headers = {"X-Min-Position": ",".join(taken["positions"])}
+    until = monotonic_seconds() + timeout_seconds
+    try:
+        while True:
+            answer = client.get(path, headers=headers, params={"limit": 1})
+            if answer.status_code == httpx.codes.OK:
+                found: dict[str, Any] = answer.json()
+                if found["sources_done"] == found["sources_total"] >= sources:
+                    return request(client, "GET", path).json()  # type: ignore[no-any-return]
+            elif answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                request(client, "GET", path)
+            if monotonic_seconds() > until:
+                raise CommandFailedError(
+                    f"ingest {taken['ingest_id']} is not through within {timeout_seconds:g} s; "
+                    f"`highwater chunks show {taken['ingest_id']}` tells how it stands"
+                )
+            time.sleep(_LOOK_SECONDS)
+    except httpx.HTTPError as error:
+        raise CommandFailedError(
+            f"the API does not answer ({error or type(error).__name__}); the ingest goes on without this command"
+        ) from error
+    except KeyboardInterrupt:
+        warn(f"ingest {taken['ingest_id']} goes on without this command")
+        click.get_current_context().exit(INTERRUPTED)
+
+
+def _quoted(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+_COUNTERS = ("inserted", "updated", "unchanged", "failures", "orphaned")
+
+
+def _report_line(found: dict[str, Any]) -> str:
+    counted = ", ".join(f"{found[name]} {name}" for name in _COUNTERS)
+    return f"{found['ingest_id']} {found['status']}: {counted}"
+
+
+def _print(document: dict[str, Any], *, as_json: bool, line: str) -> None:
+    if as_json:
+        print_json(document)
+    else:
+        click.echo(printable(line))
+
+
+@chunks.command()
+@click.argument("ingest_id")
+@json_option
+def show(ingest_id: str, as_json: bool) -> None:
+    """Show what ingest INGEST_ID did: counters, sources, and what was refused."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        found = request(client, "GET", f"/api/chunks/ingest/{_quoted(ingest_id)}").json()
+    if as_json:
+        print_json(found)
+        return
+    click.echo(printable(_report_line(found)))
+    columns = ("ns", "slot", "source_id", "status", *_COUNTERS)
+    print_table(columns, [[one[name] for name in columns] for one in found["sources"]], right=_COUNTERS)
+    more = found["sources_total"] - len(found["sources"])
+    if more:
+        warn(f"{more} more sources")
+    for one in found["failed"]:
+        warn(f"{one['ns']}|{one['slot']}|{one['source_id']} {one['chunk_no']}: {one['reason']}: {one['detail']}")
+
+
+@chunks.command()
+@click.argument("question")
+@click.option("--ns", required=True, help="Where.")
+@click.option("--slot", help="In this slot only.")
+@click.option("--source", "source_ids", multiple=True, help="In this source only; may be given several times.")
+@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many at most.")
+@click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="semantic", show_default=True)
+@click.option("--as-of", help="Ages are taken at this moment (ISO 8601).")
+@json_option
+def search(
+    question: str,
+    ns: str,
+    slot: str | None,
+    source_ids: tuple[str, ...],
+    limit: int,
+    mode: str,
+    as_of: str | None,
+    as_json: bool,
+) -> None:
+    """Search a namespace for QUESTION."""
+    settings = own_settings()
+    asked = {
+        "ns": ns,
+        "q": question,
+        "slot": slot,
+        "source_id": source_ids,
+        "limit": limit,
+        "mode": mode,
+        "as_of": as_of,
+    }
+    params = {name: value for name, value in asked.items() if value is not None}
+    with api_client(settings, any_key(settings)) as client:
+        found = request(client, "GET", "/api/chunks/search", params=params).json()
+    if as_json:
+        print_json(found)
+        return
+    rows = [_result_row(one) for one in found["results"]]
+    numbers = ("final", "similarity", "decay", "age days")
+    print_table((*numbers, "", "source", "no", "text"), rows, right=(*numbers, "no"))
+
+
+def _result_row(one: dict[str, Any]) -> list[Any]:
+    text = " ".join(f"{one['title'] or ''} {one['content']}".split())
+    shown = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+    scores = [f"{one[name]:.4f}" for name in ("final", "similarity", "decay")]
+    return [
+        *scores,
+        f"{one['age_days']:.1f}",
+        one["temperature"],
+        f"{one['slot']}|{one['source_id']}",
+        one["chunk_no"],
+        shown,
+    ]
+
+
+@chunks.command()
+@click.argument("ns", required=False)
+@json_option
+def lifecycle(ns: str | None, as_json: bool) -> None:
+    """Show how many chunks of namespace NS, or of each, are hot, warm, cold, without a vector, marked, archived."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        found = request(client, "GET", "/api/chunks/lifecycle", params={} if ns is None else {"ns": ns}).json()
+    if as_json:
+        print_json(found)
+        return
+    numbers = (
+        *("chunks", "sources", "hot", "warm", "cold", "without_embedding", "stale_embedding", "to_delete", "archived"),
+        "queries_per_day",
+    )
+    documents = found.get("namespaces", [found])
+    print_table(("ns", *numbers), [[one[name] for name in ("ns", *numbers)] for one in documents], right=numbers)

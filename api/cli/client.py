@@ -1,0 +1,76 @@
+"""The running API as commands use it: its address, a key for it, and what its refusals mean for the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.ask import api_address, detail_of
+from api.cli.command import CommandFailedError
+from streams.settings import environment_with_file
+
+if TYPE_CHECKING:
+    import httpx
+
+    from streams.settings import Settings
+
+_REQUEST_SECONDS = 30.0
+
+
+def any_key(settings: Settings) -> str | None:
+    """The API's key that sees most; None where there are no keys."""
+    from api.auth import parse_api_keys
+
+    keys = parse_api_keys(settings.api_keys)
+    if not keys:
+        return None
+    return max(keys, key=lambda one: (one.principal.user_id is None, one.principal.role)).secret.decode()
+
+
+@contextmanager
+def api_client(settings: Settings, api_key: str | None) -> Iterator[httpx.Client]:
+    """A client of the API with that key; None where there are no keys."""
+    import httpx
+
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    url = api_address(settings, environment_with_file())
+    # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
+    with httpx.Client(base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False) as client:
+        yield client
+
+
+def request(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.Response:
+    """An answer of the 200s.
+
+    Raises:
+        click.UsageError: what was asked is wrong.
+        CommandFailedError: the API is away, or will not.
+    """
+    import httpx
+
+    try:
+        answer = client.request(method, path, **more)
+    except httpx.HTTPError as error:
+        raise CommandFailedError(
+            f"the API at {client.base_url} does not answer ({error or type(error).__name__}); `highwater up` starts one"
+        ) from error
+    check(answer)
+    return answer
+
+
+def check(answer: httpx.Response) -> None:
+    """Refuse an answer that is not of the 200s.
+
+    Raises:
+        click.UsageError: what was asked is wrong.
+        CommandFailedError: the API will not.
+    """
+    import httpx
+
+    if answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
+        raise click.UsageError(detail_of(answer), click.get_current_context())
+    if not answer.is_success:
+        raise CommandFailedError(f"the API answered {answer.status_code}: {detail_of(answer)}")

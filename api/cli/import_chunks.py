@@ -1,0 +1,296 @@
+"""`highwater import files|git|jsonl|github`: documents to chunks, and commits to insights."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from api.cli.connection import kafka_client, stack_settings
+from api.cli.import_run import Draw, Faults, Import, UseOrigin, Wanted
+from api.cli.terminal import print_json, printable, progress, warn
+
+if TYPE_CHECKING:
+    from connectors.sources.chunked import Origin
+    from connectors.sources.git import Repository
+    from connectors.sources.remembered import Remembered
+
+_PARTS = ("kafka", "schema_registry")
+_BAR_EVERY_COMMITS = 500
+# What is asked of GitHub at most unless told otherwise: ten thousand entries, and of others' time a minute.
+_PAGES, _WAIT_SECONDS = 100, 60.0
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+_KINDS = ("issues", "pulls", "comments", "releases", "commits")
+
+_ns = click.option("--ns", required=True, metavar="NS", help="The namespace of the chunks.")
+_slot = click.option("--slot", metavar="SLOT", help="The slot in it [default: the name of what is imported].")
+_full = click.option("--full", is_flag=True, help="What is there no longer is to be deleted: it is marked for it.")
+_force = click.option("--force", is_flag=True, help="With --full, also when nothing is left of a source, or of all.")
+_include = click.option(
+    "--include", multiple=True, metavar="GLOB", help="Files to take, instead of those of known kinds."
+)
+_url = click.option("--url", metavar="BASE", help="Where readers find the files: a file's address is BASE/PATH.")
+
+
+@click.command(cls=Command)
+@click.argument("folder", type=_FOLDER, metavar="DIR")
+@_ns
+@_slot
+@_full
+@_force
+@_include
+@_url
+@json_option
+def files(
+    folder: Path,
+    ns: str,
+    slot: str | None,
+    full: bool,
+    force: bool,
+    include: tuple[str, ...],
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Publish the documents of a folder (Markdown, HTML, PDF, PPTX, text) as chunks.
+
+    A source is a file, known by its path from DIR. What cannot be read is named and skipped, and the exit status is
+    then 1. With --full, chunks that a file has no longer, and files that are gone, are marked for deletion.
+    """
+    from connectors.sources.files import Folder
+
+    wanted = _wanted(ns, slot or folder.resolve().name, full, force)
+    origin = Folder(folder, patterns=include, url=url)
+    Import(stack_settings(*_PARTS), wanted).run(str(folder), _with(origin), origin.identity, as_json=as_json)
+
+
+@click.command(cls=Command)
+@click.argument("file", type=_FILE)
+@_ns
+@_slot
+@_full
+@_force
+@json_option
+def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, as_json: bool) -> None:
+    """Publish JSON lines (FILE, `-` for standard input, gzip read) as chunks.
+
+    A line is a document, {"source_id", "text", "media_type"?, "title"?, "url"?, "published_at"?}, which is cut; or a
+    chunk, {"source_id", "chunk_no", "content", "title"?, "url"?, "published_at"?, "embedding"?}. A bad line is named
+    and skipped, and the exit status is then 1. With --full, chunks of a source that the lines do not name are marked
+    for deletion.
+    """
+    from api.cli.lines import decompressed, iter_lines
+    from connectors.sources.json_lines import JsonLines
+
+    name = "main" if file == Path("-") else file.name.partition(".")[0]
+    wanted = _wanted(ns, slot or name, full, force)
+    run = Import(stack_settings(*_PARTS), wanted)
+
+    def imported(stream: IO[bytes]) -> None:
+        run.run(str(file), _with(JsonLines(iter_lines(decompressed(stream)))), None, as_json=as_json)
+
+    if file == Path("-"):
+        imported(sys.stdin.buffer)
+    else:
+        with file.open("rb") as stream:
+            imported(stream)
+
+
+@click.command(cls=Command)
+@click.argument("folder", type=_FOLDER, metavar="DIR")
+@click.option("--as", "kind", type=click.Choice(["insights", "chunks"]), required=True, help="What is made of it.")
+@click.option("--rev", default="HEAD", show_default=True, metavar="REVISION", help="The commit to take.")
+@click.option("--channel", metavar="ID", help="As insights: their channel [default: the repository's name].")
+@click.option("--ns", metavar="NS", help="As chunks: their namespace.")
+@_slot
+@_full
+@_force
+@_include
+@_url
+@json_option
+def git(
+    folder: Path,
+    kind: str,
+    rev: str,
+    channel: str | None,
+    ns: str | None,
+    slot: str | None,
+    full: bool,
+    force: bool,
+    include: tuple[str, ...],
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Publish a local git repository: its commits as insights, or the documents of a commit as chunks.
+
+    As insights, each commit is one of the repository's channel, with its subject and the time it was committed. As
+    chunks, a source is a file of the commit, known by its path from DIR, as `import files` has it; what is not
+    committed is left out. Importing again changes nothing.
+    """
+    from connectors.sources.git import Commit, Repository
+
+    context = click.get_current_context()
+    if kind == "insights":
+        if ns or slot or full or force or include or url:
+            raise click.UsageError("--ns, --slot, --full, --force, --include and --url are of --as chunks", context)
+        _publish_insights(Repository(folder, rev), channel, as_json=as_json)
+        return
+    if ns is None or channel is not None:
+        raise click.UsageError("--as chunks needs --ns, and has no --channel", context)
+    repository = Repository(folder, rev)
+    wanted = _wanted(ns, slot or repository.name, full, force)
+    origin = Commit(repository, patterns=include, url=url)
+    Import(stack_settings(*_PARTS), wanted).run(str(folder), _with(origin), origin.identity, as_json=as_json)
+
+
+@click.command(cls=Command)
+@click.argument("repository", metavar="OWNER/REPO")
+@click.option("--what", type=click.Choice(_KINDS), required=True, help="What of it.")
+@_ns
+@_slot
+@_full
+@_force
+@click.option(
+    "--pages", type=click.IntRange(min=1), default=_PAGES, show_default=True, help="At most so many pages of 100."
+)
+@click.option("--since", metavar="TIME", help="Only what changed since then (ISO 8601): issues, comments, commits.")
+@click.option("--cursor", metavar="URL", help="Go on where an import stopped that told this.")
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=_WAIT_SECONDS, show_default=True, help="Seconds to wait for limits."
+)
+@click.option("--refresh", is_flag=True, help="Read again also what has not changed since the last import.")
+@click.option("--api-url", metavar="URL", help="The API [default: https://api.github.com].")
+@json_option
+def github(
+    repository: str,
+    what: str,
+    ns: str,
+    slot: str | None,
+    full: bool,
+    force: bool,
+    pages: int,
+    since: str | None,
+    cursor: str | None,
+    wait: float,
+    refresh: bool,
+    api_url: str | None,
+    as_json: bool,
+) -> None:
+    """Publish what GitHub has of a repository as chunks: issues, pull requests, comments, releases or commits.
+
+    Each is a source. GITHUB_TOKEN, if set, is sent as authorization. Pages that have not changed are not read again.
+    An import that is cut short, by --pages, by GitHub's limits or because it is away, marks nothing for deletion and
+    tells where to go on.
+    """
+    from connectors.sources.github import API_URL, KINDS, Listing, is_repository
+    from connectors.sources.github_pages import GitHubApi
+
+    context = click.get_current_context()
+    if not is_repository(repository):
+        raise click.UsageError(f"{repository!r} is no OWNER/REPO", context)
+    if since is not None and (cursor is not None or not KINDS[what].takes_since):
+        raise click.UsageError(f"--since is not for {what}, nor with --cursor", context)
+    since = None if since is None else _since(since)
+    wanted = _wanted(ns, slot or repository, full, force)
+    settings = stack_settings(*_PARTS)
+    url = api_url or API_URL
+    limits: dict[str, Any] = {"pages_max": pages, "since": since, "cursor": cursor}
+
+    async def use(known: Remembered, draw: Draw) -> None:
+        async with GitHubApi(url, token=settings.github_token, wait_seconds=wait) as api:
+            was = {} if refresh else known.pages
+            await draw(Listing(api, repository, what, known=was, needs_full=full, **limits))
+
+    Import(settings, wanted).run(repository, use, ("github", f"{repository}/{what}", url.rstrip("/")), as_json=as_json)
+
+
+def _with(origin: Origin) -> UseOrigin:
+    """An origin that needs nothing around it."""
+
+    async def use(_: Remembered, draw: Draw) -> None:
+        await draw(origin)
+
+    return use
+
+
+def _wanted(ns: str, slot: str, full: bool, force: bool) -> Wanted:
+    wanted = Wanted(ns, slot, asks_full=full, forces=force)
+    wanted.check()
+    return wanted
+
+
+def _since(told: str) -> str:
+    from schemas.envelope import iso_from_ms, ms_from_iso
+
+    try:
+        return iso_from_ms(ms_from_iso(told) // 1000 * 1000)
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(f"--since {told!r} is no ISO 8601 time", click.get_current_context()) from error
+
+
+def _publish_insights(repository: Repository, channel: str | None, *, as_json: bool) -> None:
+    """Every commit to the topic of insights, seen through to its acknowledgement, also after a Ctrl-C."""
+    from api.cli.publishing import EventPublisher, Publisher, codec_of
+    from connectors.sources.chunked import Fault
+    from connectors.sources.git import INSIGHT, insights
+    from schemas.errors import HighwaterError, InvalidEventError
+    from schemas.topics import TOPICS
+    from streams.checks import check_id
+    from streams.clock import ProductClock
+    from streams.validation import check_event
+
+    name = channel or repository.name
+    try:
+        check_id("--channel", name)
+    except InvalidEventError as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
+    settings = stack_settings(*_PARTS)
+    codec = asyncio.run(codec_of(settings, (INSIGHT,)))
+    publisher, faults = Publisher(kafka_client(settings)), Faults()
+    hand_over = EventPublisher(TOPICS[INSIGHT], publisher, codec, ProductClock(settings.clock_file))
+    is_interrupted, problem = False, None
+    try:
+        with progress("publishing commits", None) as bar:
+            for done, found in enumerate(insights(repository, name)):
+                if done % _BAR_EVERY_COMMITS == 0:
+                    bar.update(done)
+                if isinstance(found, Fault):
+                    faults.add(found.where, found.why)
+                    continue
+                try:
+                    check_event(INSIGHT, found, embedding_dimensions=settings.embedding_dimensions)
+                    hand_over(found, name)
+                except InvalidEventError as error:
+                    faults.add(f"commit {found['insight_id']}", f"{error} [{error.reason}]")
+    except KeyboardInterrupt:
+        is_interrupted = True  # what was handed over is still seen through; a second Ctrl-C ends that too
+    except HighwaterError as error:
+        problem = error
+    publisher.flush()
+    faults.conclude()
+    if problem is not None:
+        raise CommandFailedError(f"{problem}; {publisher.acknowledged:,} commits were published") from problem
+    _tell_insights(name, publisher.acknowledged, faults, list(publisher.positions().values()), is_interrupted, as_json)
+
+
+def _tell_insights(
+    name: str, published: int, faults: Faults, positions: list[str], is_interrupted: bool, as_json: bool
+) -> None:
+    rejections = f", {faults.count:,} rejected" if faults.count else ""
+    if as_json:
+        told = {"channel": name, "insights": published, "rejected": faults.count, "faults": faults.shown}
+        print_json({**told, "positions": positions})
+    elif is_interrupted:
+        warn(f"interrupted: {published:,} insights of {name} were published")
+    else:
+        click.echo(f"imported {printable(name)}: {published:,} insights{rejections}")
+        for position in positions:
+            click.echo(f"  {position}")
+    if is_interrupted:
+        click.get_current_context().exit(INTERRUPTED)
+    if faults.count:
+        click.get_current_context().exit(FAILED)

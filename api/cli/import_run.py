@@ -1,0 +1,265 @@
+"""One import of documents: from an origin to the topics of chunks, each event seen through to its acknowledgement.
+
+Law: what is published depends on the origin, the options and what earlier imports of the same origin brought; the id of the
+ingest is fresh, since the ingest of a source that began last is the one that counts. A source that is there no longer is ended
+only with `--full`, only when all that is there was listed, and is named. What was handed over before a Ctrl-C is seen through,
+and its ends say no more than is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import FAILED, INTERRUPTED, CommandFailedError
+from api.cli.connection import kafka_client
+from api.cli.terminal import Bar, print_json, printable, progress, warn
+from schemas.errors import HighwaterError
+
+if TYPE_CHECKING:
+    from api.cli.publishing import Publisher
+    from connectors.sources.chunked import Fault, Origin, Submission
+    from connectors.sources.github import Listing
+    from connectors.sources.remembered import Remembered
+    from streams.settings import Settings
+
+# Faults are named one by one; a folder of them must not scroll away what matters, and the rest is counted.
+FAULTS_SHOWN = 50
+
+
+@dataclass(slots=True)
+class Faults:
+    """What could not be read: the first are shown as they are met, all are counted."""
+
+    count: int = 0
+    shown: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, where: str, why: str) -> None:
+        """Report one."""
+        self.count += 1
+        if self.count <= FAULTS_SHOWN:
+            self.shown.append({"where": printable(where), "why": printable(why)})
+            warn(f"{where}: {why}")
+
+    def conclude(self) -> None:
+        """Say how many more there were."""
+        if self.count > FAULTS_SHOWN:
+            warn(f"… and {self.count - FAULTS_SHOWN:,} more that could not be read")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command was told: where chunks go, and how much their ends say."""
+
+    ns: str
+    slot: str
+    asks_full: bool = False
+    forces: bool = False
+
+    def check(self) -> None:
+        """See that they fit together.
+
+        Raises:
+            click.UsageError: a part of the key of chunks cannot be one, or `--force` stands alone.
+        """
+        from schemas.errors import InvalidEventError
+        from streams.chunks.identity import check_key_part
+
+        context = click.get_current_context()
+        for name, value in (("--ns", self.ns), ("--slot", self.slot)):
+            try:
+                check_key_part(name, value)
+            except InvalidEventError as error:
+                raise click.UsageError(str(error), context) from error
+        if self.forces and not self.asks_full:
+            raise click.UsageError("--force says what --full is to do; say both", context)
+
+
+# Makes the origin of what is known of it, and uses it as long as the function that it is given runs.
+Draw = Callable[["Origin"], Awaitable[None]]
+UseOrigin = Callable[["Remembered", Draw], Coroutine[Any, Any, None]]
+
+
+class Import:
+    """One import on its way."""
+
+    def __init__(self, settings: Settings, wanted: Wanted) -> None:
+        self._settings = settings
+        self._wanted = wanted
+        self._faults = Faults()
+        self._origin: Origin | None = None
+        self._submission: Submission | None = None
+        self._is_interrupted = False
+
+    def run(self, name: str, use: UseOrigin, identity: Sequence[str] | None, *, as_json: bool) -> None:
+        """Import, report and end the command with its status.
+
+        Args:
+            name: what people call the origin.
+            use: makes the origin.
+            identity: what it is remembered by; None when nothing is.
+            as_json: whether what was done is told as JSON.
+
+        Raises:
+            CommandFailedError: nothing could be read.
+            UnavailableError: Kafka or the registry went away; importing again does what is missing.
+        """
+        with self._remembered(identity) as known:
+            publisher = self._publish(known, use)
+        self._faults.conclude()
+        self._conclude(name, publisher, as_json=as_json)
+
+    def _remembered(self, identity: Sequence[str] | None) -> AbstractContextManager[Remembered]:
+        from connectors.sources.remembered import Remembered
+
+        if identity is None:
+            return nullcontext(Remembered(None, []))
+        about = [*identity, self._wanted.ns, self._wanted.slot]
+        return Remembered.opened(self._settings.data_dir / "imports", about)
+
+    def _publish(self, known: Remembered, use: UseOrigin) -> Publisher:
+        from api.cli.publishing import EventPublisher, Publisher, codec_of
+        from connectors.sources.chunked import FINISHED, SUBMITTED, Submission, Target
+        from schemas.topics import TOPICS
+        from streams.clock import ProductClock, fresh_id
+
+        codec = asyncio.run(codec_of(self._settings, (SUBMITTED, FINISHED)))
+        clock = ProductClock(self._settings.clock_file)
+        publisher = Publisher(kafka_client(self._settings))
+        topics = {name: EventPublisher(TOPICS[name], publisher, codec, clock) for name in (SUBMITTED, FINISHED)}
+
+        def hand_over(topic: str, event: Mapping[str, Any]) -> None:
+            topics[topic](event, TOPICS[topic].key_of(event))
+
+        wanted = self._wanted
+        target = Target(fresh_id(), wanted.ns, wanted.slot, asks_full=wanted.asks_full, forces=wanted.forces)
+        begin = partial(Submission, target, hand_over, clock, report=self._report)
+        try:
+            with progress("importing", None) as bar:
+                asyncio.run(use(known, lambda origin: self._draw(origin, begin(is_paged=origin.is_paged), known, bar)))
+        except KeyboardInterrupt:
+            self._is_interrupted = True  # a second Ctrl-C ends also what follows
+        if self._origin is not None and self._submission is not None:
+            self._submission.conclude(self._origin.reading, is_interrupted=self._is_interrupted)
+        publisher.flush()
+        if self._origin is not None and self._submission is not None:
+            self._remember(self._origin, self._submission, known)
+        return publisher
+
+    def _report(self, fault: Fault) -> None:
+        self._faults.add(fault.where, fault.why)
+
+    async def _draw(self, origin: Origin, submission: Submission, known: Remembered, bar: Bar) -> None:
+        """All documents of the origin, and the ends of those that are gone."""
+        from connectors.documents.reading import DocumentReader
+        from connectors.sources.chunked import cut_all
+
+        self._origin, self._submission = origin, submission
+        before, noted = frozenset(known.sources), 0
+        async with aclosing(cut_all(origin.documents(), DocumentReader())) as items:
+            async for item in items:
+                if len(origin.reading.listed) != noted:  # before the first of them is handed over
+                    noted = len(origin.reading.listed)
+                    known.sources |= origin.reading.listed
+                    known.save()
+                submission.take(item)
+                bar.update(submission.chunks)
+        if origin.reading.why is not None:
+            self._faults.add("the rest", origin.reading.why)
+        elif self._wanted.asks_full and origin.reading.is_listed and not submission.has_unknown_faults:
+            await self._end_gone(origin, submission, before - origin.reading.listed)
+
+    async def _end_gone(self, origin: Origin, submission: Submission, missing: frozenset[str]) -> None:
+        if missing and not origin.reading.listed and not self._wanted.forces:
+            # A folder that is not mounted looks just like this (R3.20).
+            why = f"nothing is there, where {len(missing):,} sources were; their chunks stay (--force removes them)"
+            self._faults.add("all of it", why)
+            return
+        # Where only some can be asked for, each import begins elsewhere, so that in time all are.
+        begin = int(submission.target.ingest_id, 16) % max(1, len(missing))
+        asked = sorted(missing)
+        try:
+            submission.end_gone(sorted(await origin.gone(asked[begin:] + asked[:begin])))
+        except HighwaterError as error:
+            if error.retriable:
+                raise
+            self._faults.add("what is there no longer", str(error))
+
+    def _remember(self, origin: Origin, submission: Submission, known: Remembered) -> None:
+        """What was acknowledged is known from now on."""
+        from connectors.sources.github import Listing
+
+        known.sources -= set(submission.gone)
+        if isinstance(origin, Listing) and not self._is_interrupted:
+            is_whole = origin.reading.is_whole and not submission.has_unknown_faults
+            _remember_pages(origin, submission, known, is_full=self._wanted.asks_full and is_whole)
+        known.save()
+
+    def _conclude(self, name: str, publisher: Publisher, *, as_json: bool) -> None:
+        submission = self._submission
+        if self._origin is None or submission is None:  # Ctrl-C came first
+            click.get_current_context().exit(INTERRUPTED)
+        target, reading = submission.target, self._origin.reading
+        if reading.why is not None and not submission.sources and self._faults.count == 1:
+            raise CommandFailedError(f"{name}: {reading.why}")
+        told = {
+            "ingest_id": target.ingest_id,
+            "ns": target.ns,
+            "slot": target.slot,
+            "sources": submission.sources,
+            "chunks": submission.chunks,
+            "rejected": self._faults.count,
+            "faults": self._faults.shown,
+            "passed_over": reading.passed_over,
+            "gone": submission.gone,
+            "truncated": not reading.is_whole or self._is_interrupted,
+            "window": reading.window,
+            "positions": list(publisher.positions().values()),
+        }
+        if as_json:
+            print_json(told)
+        else:
+            _tell(name, told, is_interrupted=self._is_interrupted)
+        if self._is_interrupted:
+            click.get_current_context().exit(INTERRUPTED)
+        if self._faults.count:
+            click.get_current_context().exit(FAILED)
+
+
+def _remember_pages(origin: Listing, submission: Submission, known: Remembered, *, is_full: bool) -> None:
+    """The pages whose entries were all handed over; of a listing that was read whole there are no others."""
+    pages = {}
+    for url, page in origin.pages.items():
+        if submission.faulty.isdisjoint(page.sources):
+            page.is_full = page.is_full or is_full
+            pages[url] = page
+    known.pages = pages if origin.reading.is_whole else known.pages | pages
+
+
+def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
+    counts = f"{told['sources']:,} sources, {told['chunks']:,} chunks"
+    if told["rejected"]:
+        counts += f", {told['rejected']:,} rejected"
+    if is_interrupted:
+        warn(f"interrupted: {counts} were published")
+    elif not told["positions"]:
+        click.echo(f"{printable(name)}: nothing to import")
+    else:
+        click.echo(f"imported {printable(name)} to {printable(told['ns'])}|{printable(told['slot'])}: {counts}")
+        click.echo(f"  ingest {told['ingest_id']}")
+    for source_id in told["gone"]:
+        click.echo(f"  gone: {printable(source_id)}")
+    if told["passed_over"]:
+        click.echo(f"  passed over: {told['passed_over']:,} of other kinds")
+    window = told["window"]
+    if window is not None:
+        more = f"; go on with --cursor '{window['cursor']}'" if window["cursor"] else ""
+        click.echo(f"  pages {window['page_from']} to {window['page_to']}{printable(more)}")
+    for position in told["positions"]:
+        click.echo(f"  {position}")

@@ -1,0 +1,209 @@
+"""`highwater import openfootball`: a season of football to topics.
+
+Law: what is published depends on the file and the options alone, so an import can be repeated at any time. Matches are
+acknowledged before the first result is handed over: a consumer that meets a result first has to wait for its match.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from api.cli.connection import kafka_client, stack_settings
+from api.cli.terminal import print_json, progress, warn
+from schemas.errors import InvalidEventError
+
+if TYPE_CHECKING:
+    from connectors.sources.openfootball import Season
+    from streams.settings import Settings
+
+# Bad entries shown one by one; a file of them must not scroll away what matters.
+FAULTS_SHOWN = 5
+# A season is a tenth of a megabyte; a file is read whole, and one that unpacks to more than this is something else.
+FILE_BYTES_MAX = 64 << 20
+_BAR_EVERY_EVENTS = 100
+
+
+@dataclass(slots=True)
+class Published:
+    """What the broker acknowledged, by topic, with the last position of each partition."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    positions: list[str] = field(default_factory=list)
+    is_interrupted: bool = False
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--season", required=True, metavar="ID", help="The season's id, for example 2018-19_en.1.")
+@click.option("--as-of", metavar="TIME", help="Publish no result of a match that ended after this moment (ISO 8601).")
+@click.option("--timezone", default="UTC", show_default=True, metavar="NAME", help="What the file's local times mean.")
+@json_option
+def openfootball(file: Path, season: str, as_of: str | None, timezone: str, as_json: bool) -> None:
+    """Publish a season of openfootball (FILE, JSON, `-` for standard input, gzip read).
+
+    Every match goes to league.match-scheduled, every result to league.match-finalized. A bad entry is reported with its
+    number and skipped, and the exit status is then 1. Importing a file twice changes nothing.
+    """
+    from connectors.sources.openfootball import parse_season
+
+    _check_season(season)
+    zone, as_of_ms = _zone(timezone), _as_of_ms(as_of)
+    try:
+        found = parse_season(_read(file), season, zone=zone, as_of_ms=as_of_ms)
+    except InvalidEventError as error:
+        raise CommandFailedError(f"{file}: {error}") from error
+    published = publish_season(stack_settings("kafka", "schema_registry"), found)
+    _report(found)
+    _conclude(season, found, published, as_json=as_json)
+
+
+def publish_season(settings: Settings, season: Season) -> Published:
+    """Publish every match, and once those are acknowledged every result.
+
+    Raises:
+        CommandFailedError: the topics are not on the broker.
+        UnavailableError: Kafka or the registry went away; publishing the season again changes nothing that is there.
+    """
+    from api.cli.publishing import codec_of
+    from connectors.sources.openfootball import FINALIZED, SCHEDULED
+
+    codec = asyncio.run(codec_of(settings, (SCHEDULED, FINALIZED)))
+    published = Published()
+    for name, events in ((SCHEDULED, season.schedule()), (FINALIZED, season.results())):
+        if published.is_interrupted:
+            break
+        _publish(settings, codec, name, [event for _, event in events], published)
+    return published
+
+
+def _publish(
+    settings: Settings, codec: Any, name: str, events: Sequence[Mapping[str, Any]], published: Published
+) -> None:
+    """One topic's events, seen through to their acknowledgement, also after a Ctrl-C."""
+    from api.cli.publishing import EventPublisher, Publisher
+    from schemas.topics import TOPICS
+    from streams.clock import ProductClock
+
+    topic = TOPICS[name]
+    publisher = Publisher(kafka_client(settings))
+    hand_over = EventPublisher(topic, publisher, codec, ProductClock(settings.clock_file))
+    try:
+        with progress(f"publishing {name}", len(events)) as bar:
+            for done, event in enumerate(events):
+                if done % _BAR_EVERY_EVENTS == 0:
+                    bar.update(done)
+                hand_over(event, event[topic.key])
+    except KeyboardInterrupt:
+        published.is_interrupted = True  # what was handed over is still seen through; a second Ctrl-C ends that too
+    publisher.flush()
+    published.counts[name] = publisher.acknowledged
+    published.positions += publisher.positions().values()
+
+
+def _report(found: Season) -> None:
+    """The bad entries and the repeated ones, for people."""
+    for number, why in found.faults[:FAULTS_SHOWN]:
+        warn(f"match {number}: {why}")
+    if len(found.faults) > FAULTS_SHOWN:
+        warn(f"… and {len(found.faults) - FAULTS_SHOWN:,} more bad matches")
+    if found.repeated:
+        others = f" and {len(found.repeated) - 1:,} more" if len(found.repeated) > 1 else ""
+        warn(
+            f"match {found.repeated[0]}{others} repeats an earlier one with the same teams and round; the last one counts"
+        )
+
+
+def _conclude(season: str, found: Season, published: Published, *, as_json: bool) -> None:
+    from connectors.sources.openfootball import FINALIZED, SCHEDULED
+
+    scheduled, finalized = (published.counts.get(name, 0) for name in (SCHEDULED, FINALIZED))
+    rejected = len(found.faults)
+    if as_json:
+        print_json(
+            {
+                "season": season,
+                "matches": found.entries,
+                "scheduled": scheduled,
+                "finalized": finalized,
+                "rejected": rejected,
+                "positions": published.positions,
+            }
+        )
+    elif published.is_interrupted:
+        warn(f"interrupted: {scheduled:,} matches and {finalized:,} results were published")
+    else:
+        rejections = f", {rejected:,} rejected" if rejected else ""
+        click.echo(f"imported {season}: {scheduled:,} matches, {finalized:,} results{rejections}")
+        for position in published.positions:
+            click.echo(f"  {position}")
+    if published.is_interrupted:
+        click.get_current_context().exit(INTERRUPTED)
+    if rejected:
+        click.get_current_context().exit(FAILED)
+
+
+def _read(file: Path) -> bytes:
+    """The file, unpacked.
+
+    Raises:
+        CommandFailedError: it cannot be read, or is larger than any season.
+    """
+    from api.cli.lines import decompressed
+
+    def unpacked(stream: IO[bytes]) -> bytes:
+        return decompressed(stream).read(FILE_BYTES_MAX + 1)
+
+    try:
+        if file == Path("-"):
+            data = unpacked(sys.stdin.buffer)
+        else:
+            with file.open("rb") as stream:
+                data = unpacked(stream)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CommandFailedError(f"{file} cannot be read to its end: {error}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise CommandFailedError(f"{file} is larger than {FILE_BYTES_MAX >> 20} MiB and no season of openfootball")
+    return data
+
+
+def _check_season(season: str) -> None:
+    from streams.checks import check_name
+    from streams.league.validation import NAME_BYTES_MAX
+
+    try:
+        check_name("season", season, NAME_BYTES_MAX)
+    except InvalidEventError as error:
+        raise click.UsageError(f"--season: {error}", click.get_current_context()) from error
+
+
+def _zone(name: str) -> tzinfo:
+    """The zone of that name. UTC needs no database of zones, which a small image may lack."""
+    import zoneinfo
+
+    if name.upper() == "UTC":
+        return UTC
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise click.UsageError(
+            f"--timezone {name!r} is no time zone, for example Europe/London", click.get_current_context()
+        ) from error
+
+
+def _as_of_ms(told: str | None) -> int | None:
+    from schemas.envelope import ms_from_iso
+
+    try:
+        return None if told is None else ms_from_iso(told)
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(f"--as-of {told!r} is no ISO 8601 time", click.get_current_context()) from error

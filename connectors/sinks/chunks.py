@@ -1,0 +1,321 @@
+"""The sink of chunks: what is submitted becomes rows, and what each ingest did to its sources is counted (R3.1 to R3.13, R3.24).
+
+Laws. A batch is planned under the locks of its sources, by `streams.chunks.upserts`; it is one transaction, in which chunks that
+are unchanged are not written. A chunk that cannot be stored is counted in its ingest and keeps nobody up; it is dead-lettered,
+unless it is only too late (its ingest was superseded): there is nothing to mend in it. One that does not say whose it is belongs
+to no ingest, and is dead-lettered alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from connectors import outbox
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event, Record
+from connectors.materializers.bumps import bump
+from connectors.outbox import OutboxRow
+from connectors.sinks.query_rows import Teller
+from connectors.stores import chunks as store
+from connectors.stores.chunks import Namespace, Planned, SourceKey
+from connectors.stores.namespaces import ensure_passports
+from connectors.stores.postgres import Connection
+from schemas.chunks import IngestProgressed
+from schemas.errors import InvalidEventError
+from schemas.positions import Position
+from streams.chunks.identity import content_hash
+from streams.chunks.passports import Passports
+from streams.chunks.scoring import age_days
+from streams.chunks.states import Temperature
+from streams.chunks.upserts import SUPERSEDED, End, Failure, Ingest, Refusal, Source, Submitted, Write, plan_upserts
+from streams.chunks.validation import FINISHED, IDENTITY, SUBMITTED, check_chunks_event
+from streams.clock import to_datetime, to_ms
+from streams.telemetry import get_log
+
+CHANGED, PROGRESSED, WANTED = "chunks.chunk-changed", "chunks.ingest-progressed", "chunks.embedding-requested"
+_SOURCE = "/connectors/sinks/chunks"
+# Chunks of one source and reason that a line of the log names.
+_NAMED_MAX = 20
+
+_log = get_log("chunks")
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What a batch says of one source, in the order of the log; the last event of each of its ingests."""
+
+    submitted: list[Submitted] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    positions: dict[str, Position] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch by source, in the order of sources, and what belongs to none."""
+
+    batches: Mapping[SourceKey, _Batch]
+    dead: list[DeadLetter]
+
+
+class ChunksSink:
+    """One statement for the chunks of a batch; one event a source and kind of change, one an ingest and source."""
+
+    group = "chunks"
+    topics: tuple[str, ...] = (SUBMITTED, FINISHED)
+    # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
+    batch_max = 5_000
+
+    def __init__(self, around: Surroundings, passports: Passports) -> None:
+        self._codec = around.codec
+        self._clock = around.clock
+        self._passports = passports
+        self._tell = Teller(around.codec, _SOURCE)
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events and hash the chunks (in a thread: it takes CPU, not I/O)."""
+        return await asyncio.to_thread(_prepared, events)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Plan under the locks of the sources, store, and tell."""
+        if not prepared.batches:
+            return prepared.dead
+        now_ms = self._clock()
+        namespaces = await self._namespaces(tx, prepared.batches, now_ms)
+        sources = await _gather(tx, prepared.batches)
+        planned, dimensions = _plan(prepared.batches, sources, namespaces)
+        for ns, length in dimensions.items():
+            await store.set_dimensions(tx, ns, length)
+        await store.store_plans(tx, planned, now_ms)
+        told = [row for key, one in planned.items() for row in self._told(key, one, namespaces[key.ns], now_ms)]
+        await outbox.add(tx, told)
+        await self._bump(tx, planned, now_ms)
+        failures = [failure for one in planned.values() for failure in one.plan.failures]
+        _say(planned)
+        return [*prepared.dead, *_dead(events, failures)]
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    async def _namespaces(
+        self, tx: Connection, batches: Mapping[SourceKey, _Batch], now_ms: int
+    ) -> dict[str, Namespace]:
+        """The namespaces of a batch, made where there is none; held where the batch may bring the first vector."""
+        names = {key.ns for key in batches}
+        found = await store.namespaces_of(tx, names)
+        if len(found) < len(names):
+            await ensure_passports(tx, names - set(found), self._passports, now_ms)
+            found = await store.namespaces_of(tx, names)
+        first = {
+            key.ns
+            for key, batch in batches.items()
+            if found[key.ns].dimensions is None and any(said.embedding is not None for said in batch.submitted)
+        }
+        if not first:
+            return found
+        await store.hold_without_dimensions(tx, first)
+        return await store.namespaces_of(tx, names)  # one may have been given its length while it was waited for
+
+    def _told(self, key: SourceKey, planned: Planned, namespace: Namespace, now_ms: int) -> Iterator[OutboxRow]:
+        plan, names = planned.plan, key._asdict()
+        last = max(planned.positions.values())
+        for (kind, ingest_id), writes in _by_kind(plan.writes):
+            changes = [_change(number, write) for number, write in writes]
+            event = {**names, "kind": kind, "ingest_id": ingest_id, "changes": changes, "at": now_ms}
+            yield self._tell.row(CHANGED, event, now_ms, planned.positions[ingest_id])
+        waiting = [write for write in plan.writes.values() if write.lacks_vector]
+        if waiting:
+            request = {**names, "priority": _priority(waiting, namespace, now_ms), "chunks": len(waiting)}
+            yield self._tell.row(WANTED, {**request, "requested_at": now_ms}, now_ms, last)
+        for ingest_id in plan.told:
+            progress = progress_of(key, plan.ingests[ingest_id], now_ms)
+            yield self._tell.row(PROGRESSED, progress, now_ms, planned.positions.get(ingest_id, last))
+
+    async def _bump(self, tx: Connection, planned: Mapping[SourceKey, Planned], now_ms: int) -> None:
+        """A new version of what is found in each namespace that changed."""
+        causes: dict[str, Position] = {}
+        for key, one in planned.items():
+            if one.plan.writes:
+                cause = max(one.positions.values())
+                causes[key.ns] = max(cause, causes.get(key.ns, cause))
+        for ns in sorted(causes):
+            cause_text = str(causes[ns])
+            await bump(
+                tx, self._codec, f"ns:{ns}", caused_by=cause_text, now_ms=now_ms, source=_SOURCE, reason="ingest"
+            )
+
+
+def progress_of(key: SourceKey, ingest: Ingest, now_ms: int) -> IngestProgressed:
+    """How far an ingest of a source is."""
+    return {
+        "ingest_id": ingest.ingest_id,
+        "ns": key.ns,
+        "slot": key.slot,
+        "source_id": key.source_id,
+        "revision": ingest.revision,
+        "seen": ingest.seen_count,
+        "failed": ingest.failures,
+        "inserted": ingest.inserted,
+        "updated": ingest.updated,
+        "unchanged": ingest.unchanged,
+        "expected": ingest.expected,
+        "full": ingest.is_full,
+        "force": ingest.is_forced,
+        "truncated": ingest.is_truncated,
+        "is_superseded": ingest.is_superseded,
+        "at": now_ms,
+    }
+
+
+# -- prepare -------------------------------------------------------------------------------------------------------------
+
+
+def _prepared(events: Sequence[Event]) -> Prepared:
+    batches: dict[SourceKey, _Batch] = {}
+    dead: list[DeadLetter] = []
+    # A batch mixes partitions as they were fetched; who comes first is said by (partition, offset).
+    for event in sorted(events, key=lambda event: (event.record.partition, event.record.offset)):
+        record, value = event
+        refusal = None
+        try:
+            check_chunks_event(record.topic, value)
+        except InvalidEventError as error:
+            if record.topic != SUBMITTED or error.field in IDENTITY:
+                dead.append(DeadLetter(record, error.reason, str(error)))
+                continue
+            refusal = Refusal(error.reason, str(error))
+        key = SourceKey(value["ns"], value["slot"], value["source_id"])
+        batch = batches.get(key)
+        if batch is None:
+            batch = batches[key] = _Batch()
+        if record.topic == SUBMITTED:
+            batch.submitted.append(_submitted(key, record, value, refusal))
+        else:
+            batch.ends.append(_end(record, value))
+        batch.positions[value["ingest_id"]] = record.position
+    return Prepared({key: batches[key] for key in sorted(batches)}, dead)
+
+
+def _submitted(key: SourceKey, record: Record, value: Mapping[str, Any], refusal: Refusal | None) -> Submitted:
+    number, content = value["chunk_no"], value["content"]
+    published = None if refusal or value["published_at"] is None else to_datetime(value["published_at"])
+    return Submitted(
+        value["ingest_id"],
+        number,
+        content_hash(*key, number, content),
+        content,
+        value["title"],
+        value["url"],
+        value["embedding"],
+        published,
+        f"{record.topic}/{record.partition}",
+        record.partition,
+        record.offset,
+        record.arrived_ms,
+        refusal,
+    )
+
+
+def _end(record: Record, value: Mapping[str, Any]) -> End:
+    return End(
+        value["ingest_id"],
+        is_full=value["full"],
+        is_forced=value["force"],
+        is_truncated=value["truncated"],
+        expected=value["expected_count"],
+        window=value["window"],
+        place=f"{record.topic}/{record.partition}",
+        offset=record.offset,
+        arrived_ms=record.arrived_ms,
+    )
+
+
+# -- gather and decide ---------------------------------------------------------------------------------------------------
+
+
+async def _gather(tx: Connection, batches: Mapping[SourceKey, _Batch]) -> dict[SourceKey, Source]:
+    """What is stored of the sources of a batch; they are locked."""
+    sources = await store.lock_sources(tx, list(batches))
+    wanted = {(key, one) for key, batch in batches.items() for one in (*batch.positions, sources[key].latest) if one}
+    ingests = await store.ingests_of(tx, sorted(wanted))
+    submitted = {key: batch.submitted for key, batch in batches.items() if batch.submitted}
+    rows = await store.rows_of(tx, submitted) if submitted else {}
+    failing = {
+        key: said for key, said in submitted.items() if any(ingest.failures for ingest in ingests.get(key, {}).values())
+    }
+    refused = await store.failures_of(tx, failing) if failing else {}
+    return {
+        key: replace(
+            source, ingests=ingests.get(key, {}), rows=rows.get(key, {}), refused=refused.get(key, frozenset())
+        )
+        for key, source in sources.items()
+    }
+
+
+def _plan(
+    batches: Mapping[SourceKey, _Batch], sources: Mapping[SourceKey, Source], namespaces: Mapping[str, Namespace]
+) -> tuple[dict[SourceKey, Planned], dict[str, int]]:
+    """What is to be stored of each source, and the length of vectors in namespaces that had none."""
+    dimensions = {ns: namespace.dimensions for ns, namespace in namespaces.items()}
+    planned = {}
+    for key, batch in batches.items():
+        plan = plan_upserts(sources[key], batch.submitted, batch.ends, dimensions=dimensions[key.ns])
+        dimensions[key.ns] = plan.dimensions
+        planned[key] = Planned(plan, sources[key], batch.positions)
+    first = {
+        ns: length for ns, length in dimensions.items() if length is not None and namespaces[ns].dimensions is None
+    }
+    return planned, first
+
+
+# -- tell ----------------------------------------------------------------------------------------------------------------
+
+
+def _by_kind(writes: Mapping[int, Write]) -> list[tuple[tuple[str, str], list[tuple[int, Write]]]]:
+    """Changes in one way by one ingest, by chunk number."""
+
+    def way(item: tuple[int, Write]) -> tuple[str, str]:
+        return item[1].kind, item[1].said.ingest_id
+
+    return [(one, list(found)) for one, found in groupby(sorted(writes.items(), key=lambda i: (way(i), i[0])), way)]
+
+
+def _change(number: int, write: Write) -> dict[str, Any]:
+    return {"chunk_no": number, "old_hash": write.old_hash, "new_hash": write.said.content_hash}
+
+
+def _priority(waiting: Sequence[Write], namespace: Namespace, now_ms: int) -> str:
+    """Hot if any of them is (R3.15)."""
+    published = [write.row.published_at for write in waiting]
+    youngest = min(age_days(None if one is None else to_ms(one), now_ms, now_ms) for one in published)
+    return Temperature.HOT if namespace.is_hot and youngest <= namespace.hot_days else Temperature.WARM
+
+
+def _dead(events: Sequence[Event], failures: Sequence[Failure]) -> list[DeadLetter]:
+    """The letters of chunks that cannot be stored."""
+    poison = [failure for failure in failures if failure.refusal.reason != SUPERSEDED]
+    if not poison:
+        return []
+    records = {(record.partition, record.offset): record for record, _ in events if record.topic == SUBMITTED}
+    return [
+        DeadLetter(records[said.partition, said.offset], refusal.reason, refusal.detail) for said, refusal, _ in poison
+    ]
+
+
+def _say(planned: Mapping[SourceKey, Planned]) -> None:
+    """Name the chunks that were refused (R3.24)."""
+    for key, one in planned.items():
+        failures = [failure for failure in one.plan.failures if failure.is_new]
+        ways = Counter((failure.said.ingest_id, failure.refusal.reason) for failure in failures)
+        for (ingest_id, reason), count in ways.items():
+            numbers = [
+                said.chunk_no
+                for said, refusal, _ in failures
+                if (said.ingest_id, refusal.reason) == (ingest_id, reason)
+            ]
+            facts = {**key._asdict(), "reason": reason, "chunks": count, "numbers": numbers[:_NAMED_MAX]}
+            _log.warning("chunks_refused", ingest_id=ingest_id, **facts)

@@ -1,0 +1,210 @@
+"""The sink of ingests: one that has come to its end is ended, and what it shows to be orphaned is marked (R3.19, R3.20, R3.24).
+
+Laws. Chunks are marked only under the lock of their source, by a decision on exactly the counters that stand there then, and only
+by an ingest that no other one superseded. A decision on fewer events than are stored by now is passed over: a later one follows.
+One on more than are stored waits for the sink of chunks: so it is when the log is read again into an empty store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+from connectors import outbox
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.materializers.bumps import bump
+from connectors.outbox import OutboxRow
+from connectors.sinks.checking import divided
+from connectors.sinks.known import Known, Origin
+from connectors.sinks.query_rows import Teller
+from connectors.stores import chunks as store
+from connectors.stores.chunks import Ended, Orphan, SourceKey
+from connectors.stores.postgres import Connection, reading
+from schemas.chunks import IngestDecided
+from schemas.errors import InvalidEventError
+from schemas.positions import Position
+from streams.checks import check_id
+from streams.chunks.identity import check_key_part
+from streams.chunks.states import Change, Outcome
+from streams.chunks.upserts import OPEN, Ingest
+from streams.chunks.validation import FINISHED, SUBMITTED
+from streams.telemetry import get_log
+
+DECIDED = "chunks.ingest-decided"
+CHANGED, REPORTED = "chunks.chunk-changed", "chunks.ingest-reported"
+_SOURCE = "/connectors/sinks/ingests"
+
+_log = get_log("ingests")
+
+
+class _Decision(NamedTuple):
+    key: SourceKey
+    said: IngestDecided
+    event: Event
+
+    @property
+    def position(self) -> Position:
+        return self.event.record.position
+
+    def is_on(self, ingest: Ingest) -> bool:
+        """Whether it was made on what is stored of the ingest."""
+        said = self.said
+        return (
+            (said["seen"], said["failed"], said["expected"]) == (ingest.seen_count, ingest.failures, ingest.expected)
+            and (said["full"], said["force"]) == (ingest.is_full, ingest.is_forced)
+            and said["truncated"] == ingest.is_truncated
+        )
+
+    def is_ahead_of(self, ingest: Ingest | None) -> bool:
+        """Whether it was made on events that are not stored."""
+        return ingest is None or (not self.is_on(ingest) and self.said["revision"] >= ingest.revision)
+
+
+_Ingests = Mapping[SourceKey, Mapping[str, Ingest]]
+_Orphans = Mapping[tuple[SourceKey, str], Sequence[Orphan]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The last decision on each ingest of a source, in the order of sources, and what is refused."""
+
+    decisions: list[_Decision]
+    dead: list[DeadLetter]
+
+
+class IngestsSink:
+    """One statement marks the orphans of a batch; one report an ingest, absolute."""
+
+    group = "ingests"
+    topics: tuple[str, ...] = (DECIDED,)
+    # Each may mark all the chunks of a source; what waits behind it is not urgent.
+    batch_max = 500
+
+    def __init__(self, around: Surroundings) -> None:
+        self._codec = around.codec
+        self._clock = around.clock
+        self._pool = around.pool
+        self._tell = Teller(around.codec, _SOURCE)
+        self._stored = [
+            Known(around.pool, around.admin, Origin(topic, "chunks", "an ingest", "events", _none))
+            for topic in (SUBMITTED, FINISHED)
+        ]
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events; wait for what they were decided on."""
+        good, dead = divided(events, _check)
+        decisions = _last_ones(good)
+        async with reading(self._pool) as tx:
+            ingests = await store.ingests_of(tx, [(one.key, one.said["ingest_id"]) for one in decisions])
+        if any(one.is_ahead_of(_of(ingests, one)) for one in decisions):
+            for stored in self._stored:
+                await stored.require_all()
+        return Prepared(decisions, dead)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Judge each decision under the lock of its source, mark, end, report."""
+        decisions = prepared.decisions
+        if not decisions:
+            return prepared.dead
+        now_ms = self._clock()
+        await store.lock_sources(tx, list(dict.fromkeys(one.key for one in decisions)))
+        ingests = await store.ingests_of(tx, [(one.key, one.said["ingest_id"]) for one in decisions])
+        # Whatever they were ahead of was stored meanwhile, or is not in the log.
+        lost = [one for one in decisions if one.is_ahead_of(_of(ingests, one))]
+        ended = [end for one in decisions if (end := _judge(one, _of(ingests, one))) is not None]
+        if ended:
+            full = {(one.key, one.said["ingest_id"]) for one in decisions if one.said["marks_orphans"]}
+            marking = [one.of for one in ended if one.status == Outcome.COMPLETE and one.of in full]
+            orphans = await store.mark_orphans(tx, marking, now_ms)
+            await store.end_ingests(tx, ended, orphans, now_ms)
+            await self._tell_of(tx, ended, orphans, now_ms)
+        return [*prepared.dead, *(_unknown(one) for one in lost)]
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    async def _tell_of(self, tx: Connection, ended: Sequence[Ended], orphans: _Orphans, now_ms: int) -> None:
+        marked = [one for one in ended if one.of in orphans]
+        rows = [self._orphaned(one, orphans[one.of], now_ms) for one in marked]
+        last = {one.ingest.ingest_id: one.position for one in ended}
+        reports = await store.reports_of(tx, last, now_ms)
+        rows += [self._tell.row(REPORTED, report, now_ms, last[report["ingest_id"]]) for report in reports]
+        await outbox.add(tx, rows)
+        causes = {one.key.ns: one.position for one in marked}
+        for ns, cause in sorted(causes.items()):
+            key = f"ns:{ns}"
+            await bump(tx, self._codec, key, caused_by=str(cause), now_ms=now_ms, source=_SOURCE, reason="orphaned")
+        for one in ended:
+            _say(one, len(orphans.get(one.of, ())))
+
+    def _orphaned(self, ended: Ended, orphans: Sequence[Orphan], now_ms: int) -> OutboxRow:
+        changes = [
+            {"chunk_no": one.chunk_no, "old_hash": one.content_hash, "new_hash": one.content_hash} for one in orphans
+        ]
+        said = {**ended.key._asdict(), "kind": Change.ORPHANED, "ingest_id": ended.ingest.ingest_id}
+        return self._tell.row(CHANGED, {**said, "changes": changes, "at": now_ms}, now_ms, ended.position)
+
+
+async def _none(_tx: Connection, _ids: list[str]) -> set[str]:
+    return set()
+
+
+def _check(_topic: str, event: Mapping[str, object]) -> None:
+    said = cast("IngestDecided", event)
+    check_key_part("ns", said["ns"])
+    check_key_part("slot", said["slot"])
+    check_key_part("source_id", said["source_id"])
+    check_id("ingest_id", said["ingest_id"])
+    if said["outcome"] not in list(Outcome):
+        raise InvalidEventError("bad_outcome", f"outcome is none of {', '.join(Outcome)}", field="outcome")
+
+
+def _last_ones(events: Sequence[Event]) -> list[_Decision]:
+    last: dict[tuple[SourceKey, str], _Decision] = {}
+    for event in events:
+        said = cast("IngestDecided", event.value)
+        key = SourceKey(said["ns"], said["slot"], said["source_id"])
+        before = last.get((key, said["ingest_id"]))
+        if before is None or before.said["revision"] <= said["revision"]:
+            last[key, said["ingest_id"]] = _Decision(key, said, event)
+    return [last[one] for one in sorted(last)]
+
+
+def _of(ingests: _Ingests, decision: _Decision) -> Ingest | None:
+    return ingests.get(decision.key, {}).get(decision.said["ingest_id"])
+
+
+def _judge(decision: _Decision, ingest: Ingest | None) -> Ended | None:
+    """How an ingest ended by a decision; None where it is not ended by it."""
+    if ingest is None or ingest.status not in OPEN:
+        return None
+    if ingest.is_superseded:
+        return Ended(decision.key, ingest, Outcome.SUPERSEDED, decision.position)
+    if decision.is_on(ingest) and decision.said["outcome"] != ingest.status:
+        return Ended(decision.key, ingest, decision.said["outcome"], decision.position)
+    return None
+
+
+def _unknown(decision: _Decision) -> DeadLetter:
+    said = decision.said
+    detail = f"of ingest {said['ingest_id']} nothing is stored that revision {said['revision']} was decided on"
+    return DeadLetter(decision.event.record, "unknown_ingest", detail)
+
+
+def _say(ended: Ended, orphaned: int) -> None:
+    """What an ingest did to a source (R3.24)."""
+    ingest = ended.ingest
+    _log.info(
+        "ingest_ended",
+        **ended.key._asdict(),
+        ingest_id=ingest.ingest_id,
+        status=str(ended.status),
+        inserted=ingest.inserted,
+        updated=ingest.updated,
+        unchanged=ingest.unchanged,
+        failures=ingest.failures,
+        orphaned=orphaned,
+        window=ingest.window,
+    )

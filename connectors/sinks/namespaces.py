@@ -1,0 +1,168 @@
+"""The sink of namespaces: how much they are asked, and the sweeps that take away what is over (R3.20 to R3.23).
+
+Laws. A sweep takes away a bounded number of chunks in one transaction, with the events that tell of them, and is accounted for
+when nothing is left of it; so it holds nobody up for long, and one that was cut off is done again and finds the rest. Ages are
+taken at the tick that asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import asyncpg
+
+from connectors import outbox
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.materializers.bumps import bump
+from connectors.sinks.checking import divided
+from connectors.stores.namespaces import (
+    Gone,
+    Sweep,
+    align_passports,
+    cold_count,
+    remove_cold,
+    remove_orphans,
+    store_ratings,
+    sweeps,
+)
+from connectors.stores.postgres import Connection, reading, transaction
+from schemas.chunks import ChunkChanged, NamespaceRated
+from schemas.codec import Codec
+from streams.checks import check_time
+from streams.chunks.identity import check_key_part
+from streams.chunks.passports import Passports
+from streams.chunks.states import Change
+from streams.telemetry import get_log
+
+RATED, SWEEP, CHANGED = "chunks.namespace-rated", "chunks.sweep-requested", "chunks.chunk-changed"
+_SOURCE = "/connectors/sinks/namespaces"
+# Chunks taken away in one transaction: about 0.1 s, for which ingests of their sources wait.
+_CHUNKS_MAX = 1_000
+
+_Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+_Remove: TypeAlias = Callable[[Connection, Sweep, int, int], Awaitable[tuple[int, list[Gone]]]]
+_log = get_log("namespaces")
+
+
+class Prepared(NamedTuple):
+    """Ratings to store, and what is refused; the sweeps are done by then."""
+
+    ratings: list[Event]
+    dead: list[DeadLetter]
+
+
+class NamespacesSink:
+    """One statement for the ratings of a batch; transactions of their own for its sweeps."""
+
+    group = "namespaces"
+    topics: tuple[str, ...] = (RATED, SWEEP)
+    # A namespace is rated once an hour at most; after a long rest the hours' sweeps come together, and all but one find nothing.
+    batch_max = 500
+
+    def __init__(self, around: Surroundings) -> None:
+        self._pool = around.pool
+        self._codec = around.codec
+        self._clock = around.clock
+
+    async def prepare(self, events: Sequence[Event]) -> Prepared:
+        """Check the events and do the sweeps."""
+        good, dead = divided(events, _check)
+        for event in good:
+            if event.record.topic == SWEEP:
+                await self._sweep(event)
+        return Prepared([event for event in good if event.record.topic == RATED], dead)
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+        """Store the ratings; pages that show temperatures get a version where these changed."""
+        causes = {event.value["ns"]: str(event.record.position) for event in prepared.ratings}
+        ratings = [cast("NamespaceRated", event.value) for event in prepared.ratings]
+        for ns in await store_ratings(tx, ratings):
+            await _bump(tx, self._codec, ns, causes[ns], self._clock(), "rated")
+        return prepared.dead
+
+    async def settle(self, prepared: Prepared) -> None:
+        """Nothing is held."""
+
+    async def _sweep(self, event: Event) -> None:
+        now_ms = event.value["now"]
+        async with reading(self._pool) as connection:
+            found = await sweeps(connection, now_ms)
+        orphaned = archived = 0
+        candidates: dict[str, int] = {}
+        for sweep in found:
+            orphaned += await self._remove_all(remove_orphans, sweep, event)
+            if sweep.archives_cold:
+                archived += await self._remove_all(remove_cold, sweep, event)
+            else:
+                async with reading(self._pool) as connection:
+                    candidates[sweep.ns] = await cold_count(connection, sweep)
+        cold = {ns: count for ns, count in candidates.items() if count}
+        if orphaned or archived or cold:
+            _log.info("swept", sweep=event.value["sweep"], orphans=orphaned, cold=archived, cold_candidates=cold)
+
+    async def _remove_all(self, remove: _Remove, sweep: Sweep, event: Event) -> int:
+        """Take away all there is, one transaction after another; how many."""
+        count = 0
+        found = _CHUNKS_MAX
+        while found == _CHUNKS_MAX:
+            now_ms = self._clock()
+            async with transaction(self._pool) as tx:
+                found, gone = await remove(tx, sweep, _CHUNKS_MAX, now_ms)
+                if gone:
+                    await self._tell(tx, sweep, gone, event, now_ms)
+            count += len(gone)
+        return count
+
+    async def _tell(self, tx: Connection, sweep: Sweep, gone: Sequence[Gone], event: Event, now_ms: int) -> None:
+        cause = event.record.position
+        rows = [
+            outbox.event_row(self._codec, CHANGED, changed, source=_SOURCE, now_ms=now_ms, caused_by=cause)
+            for changed in _changes(sweep, gone, now_ms)
+        ]
+        await outbox.add(tx, rows)
+        await _bump(tx, self._codec, sweep.ns, str(cause), now_ms, "swept")
+
+
+def _changes(sweep: Sweep, gone: Sequence[Gone], now_ms: int) -> Iterator[ChunkChanged]:
+    """What is told of chunks that are gone, in order: one event a source."""
+    for (slot, source_id), chunks in groupby(gone, key=lambda chunk: (chunk.slot, chunk.source_id)):
+        yield {
+            "ns": sweep.ns,
+            "slot": slot,
+            "source_id": source_id,
+            "kind": Change.ARCHIVED if sweep.is_archived else Change.REMOVED,
+            "ingest_id": None,
+            "changes": [
+                {"chunk_no": chunk.chunk_no, "old_hash": chunk.content_hash, "new_hash": None} for chunk in chunks
+            ],
+            "at": now_ms,
+        }
+
+
+def _check(topic: str, value: Mapping[str, Any]) -> None:
+    if topic == RATED:
+        check_key_part("ns", value["ns"])
+        check_time("decided_at", value["decided_at"])
+    else:
+        check_time("now", value["now"])
+
+
+async def _bump(tx: Connection, codec: Codec, ns: str, caused_by: str, now_ms: int, reason: str) -> None:
+    await bump(tx, codec, f"ns:{ns}", caused_by=caused_by, now_ms=now_ms, source=_SOURCE, reason=reason)
+
+
+async def align(pool: _Pool, codec: Codec, passports: Passports, now_ms: int) -> None:
+    """Bring the passports that are stored in line with the configuration, and their pages with them.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with transaction(pool) as tx:
+        changed = await align_passports(tx, passports)
+        for ns in changed:
+            await _bump(tx, codec, ns, "", now_ms, "configured")
+    if changed:
+        _log.info("namespaces_aligned", namespaces=changed)

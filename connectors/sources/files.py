@@ -1,0 +1,138 @@
+"""The documents of a folder: a source is a file, known by its path from there.
+
+Law: nothing outside the folder is read: links are not followed, and what is no file is not opened. What stands under a name that
+begins with a dot is hidden, and left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterator, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+from connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Found, Item, Reading, time_or_none
+from schemas.errors import InvalidEventError
+from streams.chunks.identity import check_key_part
+
+PLAIN, MARKDOWN, HTML = "text/plain", "text/markdown", "text/html"
+_SLIDES = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+# What a name says of a document; files of other names are no documents unless they are asked for.
+MEDIA_TYPES = {
+    **dict.fromkeys((".md", ".markdown"), MARKDOWN),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), HTML),
+    **dict.fromkeys((".txt", ".text", ".rst", ".adoc"), PLAIN),
+    ".pdf": "application/pdf",
+    ".pptx": _SLIDES,
+}
+
+
+def media_type_of(path: str, patterns: Sequence[str]) -> str | None:
+    """What the file is read as, None when it is not imported.
+
+    Args:
+        path: its path in the folder, with `/`.
+        patterns: which files are; a `*` matches any part of the path. Without any, those of the suffixes above.
+    """
+    known = MEDIA_TYPES.get(os.path.splitext(path)[1].lower())  # noqa: PTH122 (a path of a commit is in no file system)
+    if patterns:
+        return (known or PLAIN) if any(fnmatchcase(path, pattern) for pattern in patterns) else None
+    return known
+
+
+def name_fault(path: str) -> Fault | None:
+    """Why the file's path cannot be the id of a source."""
+    try:
+        check_key_part("the path", path)
+    except InvalidEventError as error:
+        return Fault(path, str(error), path)
+    return None
+
+
+def url_of(base: str | None, path: str) -> str | None:
+    """Where a reader finds the file."""
+    return None if base is None else f"{base.rstrip('/')}/{quote(path)}"
+
+
+class Folder:
+    """The documents of a folder."""
+
+    is_paged = False
+
+    def __init__(self, folder: Path, *, patterns: Sequence[str] = (), url: str | None = None) -> None:
+        self._folder = folder
+        self._patterns = tuple(patterns)
+        self._url = url
+        self.identity = ("files", str(folder.resolve()), *sorted(patterns))
+        self.reading = Reading()
+
+    async def documents(self) -> AsyncIterator[Item]:
+        """Its documents in the order of their paths, and what cannot be read."""
+        for item in self._items():
+            yield item
+
+    async def gone(self, source_ids: Sequence[str]) -> list[str]:
+        """All of them: what is there was listed."""
+        return list(source_ids)
+
+    def _items(self) -> Iterator[Item]:
+        faults: list[Fault] = []
+        paths = sorted(self._paths(self._folder, "", faults))
+        yield from faults
+        wanted = []
+        for path in paths:
+            media_type = media_type_of(path, self._patterns)
+            if media_type is None:
+                self.reading.passed_over += 1
+            elif (fault := name_fault(path)) is not None:
+                yield fault
+            else:
+                wanted.append((path, media_type))
+                self.reading.listed.add(path)
+        for path, media_type in wanted:
+            yield self._read(path, media_type)
+
+    def _paths(self, folder: Path, above: str, faults: list[Fault]) -> Iterator[str]:
+        """Paths of the files in a folder and below it."""
+        try:
+            with os.scandir(folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:  # what is in it may be there or not
+            self.reading.is_listed = self.reading.is_whole = False
+            faults.append(Fault(above or str(folder), f"the folder cannot be read: {error.strerror}"))
+            return
+        for entry in found:
+            path = above + entry.name
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._paths(folder / entry.name, f"{path}/", faults)
+            elif entry.is_file(follow_symlinks=False):
+                yield path
+            else:
+                self.reading.passed_over += 1
+
+    def _read(self, path: str, media_type: str) -> Item:
+        try:
+            with self._opened(path) as file:
+                status = os.fstat(file.fileno())
+                raw = file.read(DOCUMENT_BYTES_MAX + 1)
+        except OSError as error:
+            return Fault(path, f"it cannot be read: {error.strerror}", path)
+        published_at = time_or_none(status.st_mtime_ns // 1_000_000)
+        return Found(path, raw, media_type, url=url_of(self._url, path), published_at=published_at)
+
+    def _opened(self, path: str) -> IO[bytes]:
+        """The file, if it is one still: it may have been replaced since it was listed.
+
+        Raises:
+            OSError: it is not there, or no file any more.
+        """
+        opened = os.open(self._folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise OSError(0, "it is no file any more")
+        return os.fdopen(opened, "rb")

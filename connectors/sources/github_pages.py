@@ -1,0 +1,278 @@
+"""How GitHub's REST API is asked: page by page, only for what has changed, and never more often than it allows.
+
+Law: whatever the service does, an answer is whole or an error that says why; it takes no more attempts, time and memory than it
+is given. What it says of its limits is obeyed before the next request. The token goes to the service's own address alone,
+wherever a `Link` or a redirect points.
+
+A limit is told by `retry-after` (seconds), else by `x-ratelimit-reset` (seconds since 1970, by the clock of the service, so it is
+compared with the `Date` of the same answer), as https://docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
+has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, Self
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import orjson
+
+from schemas.errors import ConfigurationError, HighwaterError
+from streams.clock import to_ms
+from streams.retry import RetryPolicy
+
+# A page of a hundred issues of the greatest length (64 KiB of text) is 7 MB, escaped letter by letter some 40 MB.
+RESPONSE_BYTES_MAX = 48 << 20
+_TIMEOUT_SECONDS = 30.0
+# A service that is away for a moment: 1, 2, 4 and 8 s between five attempts.
+_AWAY = RetryPolicy(first_ms=1_000, most_ms=8_000, attempts_max=5)
+# Where a limit is told without its end, a minute is asked for.
+_UNTOLD_SECONDS = 60.0
+_REDIRECTS_MAX = 5
+_DETAIL_CHARACTERS_MAX = 200
+# It is told in the window of each end, which has a limit of its own.
+_URL_CHARACTERS_MAX = 2_048
+_LINK = re.compile(r'<([^<>]*)>((?:\s*;\s*[\w-]+\s*=\s*(?:"[^"]*"|[^\s",;]+))*)')
+_SECONDS = re.compile(r"[0-9]{1,12}")
+_REL = re.compile(r';\s*rel\s*=\s*"?([^";]+)"?', re.IGNORECASE)
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_REDIRECTS = frozenset({301, 302, 307, 308})
+_LIMITED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class GitHubError(HighwaterError):
+    """GitHub does not give what was asked for. See what it says; a private repository needs GITHUB_TOKEN."""
+
+
+class RateLimitedError(GitHubError):
+    """GitHub allows no more requests for now. Go on later, or with --wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request. `status`: 200, or 304 when nothing changed, or one of those that were asked to be let through."""
+
+    status: int
+    document: Any
+    etag: str | None
+    following: str | None
+    has_link: bool
+
+
+class GitHubApi:
+    """A connection to the API.
+
+    Args:
+        url: its address.
+        token: what is sent as authorization.
+        wait_seconds: how long limits may hold it up, all together.
+        sleep: how it waits.
+    """
+
+    def __init__(
+        self, url: str, *, token: str | None = None, wait_seconds: float = 60.0, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._origin = _origin(self.url)
+        self._left_seconds = wait_seconds
+        self._due_seconds = 0.0
+        self._sleep = sleep
+        headers = {
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+            "User-Agent": "highwater-import",
+        }
+        if token is not None:
+            if _TOKEN.fullmatch(token) is None:  # the client's own error would cite it
+                raise ConfigurationError("GITHUB_TOKEN holds what no header can")
+            headers["Authorization"] = f"Bearer {token}"
+        self._client = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT_SECONDS, follow_redirects=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def get(self, url: str, *, etag: str | None = None, lets: frozenset[int] = frozenset()) -> Answer:
+        """Ask for a page.
+
+        Args:
+            url: its address.
+            etag: of the page as it is known: the answer is then 304 if it is still the same.
+            lets: statuses that are answers too.
+
+        Raises:
+            RateLimitedError: GitHub wants us to wait for longer than we may.
+            GitHubError: it refuses, is away, or sends what is none of its answers.
+        """
+        attempt = 1
+        for_sure = frozenset({HTTPStatus.OK, *lets}) | ({HTTPStatus.NOT_MODIFIED} if etag else set())
+        while True:
+            await self._wait()
+            try:
+                response, body = await self._send(url, etag)
+            except httpx.InvalidURL as error:
+                raise GitHubError(f"{url[:_DETAIL_CHARACTERS_MAX]} is no address: {error}") from error
+            except httpx.RequestError as error:
+                attempt = await self._again(attempt, url, str(error) or type(error).__name__)
+                continue
+            if response.status_code in for_sure:
+                return _answer(response, body, self.checked)
+            if response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                attempt = await self._again(attempt, url, _said(response, body))
+            elif not self._is_limited(response, body):
+                raise GitHubError(f"{_path(url)}: {_said(response, body)}")
+
+    def checked(self, url: str) -> str:
+        """An address, if it is one of this service.
+
+        Raises:
+            GitHubError: it is not.
+        """
+        if _origin(url) != self._origin or len(url) > _URL_CHARACTERS_MAX:
+            raise GitHubError(f"GitHub points to {url[:_DETAIL_CHARACTERS_MAX]}, which is no address at {self.url}")
+        return url
+
+    async def _send(self, url: str, etag: str | None) -> tuple[httpx.Response, bytes]:
+        headers = {} if etag is None else {"If-None-Match": etag}
+        for _ in range(_REDIRECTS_MAX + 1):
+            async with self._client.stream("GET", self.checked(url), headers=headers) as response:
+                self._note_limit(response.headers)
+                body = await _body(response)
+            target = response.headers.get("location")
+            if response.status_code not in _REDIRECTS or target is None:
+                return response, body
+            url = _joined(url, target)
+        raise GitHubError(f"{_path(url)}: more than {_REDIRECTS_MAX} redirects")
+
+    async def _again(self, attempt: int, url: str, why: str) -> int:
+        """Wait before the next attempt; returns its number."""
+        wait_ms = _AWAY.wait_ms(attempt)
+        if wait_ms is None:
+            raise GitHubError(f"{_path(url)}: no answer after {attempt} attempts: {why}")
+        await self._sleep(wait_ms / 1000)
+        return attempt + 1
+
+    def _note_limit(self, headers: Mapping[str, str]) -> None:
+        """Nothing is left: the next request waits for the reset, whatever became of this one."""
+        if headers.get("x-ratelimit-remaining") == "0":
+            self._due_seconds = _until_reset(headers)
+
+    def _is_limited(self, response: httpx.Response, body: bytes) -> bool:
+        """Whether it was refused for its rate; the next request then waits as long as the service says."""
+        if response.status_code not in _LIMITED:
+            return False
+        headers = response.headers
+        after = _retry_after(headers)
+        if after is not None:
+            self._due_seconds = after
+        elif headers.get("x-ratelimit-remaining") == "0":
+            return True  # until its reset, as was noted when it came
+        elif response.status_code == HTTPStatus.TOO_MANY_REQUESTS or b"rate limit" in body.lower():
+            self._due_seconds = _UNTOLD_SECONDS
+        else:
+            return False
+        return True
+
+    async def _wait(self) -> None:
+        due, self._due_seconds = self._due_seconds, 0.0
+        if due > self._left_seconds:
+            raise RateLimitedError(
+                f"GitHub allows no more requests for {due:,.0f} s; go on then, or with --wait {due:.0f}"
+            )
+        if due > 0:
+            self._left_seconds -= due
+            await self._sleep(due)
+
+
+async def _body(response: httpx.Response) -> bytes:
+    parts, size = [], 0
+    async for part in response.aiter_bytes():
+        size += len(part)
+        if size > RESPONSE_BYTES_MAX:
+            raise GitHubError(f"{_path(str(response.url))}: an answer of more than {RESPONSE_BYTES_MAX >> 20} MiB")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _answer(response: httpx.Response, body: bytes, checked: Callable[[str], str]) -> Answer:
+    document = None
+    if response.status_code == HTTPStatus.OK:
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise GitHubError(f"{_path(str(response.url))}: the answer is not JSON: {error}") from error
+    link = response.headers.get("link")
+    following = next_link(link or "")
+    return Answer(
+        response.status_code,
+        document,
+        response.headers.get("etag"),
+        None if following is None else checked(_joined(str(response.url), following)),
+        link is not None,
+    )
+
+
+def _joined(base: str, address: str) -> str:
+    try:
+        return urljoin(base, address)
+    except ValueError as error:
+        raise GitHubError(f"GitHub points to {address[:_DETAIL_CHARACTERS_MAX]}, which is no address") from error
+
+
+def next_link(header: str) -> str | None:
+    """The address of `rel="next"` in a Link header (RFC 8288)."""
+    for address, parameters in _LINK.findall(header):
+        rel = _REL.search(parameters)
+        if rel is not None and "next" in rel[1].lower().split():
+            return str(address)
+    return None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of `retry-after`, at least one."""
+    told = headers.get("retry-after", "").strip()
+    return float(max(1, int(told))) if _SECONDS.fullmatch(told) else None
+
+
+def _until_reset(headers: Mapping[str, str]) -> float:
+    """Seconds until the limit is lifted, by the clock of the service; a second more, since both its times are whole."""
+    reset, date = headers.get("x-ratelimit-reset", "").strip(), headers.get("date")
+    try:
+        now_ms = to_ms(parsedate_to_datetime(date or ""))
+    except (ValueError, TypeError):
+        return _UNTOLD_SECONDS
+    if _SECONDS.fullmatch(reset) is None:
+        return _UNTOLD_SECONDS
+    return max(0.0, int(reset) - now_ms / 1000) + 1
+
+
+def _said(response: httpx.Response, body: bytes) -> str:
+    """A refusal in a line."""
+    try:
+        message = str(orjson.loads(body)["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = body[:_DETAIL_CHARACTERS_MAX].decode("utf-8", "replace")
+    said = " ".join(message.split())[:_DETAIL_CHARACTERS_MAX]
+    return f"{response.status_code} {response.reason_phrase}{f': {said}' if said else ''}"
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return "", url, None
+
+
+def _path(url: str) -> str:
+    return urlsplit(url).path

@@ -1,0 +1,113 @@
+"""What earlier imports of the same origin brought, in a file of the data folder: its sources, and the pages read of it.
+
+Law: a source is remembered before its first chunk is handed over, and forgotten after its end as one that is gone is
+acknowledged; a page counts as known only once all that it named was acknowledged. So whenever an import is cut off, the next one
+does again what may be missing, and never less. Two imports of one origin do not run at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from schemas.errors import HighwaterError
+
+# Of the file. Where chunks are cut in another way, pages must be read again: count it up.
+_VERSION = 1
+
+
+class ImportRunsError(HighwaterError):
+    """The same is being imported by another process. Wait for its end."""
+
+
+class MemoryUnreadableError(HighwaterError):
+    """What earlier imports brought cannot be read. Remove the file that is named: the next import reads everything anew."""
+
+
+@dataclass(slots=True)
+class Page:
+    """A page of a listing as it was when all that it named was acknowledged.
+
+    Attributes:
+        etag: what to ask with whether it is still the same.
+        following: the address of the next page.
+        entries: how many entries it had.
+        sources: the sources that it named.
+        is_full: whether the ends of those were full.
+    """
+
+    etag: str
+    following: str | None
+    entries: int
+    sources: list[str]
+    is_full: bool
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What is known of one origin in one slot."""
+
+    path: Path | None
+    about: list[str]
+    sources: set[str] = field(default_factory=set)
+    pages: dict[str, Page] = field(default_factory=dict)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path, about: Sequence[str]) -> Iterator[Self]:
+        """What is known of an origin, held against other imports of it.
+
+        Args:
+            folder: where such files are; made if need be.
+            about: what tells the origin, and where its chunks go.
+
+        Raises:
+            ImportRunsError: another process imports it.
+            MemoryUnreadableError: the file is not what was written.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        name = hashlib.sha256(orjson.dumps([os.fsencode(part).hex() for part in about])).hexdigest()[:20]
+        with (folder / f"{name}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ImportRunsError(f"{about[1]} is being imported by another process") from error
+            yield cls._loaded(folder / f"{name}.json", [ascii(part)[1:-1] for part in about])
+
+    @classmethod
+    def _loaded(cls, path: Path, about: list[str]) -> Self:
+        try:
+            said: dict[str, Any] = orjson.loads(path.read_bytes())
+            if said["version"] != _VERSION:
+                return cls(path, about, set(said["sources"]))
+            pages = {url: Page(**page) for url, page in said["pages"].items()}
+            return cls(path, about, set(said["sources"]), pages)
+        except FileNotFoundError:
+            return cls(path, about)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise MemoryUnreadableError(f"{path} cannot be read; remove it to import everything anew") from error
+
+    def save(self) -> None:
+        """Write it, whole or not at all; what has no file is forgotten with the process."""
+        if self.path is None:
+            return
+        said = {
+            "version": _VERSION,
+            "about": self.about,
+            "sources": sorted(self.sources),
+            "pages": {url: asdict(page) for url, page in self.pages.items()},
+        }
+        beside = self.path.with_suffix(".new")
+        with beside.open("wb") as file:
+            file.write(orjson.dumps(said))
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self.path)

@@ -1,0 +1,164 @@
+"""Chunks that wait for their vectors: which, whose they are meanwhile, and how vectors are stored.
+
+Laws. A source is one session's at a time, by an advisory lock, so no two workers make a vector of one chunk; that lock is no
+row's, so whoever writes chunks never waits for it (R3.13). A vector is stored only beside the text that it was made of (R3.14),
+with the event that tells of it, under the lock of its source. In a namespace all vectors are of one length and, but for those
+that were sent, of one model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from connectors import outbox
+from connectors.materializers.bumps import bump
+from connectors.stores import vectors
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.chunks import ChunkChanged
+from schemas.codec import Codec
+from schemas.positions import Position
+from streams.chunks.states import Change
+from streams.clock import to_datetime
+
+CHANGED, _SUBMITTED = "chunks.chunk-changed", "chunks.chunk-submitted"
+_SOURCE = "/connectors/workers/backfill"
+# First number of the advisory locks; the second is a hash of the source, and two that share it wait for each other.
+_LOCK_CLASS = 7_432
+# Chunks on a page of those that wait: more than a batch, so that what others work on leaves enough.
+PAGE_CHUNKS = 256
+# What embedders read of a text.
+TEXT_CHARACTERS_MAX = 8_192
+
+
+class SourceKey(NamedTuple):
+    """A source."""
+
+    ns: str
+    slot: str
+    source_id: str
+
+
+class Waiting(NamedTuple):
+    """A chunk that waits; `text` is what its vector is made of."""
+
+    source: SourceKey
+    chunk_no: int
+    content_hash: str
+    text: str
+
+
+class Page(NamedTuple):
+    """Sources with chunks that wait; `is_last`: none come after it."""
+
+    sources: tuple[SourceKey, ...]
+    is_last: bool
+
+
+class Maker(NamedTuple):
+    """What makes vectors; `dimensions` is None before it made any."""
+
+    model: str
+    dimensions: int | None
+
+
+START = SourceKey("", "", "")
+
+
+async def page(
+    tx: Connection, maker: Maker, *, is_hot: bool, after: SourceKey, aside: Sequence[str], now_ms: int
+) -> Page:
+    """The next sources with chunks that wait, of all or only of what is hot (R3.15); not those whose hashes are left aside."""
+    rows = await tx.fetch(
+        QUERIES["sources_to_fill"], to_datetime(now_ms), *maker, is_hot, *after, PAGE_CHUNKS, list(aside)
+    )
+    sources = tuple(SourceKey(row["ns"], row["slot"], row["source_id"]) for row in rows)
+    return Page(sources, is_last=sum(row["chunks"] for row in rows) < PAGE_CHUNKS)
+
+
+async def claim(tx: Connection, sources: Sequence[SourceKey]) -> list[SourceKey]:
+    """Those of these sources that are this session's now, until `let_go`."""
+    if not sources:
+        return []
+    return [SourceKey(*row) for row in await tx.fetch(QUERIES["claim_sources"], _LOCK_CLASS, *_columns(sources))]
+
+
+async def let_go(tx: Connection) -> None:
+    """Give all sources back."""
+    await tx.execute(QUERIES["let_sources_go"])
+
+
+async def waiting(
+    tx: Connection, sources: Sequence[SourceKey], *, most: int, aside: Sequence[str], now_ms: int
+) -> list[Waiting]:
+    """Chunks of claimed sources that wait, in order."""
+    if not sources:
+        return []
+    rows = await tx.fetch(
+        QUERIES["chunks_to_fill"], to_datetime(now_ms), *_columns(sources), TEXT_CHARACTERS_MAX, most, list(aside)
+    )
+    return [
+        Waiting(SourceKey(row["ns"], row["slot"], row["source_id"]), row["chunk_no"], row["content_hash"], row["text"])
+        for row in rows
+    ]
+
+
+async def store(
+    tx: Connection, codec: Codec, chunks: Sequence[Waiting], made: Sequence[bytes], model: str, now_ms: int
+) -> int:
+    """Store vectors of chunks with their events, in the caller's transaction; how many were not too late."""
+    await vectors.enable(tx)
+    dimensions = len(made[0]) // 4
+    names = sorted({chunk.source.ns for chunk in chunks})
+    await tx.execute(QUERIES["name_models"], names, model, dimensions)
+    fitting = {row["ns"] for row in await tx.fetch(QUERIES["namespaces_of_model"], names, model, dimensions)}
+    rows = [
+        (*chunk.source, chunk.chunk_no, chunk.content_hash, vector)
+        for chunk, vector in zip(chunks, made, strict=True)
+        if chunk.source.ns in fitting
+    ]
+    if not rows:
+        return 0
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    await tx.execute(QUERIES["hold_sources_to_fill"], *columns[:3])
+    stored = await tx.fetch(QUERIES["store_vectors"], *columns, model, to_datetime(now_ms))
+    if stored:
+        await _tell(tx, codec, stored, now_ms)
+    return len(stored)
+
+
+async def _tell(tx: Connection, codec: Codec, stored: Sequence[Any], now_ms: int) -> None:
+    """One event a source, one version a namespace; behind them is the event that wrote the text last."""
+    stored = sorted(stored, key=lambda row: (row["ns"], row["slot"], row["source_id"], row["chunk_no"]))
+    told = []
+    for source, rows in groupby(stored, key=lambda row: SourceKey(row["ns"], row["slot"], row["source_id"])):
+        of_source = list(rows)
+        event: ChunkChanged = {
+            "ns": source.ns,
+            "slot": source.slot,
+            "source_id": source.source_id,
+            "kind": Change.EMBEDDED,
+            "ingest_id": None,
+            "changes": [
+                {"chunk_no": row["chunk_no"], "old_hash": row["content_hash"], "new_hash": row["content_hash"]}
+                for row in of_source
+            ],
+            "at": now_ms,
+        }
+        told.append(
+            outbox.event_row(codec, CHANGED, event, source=_SOURCE, now_ms=now_ms, caused_by=_behind(of_source))
+        )
+    await outbox.add(tx, told)
+    for ns, rows in groupby(stored, key=lambda row: row["ns"]):
+        caused_by = str(_behind(list(rows)))
+        await bump(tx, codec, f"ns:{ns}", caused_by=caused_by, now_ms=now_ms, source=_SOURCE, reason="embedded")
+
+
+def _behind(rows: Sequence[Any]) -> Position:
+    last = max(rows, key=lambda row: row["source_offset"])
+    return Position(_SUBMITTED, last["source_partition"], last["source_offset"])
+
+
+def _columns(sources: Sequence[SourceKey]) -> tuple[list[str], list[str], list[str]]:
+    return [one.ns for one in sources], [one.slot for one in sources], [one.source_id for one in sources]

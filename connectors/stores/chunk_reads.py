@@ -1,0 +1,189 @@
+"""What the API reads of chunks from PostgreSQL, but for the search itself: namespaces, ingests, lifecycles.
+
+Law: what one function gives is one snapshot. Values, never rows, save for a namespace's row, which the search takes as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from connectors.stores.postgres import QUERIES, reading
+from streams.clock import to_datetime, to_ms
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+# Refused chunks that an answer names; all of them are in the dead-letter topic.
+FAILURES_TOLD = 100
+# The place before every source: no part of a key is empty.
+FIRST_PLACE = ("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace. `row` is that of `chunk_namespaces`, None where no chunk was ever seen; `version` of what it holds."""
+
+    ns: str
+    row: Any
+    version: int
+    caused_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIngest:
+    """The ingest of a source; `window` is JSON as stored."""
+
+    ns: str
+    slot: str
+    source_id: str
+    status: str
+    is_full: bool
+    is_forced: bool
+    is_truncated: bool
+    window: str | None
+    expected: int | None
+    inserted: int
+    updated: int
+    unchanged: int
+    failures: int
+    orphaned: int
+    position: str
+    created_ms: int
+    updated_ms: int
+    decided_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A chunk that was refused."""
+
+    ns: str
+    slot: str
+    source_id: str
+    chunk_no: int
+    reason: str
+    detail: str
+    position: str
+    failed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """An ingest over its sources, with a page of them. `statuses`: how many sources stand how; `window` is JSON as stored."""
+
+    ingest_id: str
+    version: int
+    caused_by: str
+    sources_total: int
+    sources_done: int
+    inserted: int
+    updated: int
+    unchanged: int
+    failures: int
+    orphaned: int
+    window: str | None
+    created_ms: int
+    updated_ms: int
+    decided_ms: int | None
+    statuses: Mapping[str, int]
+    sources: Sequence[SourceIngest]
+    failed: Sequence[Failure]
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """What a namespace holds at a moment; `row` is that of `chunk_namespaces`. Only `to_delete` counts what is marked."""
+
+    row: Any
+    chunks: int
+    hot: int
+    cold: int
+    without_embedding: int
+    stale_embedding: int
+    to_delete: int
+    sources: int
+    archived: int
+
+    @property
+    def warm(self) -> int:
+        """Neither hot nor cold."""
+        return self.chunks - self.hot - self.cold
+
+
+async def namespace(pool: Pool, ns: str) -> Namespace:
+    """A namespace and the version of what it holds.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        row = await connection.fetchrow(QUERIES["chunk_namespace_read"], ns)
+    version = row["floor"] if row["version"] is None else row["version"]
+    return Namespace(ns, None if row["ns"] is None else row, version, row["position"] or "")
+
+
+async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit: int) -> Ingest | None:
+    """An ingest with so many of its sources after a place; None when nothing of that id was seen.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+        row = await connection.fetchrow(QUERIES["chunk_ingest_read"], ingest_id)
+        if not row["sources"]:
+            return None
+        statuses = await connection.fetch(QUERIES["chunk_ingest_statuses_read"], ingest_id)
+        sources = await connection.fetch(QUERIES["chunk_ingest_sources_read"], ingest_id, *after, limit)
+        failed = await connection.fetch(QUERIES["chunk_ingest_failures_read"], ingest_id, FAILURES_TOLD)
+    return Ingest(
+        ingest_id=ingest_id,
+        caused_by=row["position"],
+        sources_total=row["sources"],
+        window=row["pagination"],
+        **{name: row[name] for name in ("version", "sources_done", *_COUNTERS)},
+        **_times(row),
+        statuses={one["status"]: one["sources"] for one in statuses},
+        sources=[_source(one) for one in sources],
+        failed=[_failure(one) for one in failed],
+    )
+
+
+_COUNTERS = ("inserted", "updated", "unchanged", "failures", "orphaned")
+_OF_SOURCE = ("ns", "slot", "source_id", "status", "is_full", "is_forced", "is_truncated", "expected", "position")
+_OF_FAILURE = ("ns", "slot", "source_id", "chunk_no", "reason", "detail", "position")
+_OF_LIFECYCLE = ("chunks", "hot", "cold", "without_embedding", "stale_embedding", "to_delete", "sources", "archived")
+
+
+def _times(row: Any) -> dict[str, Any]:
+    return {
+        "created_ms": to_ms(row["created_at"]),
+        "updated_ms": to_ms(row["updated_at"]),
+        "decided_ms": _ms(row["decided_at"]),
+    }
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)
+
+
+def _source(row: Any) -> SourceIngest:
+    named = {name: row[name] for name in (*_OF_SOURCE, *_COUNTERS)}
+    return SourceIngest(**named, window=row["pagination"], **_times(row))
+
+
+def _failure(row: Any) -> Failure:
+    return Failure(**{name: row[name] for name in _OF_FAILURE}, failed_ms=to_ms(row["failed_at"]))
+
+
+async def lifecycles(pool: Pool, ns: str | None, now_ms: int) -> list[Lifecycle]:
+    """What a namespace, or each, holds at a moment; nothing of one in which no chunk was ever seen.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        rows = await connection.fetch(QUERIES["chunk_lifecycle_read"], ns, to_datetime(now_ms))
+    return [Lifecycle(row, **{name: row[name] for name in _OF_LIFECYCLE}) for row in rows]

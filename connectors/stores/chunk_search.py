@@ -1,0 +1,277 @@
+"""Searches of chunks: what of a namespace answers best, by what it says and how old it is (R3.17, R3.18).
+
+Laws. What is given is scored by `streams/chunks/scoring.py` alone; the statements only choose what is worth scoring. A small set
+is compared as a whole. Of a large one the nearest by its index, the most recent and those with the words are, deeper once if the
+first look does not settle it; `is_complete` says whether what was not looked at is known to score no higher (Fagin's threshold),
+as far as the index found what is nearest. What is to be deleted is never found (R3.20). One search sees one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import asyncpg
+import numpy as np
+
+from connectors.stores import vectors
+from connectors.stores.postgres import QUERIES, Connection, reading
+from schemas.errors import HighwaterError
+from schemas.positions import Position
+from streams.checks import TS_MS_MIN
+from streams.chunks.passports import PASSPORT_KEYS, Passport, TtlMode
+from streams.chunks.scoring import (
+    TEXT_SHARE,
+    Mode,
+    age_days,
+    final_score,
+    is_past_ttl,
+    similarity_of,
+    time_decay,
+    youngest_past_ttl_ms,
+)
+from streams.chunks.states import Temperature
+from streams.chunks.temperature import temperature
+from streams.clock import to_datetime, to_ms
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+# What one answer can hold: a screen or two; more is a listing.
+RESULTS_MAX = 100
+# So many chunks are compared one by one, which is exact. From some 5,000 on, of 384 numbers, the index is quicker, and stays so
+# (`tests/bench/chunks_search.py`).
+COMPARED_MAX = 5_000
+# How many of the nearest and of the most recent are looked at: first few, then as many as the index gives in one go.
+DEPTHS = (200, 1_000)
+# Chunks with the words whose words are weighed, of those with all of them and of those with any: a few milliseconds.
+WORDED_MAX = 500
+# The index holds half precision: a number is off by 2^-11 of it at most, and so is a vector. Of two vectors that turns a cosine
+# by 2^-10, and it may do so of what is the last in the order of the index and of what comes after it.
+_HALF_PRECISION = 2.0**-9
+# A power may be off in its last bits, so two ages in order may have decays that are not.
+_LAST_BITS = 1e-12
+_TOPIC = "chunks.chunk-submitted"
+# In the statements the length of vectors is a number of their text, as the index's is.
+_LENGTH = "halfvec(384)"
+
+
+class WrongVectorError(HighwaterError):
+    """The vector of a search is not as long as those of the namespace. Search with what makes the namespace's vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A chunk and how it scores. `text_score` is None in semantic mode; `position` is that of the event that wrote it last."""
+
+    ns: str
+    slot: str
+    source_id: str
+    chunk_no: int
+    title: str | None
+    url: str | None
+    content: str
+    published_ms: int | None
+    created_ms: int
+    updated_ms: int
+    similarity: float
+    text_score: float | None
+    decay: float
+    age_days: float
+    temperature: Temperature
+    final: float
+    is_stale: bool
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The results, the best first.
+
+    Attributes:
+        results: at most as many as were asked for.
+        is_complete: whether no other chunk scores higher, as far as the index knows what is nearest.
+        is_exact: whether that is so whatever an index knows: all chunks were compared.
+    """
+
+    results: tuple[Result, ...]
+    is_complete: bool
+    is_exact: bool
+
+
+class _Search(NamedTuple):
+    """The parameters of a statement that are the same in all."""
+
+    ns: str
+    vector: bytes | None
+    words: str | None
+    slot: str | None
+    source_ids: list[str] | None
+    oldest: datetime | None
+    oldest_scored: datetime | None
+    as_of: datetime
+    alpha: float
+    beta: float
+    half_life_days: float
+    text_share: float
+
+
+async def search(
+    pool: Pool,
+    namespace: Mapping[str, Any],
+    *,
+    q_vector: bytes | None,
+    words: str | None,
+    limit: int,
+    as_of_ms: int,
+    slot: str | None = None,
+    source_ids: Sequence[str] | None = None,
+    mode: Mode = Mode.SEMANTIC,
+) -> Found:
+    """The chunks of a namespace that answer best.
+
+    Args:
+        pool: connections.
+        namespace: its row of `chunk_namespaces`.
+        q_vector: little-endian float32, made by what makes the namespace's vectors; None, or zeros: nothing is similar.
+        words: what is looked for; it counts in hybrid mode only.
+        limit: 1 to `RESULTS_MAX`.
+        as_of_ms: the moment at which ages are taken.
+        slot: only chunks of this slot.
+        source_ids: only chunks of these sources.
+        mode: what counts as similar.
+
+    Raises:
+        WrongVectorError: the vector has not the length of those of the namespace.
+        UnavailableError: PostgreSQL is away.
+    """
+    passport = Passport(**{name: namespace[name] for name in PASSPORT_KEYS})
+    vector = _comparable(q_vector, namespace["dimensions"])
+    is_hybrid = mode is Mode.HYBRID and bool(words and words.strip())
+    cut = to_datetime(max(TS_MS_MIN, as_of_ms - youngest_past_ttl_ms(passport.ttl_days) + 1))
+    asked = _Search(
+        ns=namespace["ns"],
+        vector=vector,
+        words=words if is_hybrid else None,
+        slot=slot,
+        source_ids=None if source_ids is None else list(source_ids),
+        oldest=cut if passport.ttl_mode == TtlMode.FILTER else None,
+        oldest_scored=None if passport.ttl_mode == TtlMode.FILTER else cut,
+        as_of=to_datetime(as_of_ms),
+        alpha=passport.alpha,
+        beta=passport.beta,
+        half_life_days=passport.half_life_days,
+        text_share=TEXT_SHARE if is_hybrid else 0.0,
+    )
+    limit = max(1, min(limit, RESULTS_MAX))
+    async with reading(pool) as tx, tx.transaction(isolation="repeatable_read", readonly=True):
+        await vectors.enable(tx)
+        await tx.execute(QUERIES["search_settings"], str(DEPTHS[0]))
+        count = await tx.fetchval(
+            QUERIES["count_chunks_to_search"], asked.ns, asked.slot, asked.source_ids, COMPARED_MAX + 1
+        )
+        if count <= COMPARED_MAX:
+            rows = await tx.fetch(QUERIES["search_all_chunks"], *asked, limit)
+            return Found(_results(rows, asked, passport, namespace, as_of_ms), is_complete=True, is_exact=True)
+        return await _by_index(tx, asked, passport, namespace, limit, as_of_ms)
+
+
+def _comparable(vector: bytes | None, dimensions: int | None) -> bytes | None:
+    """The vector, if there is something to compare it with."""
+    if vector is None or dimensions is None:
+        return None
+    if len(vector) != 4 * dimensions:
+        raise WrongVectorError(f"the vector has {len(vector) // 4} numbers, those of the namespace have {dimensions}")
+    return vector if np.frombuffer(vector, "<f4").any() else None
+
+
+async def _by_index(
+    tx: Connection, asked: _Search, passport: Passport, namespace: Mapping[str, Any], limit: int, as_of_ms: int
+) -> Found:
+    # Without vectors there is no such length, nor is it looked at.
+    statement = QUERIES["search_near_chunks"].replace(_LENGTH, f"halfvec({namespace['dimensions'] or 1:d})")
+    results: tuple[Result, ...] = ()
+    for depth in DEPTHS:
+        if depth != DEPTHS[0]:
+            await tx.execute(QUERIES["search_settings"], str(depth))
+        rows = await tx.fetch(statement, *asked, depth, limit, WORDED_MAX)
+        results = _results(rows, asked, passport, namespace, as_of_ms)
+        if not rows:
+            return Found((), is_complete=True, is_exact=False)
+        is_settled = _is_settled(results, rows[0], asked, depth, limit, as_of_ms)
+        are_words_known = asked.words is None or rows[0]["worded_count"] < WORDED_MAX
+        if is_settled:  # but for the words, of which deeper tells no more
+            return Found(results, is_complete=are_words_known, is_exact=False)
+    return Found(results, is_complete=False, is_exact=False)
+
+
+def _is_settled(
+    results: Sequence[Result], looked: Mapping[str, Any], asked: _Search, depth: int, limit: int, as_of_ms: int
+) -> bool:
+    """Whether no chunk without the words that was not looked at scores higher than the last result."""
+    if looked["recent_count"] < depth:
+        return True  # there are no others
+    if len(results) < limit:
+        return False
+    cosine = 0.0
+    if asked.vector is not None:
+        nearest = looked["near_cosine"]
+        cosine = 1.0 if nearest is None else max(0.0, nearest + _HALF_PRECISION)
+    decay = time_decay(age_days(None, to_ms(looked["recent_base"]), as_of_ms), asked.half_life_days)
+    text_score = None if asked.words is None else 0.0
+    bound = final_score(similarity_of(cosine, text_score), decay, asked.alpha, asked.beta)
+    return bound * (1 + _LAST_BITS) <= results[-1].final
+
+
+def _results(
+    rows: Sequence[Mapping[str, Any]],
+    asked: _Search,
+    passport: Passport,
+    namespace: Mapping[str, Any],
+    as_of_ms: int,
+) -> tuple[Result, ...]:
+    found = [_result(row, asked, passport, namespace, as_of_ms) for row in rows]
+    found.sort(key=_place)
+    return tuple(found)
+
+
+def _place(result: Result) -> tuple[Any, ...]:
+    base = result.created_ms if result.published_ms is None else result.published_ms
+    return (-result.final, -base, result.slot, result.source_id, result.chunk_no)
+
+
+def _result(
+    row: Mapping[str, Any], asked: _Search, passport: Passport, namespace: Mapping[str, Any], as_of_ms: int
+) -> Result:
+    published_ms = None if row["published_at"] is None else to_ms(row["published_at"])
+    created_ms = to_ms(row["created_at"])
+    age = age_days(published_ms, created_ms, as_of_ms)
+    decay = time_decay(age, passport.half_life_days)
+    text_score = None if asked.words is None else row["text_score"]
+    return Result(
+        ns=asked.ns,
+        slot=row["slot"],
+        source_id=row["source_id"],
+        chunk_no=row["chunk_no"],
+        title=row["title"],
+        url=row["url"],
+        content=row["content"],
+        published_ms=published_ms,
+        created_ms=created_ms,
+        updated_ms=to_ms(row["updated_at"]),
+        similarity=row["cosine"],
+        text_score=text_score,
+        decay=decay,
+        age_days=age,
+        temperature=temperature(age, passport, namespace["is_hot"]),
+        final=final_score(
+            similarity_of(row["cosine"], text_score),
+            decay,
+            passport.alpha,
+            passport.beta,
+            is_too_old=is_past_ttl(age, passport.ttl_days),
+        ),
+        is_stale=row["embedding_stale"],
+        position=str(Position(_TOPIC, row["source_partition"], row["source_offset"])),
+    )

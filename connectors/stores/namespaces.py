@@ -1,0 +1,135 @@
+"""Namespaces of chunks as PostgreSQL holds them: their passports, how they are rated, and what is taken away from them.
+
+Laws. A row of `chunk_namespaces` says what the configuration says: it is made at the first sight of a namespace and brought in
+line when the sink of namespaces starts. A chunk is taken away under the lock of its source, and only if it still is what it was
+chosen for, in one statement with its copy in the archive; so whoever sweeps twice, or beside another, takes nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from connectors.stores.postgres import QUERIES, Connection
+from schemas.chunks import NamespaceRated
+from streams.chunks.passports import Passports, Removal
+from streams.clock import to_datetime
+from streams.telemetry import get_log
+
+_log = get_log("namespaces")
+
+# Cold chunks that are counted where none is taken away: enough to see that there are many, a tenth of a second to count.
+COLD_COUNT_MAX = 100_000
+
+
+async def ensure_passports(tx: Connection, names: Iterable[str], passports: Passports, now_ms: int) -> None:
+    """See that namespaces have a row each; one that no file names is said once, when its row is made."""
+    wanted = sorted(set(names))
+    if not wanted:
+        return
+    made = await tx.fetch(QUERIES["make_namespaces"], *_columns(wanted, passports), to_datetime(now_ms))
+    for row in made:
+        if row["ns"] not in passports.named:
+            _log.warning("namespace_unknown", ns=row["ns"], effect="the passport [default] is taken")
+
+
+async def align_passports(tx: Connection, passports: Passports) -> list[str]:
+    """Bring all rows in line with the configuration; the names of those that were changed."""
+    names = [row["ns"] for row in await tx.fetch(QUERIES["lock_namespaces"])]
+    changed = await tx.fetch(QUERIES["align_namespaces"], *_columns(names, passports)) if names else []
+    return sorted(row["ns"] for row in changed)
+
+
+def _columns(names: Sequence[str], passports: Passports) -> list[list[Any]]:
+    return list(map(list, zip(*((ns, *astuple(passports.of(ns))) for ns in names), strict=True)))
+
+
+async def store_ratings(tx: Connection, events: Collection[NamespaceRated]) -> list[str]:
+    """Store how much namespaces are asked; the names of those that became hot, or are so no longer. The latest word counts."""
+    last: dict[str, NamespaceRated] = {}
+    for event in events:
+        if event["ns"] not in last or last[event["ns"]]["decided_at"] < event["decided_at"]:
+            last[event["ns"]] = event
+    rows = [
+        (ns, event["is_hot"], event["queries_per_day"], to_datetime(event["decided_at"]))
+        for ns, event in sorted(last.items())
+    ]
+    if not rows:
+        return []
+    stored = await tx.fetch(QUERIES["rate_namespaces"], *map(list, zip(*rows, strict=True)))
+    return sorted(row["ns"] for row in stored if row["is_hot"] != row["was_hot"])
+
+
+class Gone(NamedTuple):
+    """A chunk that was taken away."""
+
+    slot: str
+    source_id: str
+    chunk_no: int
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is to be looked for in a namespace: orphans marked until a time, and chunks from before another."""
+
+    ns: str
+    is_archived: bool
+    archives_cold: bool
+    marked_until: datetime
+    cold_before: datetime
+
+
+async def sweeps(connection: Connection, now_ms: int) -> list[Sweep]:
+    """The namespaces in which something is over its grace or cold, ages taken at `now_ms`."""
+    rows = await connection.fetch(QUERIES["namespaces_to_sweep"], to_datetime(now_ms))
+    return [_sweep(row) for row in rows]
+
+
+def _sweep(row: Mapping[str, Any]) -> Sweep:
+    return Sweep(
+        ns=row["ns"],
+        is_archived=row["removal"] == Removal.SOFT,
+        archives_cold=row["archives_cold"],
+        marked_until=row["marked_until"],
+        cold_before=row["cold_before"],
+    )
+
+
+async def cold_count(connection: Connection, sweep: Sweep) -> int:
+    """How many chunks of a namespace are cold, counted up to a bound."""
+    return int(await connection.fetchval(QUERIES["cold_count"], sweep.ns, sweep.cold_before, COLD_COUNT_MAX))
+
+
+async def remove_orphans(tx: Connection, sweep: Sweep, most: int, now_ms: int) -> tuple[int, list[Gone]]:
+    """Take away some orphans whose grace is over: how many were found, and which are gone."""
+    found = await tx.fetch(QUERIES["orphans_to_remove"], sweep.ns, sweep.marked_until, most)
+    return len(found), await _remove(tx, sweep, found, ("orphaned", sweep.marked_until), now_ms)
+
+
+async def remove_cold(tx: Connection, sweep: Sweep, most: int, now_ms: int) -> tuple[int, list[Gone]]:
+    """Take away some cold chunks: how many were found, and which are gone."""
+    found = await tx.fetch(QUERIES["cold_to_remove"], sweep.ns, sweep.cold_before, most)
+    return len(found), await _remove(tx, sweep, found, ("cold", sweep.cold_before), now_ms)
+
+
+async def _remove(
+    tx: Connection, sweep: Sweep, found: Sequence[Mapping[str, Any]], why: tuple[str, datetime], now_ms: int
+) -> list[Gone]:
+    if not found:
+        return []
+    slots, sources, numbers = ([row[name] for row in found] for name in ("slot", "source_id", "chunk_no"))
+    await tx.execute(QUERIES["lock_sources_to_sweep"], sweep.ns, slots, sources)
+    gone = await tx.fetch(
+        QUERIES["remove_chunks"],
+        sweep.ns,
+        slots,
+        sources,
+        numbers,
+        *why,
+        to_datetime(now_ms),
+        sweep.is_archived,
+    )
+    return [Gone(*row) for row in gone]

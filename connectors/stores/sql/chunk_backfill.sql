@@ -1,0 +1,97 @@
+-- Chunks that wait for their vectors. $1 the moment, $2 what makes the vectors, $3 their length (null: not known yet), wherever all
+-- three are asked for: of a namespace whose vectors are another's, or of another length, none is made.
+
+-- A page of them in the order of their keys, by source, each with how many of it are on the page. $4 only those that are hot,
+-- $5 to $7 the place after which, $8 how many, $9 hashes of chunks that are left aside
+-- name: sources_to_fill
+SELECT ns, slot, source_id, count(*) AS chunks FROM (
+    SELECT c.ns, c.slot, c.source_id
+    FROM chunks AS c JOIN chunk_namespaces AS n ON n.ns = c.ns
+    WHERE (c.embedding IS NULL OR c.embedding_stale) AND NOT c.to_delete AND (c.ns, c.slot, c.source_id) > ($5, $6, $7)
+      AND coalesce(c.published_at, c.created_at) >= $1::timestamptz - n.ttl_days * interval '24 hours'
+      AND (NOT $4::boolean
+           OR n.is_hot AND coalesce(c.published_at, c.created_at) >= $1::timestamptz - n.hot_days * interval '24 hours')
+      AND coalesce(n.embedding_model = $2, true) AND coalesce(n.dimensions = $3::int, true)
+      AND c.content_hash <> ALL ($9::text[])
+    ORDER BY c.ns, c.slot, c.source_id LIMIT $8
+) AS page
+GROUP BY ns, slot, source_id ORDER BY ns, slot, source_id
+
+-- Those of these sources that no other session works on. $1 the class of the locks
+-- name: claim_sources
+SELECT ns, slot, source_id FROM unnest($2::text[], $3::text[], $4::text[]) AS s (ns, slot, source_id)
+WHERE pg_try_advisory_lock($1, hashtext(ns || '|' || slot || '|' || source_id))
+
+-- name: let_sources_go
+SELECT pg_advisory_unlock_all()
+
+-- Chunks of sources that are claimed, read after they were. $2 to $4 the sources, $5 letters of a text, $6 how many, $7 left aside
+-- One look into the index a source, whatever the planner thinks of reading the whole table.
+-- name: chunks_to_fill
+SELECT s.ns, s.slot, s.source_id, c.chunk_no, c.content_hash, c.text
+FROM unnest($2::text[], $3::text[], $4::text[]) AS s (ns, slot, source_id)
+JOIN chunk_namespaces AS n ON n.ns = s.ns
+JOIN LATERAL (
+    SELECT c.chunk_no, c.content_hash,
+           left(coalesce(nullif(c.title, '') || E'\n\n', '') || left(c.content, $5), $5) AS text
+    FROM chunks AS c
+    WHERE c.ns = s.ns AND c.slot = s.slot AND c.source_id = s.source_id
+      AND (c.embedding IS NULL OR c.embedding_stale) AND NOT c.to_delete
+      AND coalesce(c.published_at, c.created_at) >= $1::timestamptz - n.ttl_days * interval '24 hours'
+      AND c.content_hash <> ALL ($7::text[])
+    ORDER BY c.chunk_no LIMIT $6
+) AS c ON true
+ORDER BY s.ns, s.slot, s.source_id, c.chunk_no LIMIT $6
+
+-- Namespaces take the first vectors that are made for them for theirs. $1 namespaces, $2 what made them, $3 their length
+-- name: name_models
+UPDATE chunk_namespaces SET dimensions = $3, embedding_model = $2
+WHERE ns IN (SELECT ns FROM chunk_namespaces
+             WHERE ns = ANY ($1::text[]) AND embedding_model IS NULL AND coalesce(dimensions = $3, true)
+             ORDER BY ns FOR UPDATE)
+
+-- name: namespaces_of_model
+SELECT ns FROM chunk_namespaces WHERE ns = ANY ($1::text[]) AND embedding_model = $2 AND dimensions = $3
+
+-- name: hold_sources_to_fill
+SELECT FROM chunk_sources AS h
+WHERE (h.ns, h.slot, h.source_id) IN (SELECT DISTINCT * FROM unnest($1::text[], $2::text[], $3::text[]))
+ORDER BY h.ns, h.slot, h.source_id FOR UPDATE
+
+-- A vector of a text that has changed meanwhile, or that has got one, comes too late.
+-- name: store_vectors
+UPDATE chunks AS c
+SET embedding = v.embedding, embedding_model = $7, embedding_stale = false, updated_at = $8
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::vector[])
+     AS v (ns, slot, source_id, chunk_no, content_hash, embedding)
+WHERE c.ns = v.ns AND c.slot = v.slot AND c.source_id = v.source_id AND c.chunk_no = v.chunk_no
+  AND c.content_hash = v.content_hash AND NOT c.to_delete AND (c.embedding IS NULL OR c.embedding_stale)
+RETURNING c.ns, c.slot, c.source_id, c.chunk_no, c.content_hash, c.source_partition, c.source_offset
+
+-- Namespaces with chunks that nobody makes vectors for, since theirs are another's. $1 what makes them, $2 their length
+-- name: namespaces_not_filled
+SELECT ns, embedding_model, dimensions FROM chunk_namespaces AS n
+WHERE (n.embedding_model <> $1 OR n.dimensions <> $2::int)
+  AND EXISTS (SELECT FROM chunks AS c WHERE c.ns = n.ns AND (c.embedding IS NULL OR c.embedding_stale) AND NOT c.to_delete)
+ORDER BY ns
+
+-- name: try_index_keeper
+SELECT pg_try_advisory_lock($1, $2)
+
+-- The server puts these statements together, since it knows how names and texts are quoted.
+-- Indexes of namespaces with more than $1 vectors, of at most $2 numbers each, that are not there or were left half made.
+-- name: vector_indexes_wanted
+SELECT wanted.ns, found.indexrelid IS NOT NULL AS is_broken,
+       format('DROP INDEX CONCURRENTLY IF EXISTS %1$I', wanted.name) AS drop_statement,
+       format('CREATE INDEX CONCURRENTLY %1$I ON chunks USING hnsw ((l2_normalize(embedding)::halfvec(%2$s)) halfvec_ip_ops) '
+              'WHERE ns = %3$L AND NOT to_delete', wanted.name, wanted.dimensions, wanted.ns) AS create_statement
+FROM (SELECT ns, dimensions, 'chunks_vectors_' || md5(ns || '|' || dimensions) AS name
+      FROM chunk_namespaces WHERE dimensions <= $2) AS wanted
+LEFT JOIN pg_index AS found ON found.indexrelid = to_regclass(quote_ident(wanted.name))
+WHERE (found.indexrelid IS NULL OR NOT found.indisvalid)
+  AND (SELECT count(*) FROM (SELECT FROM chunks AS c
+                             WHERE c.ns = wanted.ns AND c.embedding IS NOT NULL AND NOT c.to_delete LIMIT $1 + 1) AS counted) > $1
+ORDER BY wanted.ns
+
+-- name: set_build_memory
+SELECT set_config('maintenance_work_mem', $1, false)

@@ -1,0 +1,129 @@
+-- Searches of chunks. All of a search's parameters stand in the same places, whichever statement it runs:
+-- $1 namespace, $2 vector (null: none), $3 words (null: they do not count), $4 slot (null: any), $5 sources (null: any),
+-- $6 the oldest that is found (null: any), $7 the oldest that has a score (null: any), $8 the moment, $9 alpha, $10 beta,
+-- $11 half-life in days, $12 share of words in a similarity, $13 how many.
+-- A cosine with a vector of zeros is not a number and counts as 0. Powers beyond 1,000 half-lives would be refused, not be 0.
+-- Of words the share that a chunk has counts, each 0.6 to 1 by how often it has it (ts_rank with equal weights).
+
+-- Settings of one search: plans are made for its parameters, since an index is of one namespace, and the index is followed
+-- beyond what it gives at first until as many chunks as are asked for pass the filters, nearest first. To sort where an index has
+-- the order is never better: the planner takes a comparison of two vectors for as cheap as one of two numbers.
+-- name: search_settings
+SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('hnsw.iterative_scan', 'strict_order', true),
+       set_config('hnsw.ef_search', $1, true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
+
+-- How many chunks there are to be compared, counted up to $4.
+-- name: count_chunks_to_search
+SELECT count(*) FROM (
+    SELECT FROM chunks
+    WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
+    LIMIT $4
+) AS found
+
+-- The best of all chunks.
+-- name: search_all_chunks
+WITH asked AS MATERIALIZED (
+    SELECT replace(plainto_tsquery('english', $3::text)::text, ' & ', ' | ')::tsquery AS any_word
+), measured AS (
+    SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
+           CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
+                ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
+           CASE WHEN $3::text IS NULL THEN 0
+                ELSE ts_rank('{1, 1, 1, 1}', words, (SELECT any_word FROM asked))::float8 END AS text_score
+    FROM chunks
+    WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
+      AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
+), best AS (
+    SELECT *, CASE WHEN base < $7::timestamptz THEN 0
+              ELSE $9::float8 * ((1 - $12::float8) * cosine + $12 * text_score)
+                   + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
+                                                          / 86400 / $11::float8)) END AS final
+    FROM measured
+    ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
+    LIMIT $13
+)
+SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
+       c.source_partition, c.source_offset, b.cosine, b.text_score
+FROM best AS b JOIN chunks AS c ON c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
+
+-- The best of the nearest by the index of the namespace, the most recent and those with the words: $13 of each are looked at and
+-- $14 are given, with what bounds the others. Of those with words $15 are ranked, those that have all words before the others.
+-- The length of the namespace's vectors stands for 384.
+-- name: search_near_chunks
+WITH asked AS MATERIALIZED (
+    SELECT plainto_tsquery('english', $3::text) AS all_words,
+           replace(plainto_tsquery('english', $3::text)::text, ' & ', ' | ')::tsquery AS any_word
+), nearest AS MATERIALIZED (
+    SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
+           coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) AS cosine,
+           CASE WHEN $3::text IS NOT NULL THEN words END AS words
+    FROM chunks
+    WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
+      AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6) AND embedding IS NOT NULL
+      AND $2::vector IS NOT NULL
+    ORDER BY l2_normalize(embedding)::halfvec(384) <#> l2_normalize($2::vector)::halfvec(384)
+    LIMIT $13
+), recent AS MATERIALIZED (
+    SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
+           CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
+                ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
+           CASE WHEN $3::text IS NOT NULL THEN words END AS words
+    FROM chunks
+    WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
+      AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
+    ORDER BY coalesce(published_at, created_at) DESC
+    LIMIT $13
+), with_words AS MATERIALIZED (
+    (SELECT slot, source_id, chunk_no FROM chunks
+     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
+       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6) AND $3::text IS NOT NULL
+       AND words @@ (SELECT all_words FROM asked)
+     LIMIT $15)
+    UNION
+    (SELECT slot, source_id, chunk_no FROM chunks
+     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
+       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6) AND $3::text IS NOT NULL
+       AND words @@ (SELECT any_word FROM asked)
+     LIMIT $15)
+), worded AS MATERIALIZED (
+    SELECT c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base,
+           CASE WHEN $2::vector IS NULL OR c.embedding IS NULL THEN 0
+                ELSE coalesce(nullif(1 - (c.embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
+           c.words
+    FROM with_words AS w
+    JOIN chunks AS c ON c.ns = $1 AND c.slot = w.slot AND c.source_id = w.source_id AND c.chunk_no = w.chunk_no
+), found AS (
+    SELECT DISTINCT ON (slot, source_id, chunk_no) slot, source_id, chunk_no, base, cosine,
+           CASE WHEN $3::text IS NULL THEN 0
+                ELSE ts_rank('{1, 1, 1, 1}', words, (SELECT any_word FROM asked))::float8 END AS text_score
+    FROM (SELECT * FROM nearest UNION ALL SELECT * FROM recent UNION ALL SELECT * FROM worded) AS looked_at
+), best AS (
+    SELECT *, CASE WHEN base < $7::timestamptz THEN 0
+              ELSE $9::float8 * ((1 - $12::float8) * cosine + $12 * text_score)
+                   + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
+                                                          / 86400 / $11::float8)) END AS final
+    FROM found
+    ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
+    LIMIT $14
+), looked AS (
+    SELECT (SELECT count(*) FROM nearest) AS near_count, (SELECT min(cosine) FROM nearest) AS near_cosine,
+           (SELECT count(*) FROM recent) AS recent_count, (SELECT min(base) FROM recent) AS recent_base,
+           (SELECT count(*) FROM with_words) AS worded_count
+)
+SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
+       c.source_partition, c.source_offset, b.cosine, b.text_score, looked.*
+FROM looked CROSS JOIN best AS b
+JOIN chunks AS c ON c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
+
+-- Namespaces that any user may be told of. $1 how many
+-- name: open_namespaces
+SELECT * FROM chunk_namespaces WHERE is_open ORDER BY ns LIMIT $1
+
+-- Where documents were ingested as a whole, the last ingest of each. $1 their ids, which are those of sources
+-- name: places_of_documents
+SELECT DISTINCT ON (s.source_id) s.source_id, s.slot, n.*
+FROM chunk_sources AS s
+JOIN chunk_ingests AS i ON i.ingest_id = s.ingest_id AND i.ns = s.ns AND i.slot = s.slot AND i.source_id = s.source_id
+JOIN chunk_namespaces AS n ON n.ns = s.ns
+WHERE s.source_id = ANY ($1::text[]) AND i.status = 'complete'
+ORDER BY s.source_id, i.decided_at DESC NULLS LAST, s.ns, s.slot

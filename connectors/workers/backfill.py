@@ -1,0 +1,288 @@
+"""Makes the vectors that chunks wait for: hot ones first, then the others (R3.13 to R3.15).
+
+Laws. What waits is what PostgreSQL says waits, so a kill costs at most a batch; the topic only wakes. Two workers never make a
+vector of one chunk, and a vector whose text has changed meanwhile is thrown away (`connectors/stores/chunk_backfill.py`). A text
+that the embedder refuses holds up no other: it is left aside for a while, and named in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from connectors.kafka.consumer import BatchConsumer
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.records import DeadLetter, Event
+from connectors.llm.embeddings import Embedder, EmbeddingError, RemoteEmbedder
+from connectors.stores import chunk_backfill
+from connectors.stores.chunk_backfill import START, Maker, SourceKey, Waiting
+from connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
+from connectors.workers.chunk_indexes import ChunkIndexes
+from schemas.errors import UnavailableError
+from streams.clock import monotonic_seconds
+from streams.retry import unavailable_seconds
+from streams.telemetry import get_log
+
+_log = get_log("backfill")
+
+REQUESTED = "chunks.embedding-requested"
+# One call of a service: within every service's limit, and one failed call costs little. Built in, so many pages take some 30 ms.
+TEXTS_MAX = 64
+# Calls of a service that are under way at once; it computes while the next texts are read and the last vectors stored.
+REMOTE_LANES = 4
+# What no request told of (a restart, chunks that another worker let go) is looked for this often.
+POLL_SECONDS = 5.0
+# Pages whose chunks are all another's that are passed over at a look.
+_PAGES_MAX = 16
+# A refused text is left aside: for some seconds, four times as long each time, for an hour at most; so many texts at most.
+ASIDE_SECONDS, _ASIDE_GROWTH, _ASIDE_SECONDS_MAX, _ASIDE_MAX = 4.0, 4.0, 3_600.0, 1_000
+# So many refusals without a text that was taken in between may be the service's: they are left aside for no longer than this.
+_REFUSED_MAX, SOON_SECONDS = 3, 60.0
+# How often namespaces are looked for whose vectors are another's.
+_LOOK_SECONDS = 60.0
+
+
+class BackfillRequests:
+    """Follows the topic: whatever is asked for wakes the worker."""
+
+    group = "backfill"
+    topics: tuple[str, ...] = (REQUESTED,)
+    batch_max = 1_000
+
+    def __init__(self, wake: asyncio.Event) -> None:
+        self._wake = wake
+
+    async def prepare(self, events: Sequence[Event]) -> None:
+        """Wake the worker."""
+        self._wake.set()
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+        """The positions alone: what waits is in the tables."""
+        return []
+
+    async def settle(self, prepared: None) -> None:
+        """Nothing is held."""
+
+
+class Backfill:
+    """The connector: the consumer of requests, the worker, and the indexes of what it makes."""
+
+    group = BackfillRequests.group
+
+    def __init__(self, database_url: str, around: Surroundings, embedder: Embedder) -> None:
+        wake = asyncio.Event()
+        self._consumer = BatchConsumer(BackfillRequests(wake), around)
+        self._worker = BackfillWorker(database_url, around, embedder, wake)
+        self._indexes = ChunkIndexes(database_url)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not ready."""
+        return self._consumer.problem or self._worker.problem
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set; the failure of one part ends the others."""
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._consumer, self._worker, self._indexes):
+                tasks.create_task(part.run(stop))
+
+
+class BackfillWorker:
+    """Lanes that each take a batch after the other."""
+
+    group = "backfill-worker"
+
+    def __init__(self, database_url: str, around: Surroundings, embedder: Embedder, wake: asyncio.Event) -> None:
+        self._url = database_url
+        self._around = around
+        self._embedder = embedder
+        self._wake = wake
+        self._maker = Maker(embedder.basis_id, None)
+        self._aside: dict[str, tuple[int, float]] = {}  # by hash how often it was refused, and until when it is left
+        self._refused: list[str] = []  # since a text was taken last
+        self._named: set[str] = set()
+        self._looked_at = float("-inf")
+        self.problem: str | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set."""
+        lanes = REMOTE_LANES if isinstance(self._embedder, RemoteEmbedder) else 1
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(lanes):
+                tasks.create_task(self._lane(stop))
+
+    async def _lane(self, stop: asyncio.Event) -> None:
+        """One lane on a connection of its own, with whose end its claims end; PostgreSQL away is waited for."""
+        attempt = 0
+        while not stop.is_set():
+            connection = None
+            try:
+                connection = await asyncpg.connect(
+                    self._url, timeout=5.0, command_timeout=60.0, server_settings={"timezone": "UTC"}
+                )
+                lane = _Lane(connection)
+                while not stop.is_set():
+                    await self._turn(lane, stop)
+                    attempt = 0
+            except (*AWAY, UnavailableError) as error:
+                attempt += 1
+                self._set_problem(f"PostgreSQL is away: {error or type(error).__name__}")
+                await self._idle(stop, unavailable_seconds(attempt))
+            finally:
+                if connection is not None:
+                    connection.terminate()  # closes at once; the claims go with the session
+
+    async def _turn(self, lane: _Lane, stop: asyncio.Event) -> None:
+        self._wake.clear()
+        try:
+            done = await self._batch(lane)
+        except (UnavailableError, EmbeddingError) as error:
+            lane.failures += 1
+            self._set_problem(f"the embedder fails: {error}")
+            await self._idle(stop, unavailable_seconds(lane.failures))
+            return
+        except CONFLICT as error:  # another transaction stood in the way; the batch is made again
+            _log.info("backfill_conflict", reason=str(error))
+            done = 0
+        if done:
+            lane.failures = 0
+            self._set_problem(None)
+        else:
+            if len(set(self._refused)) < _REFUSED_MAX:  # what is left are texts that are refused for what they are
+                self._set_problem(None)
+            await self._look_for_others(lane.connection)
+            await self._idle(stop, POLL_SECONDS)
+
+    async def _batch(self, lane: _Lane) -> int:
+        """Make the vectors of some chunks; of how many."""
+        try:
+            chunks = await self._next(lane)
+            if not chunks:
+                return 0
+            made = await self._vectors(lane, chunks)
+            if made:
+                await self._store(lane, chunks, made)
+            return len(chunks)
+        finally:
+            await chunk_backfill.let_go(lane.connection)
+
+    async def _next(self, lane: _Lane) -> list[Waiting]:
+        """Chunks to be filled, claimed: hot ones if there are any."""
+        now_ms, aside = self._around.clock(), self._left_aside()
+        for is_hot in (True, False):
+            after = lane.after[is_hot]
+            is_round = after == START
+            for _ in range(_PAGES_MAX):
+                page = await chunk_backfill.page(
+                    lane.connection, self._maker, is_hot=is_hot, after=after, aside=aside, now_ms=now_ms
+                )
+                claimed = await chunk_backfill.claim(lane.connection, page.sources)
+                chunks = await chunk_backfill.waiting(
+                    lane.connection, claimed, most=lane.texts_max, aside=aside, now_ms=now_ms
+                )
+                if chunks:
+                    lane.after[is_hot] = after  # a page stays until nothing of it is left to this lane
+                    return chunks
+                if page.is_last and is_round:
+                    break
+                is_round = is_round or page.is_last
+                after = START if page.is_last else page.sources[-1]
+            lane.after[is_hot] = after
+        return []
+
+    async def _vectors(self, lane: _Lane, chunks: Sequence[Waiting]) -> list[bytes]:
+        """Vectors of texts; none where the only text was refused, which is left aside then.
+
+        Which of several texts a service refuses it does not say: after a failure fewer are asked for, down to one.
+        """
+        try:
+            made = await self._embedder.embed([chunk.text for chunk in chunks])
+        except (UnavailableError, EmbeddingError):
+            if len(chunks) == 1:
+                self._set_aside(chunks[0])
+            lane.texts_max = max(1, len(chunks) // 2)
+            raise
+        lane.texts_max = min(TEXTS_MAX, lane.texts_max * 2)
+        self._take_up([chunk.content_hash for chunk in chunks])
+        self._maker = self._maker._replace(dimensions=len(made[0]) // 4)
+        return made
+
+    async def _store(self, lane: _Lane, chunks: Sequence[Waiting], made: Sequence[bytes]) -> None:
+        async with lane.connection.transaction():
+            stored = await chunk_backfill.store(
+                lane.connection, self._around.codec, chunks, made, self._maker.model, self._around.clock()
+            )
+        if stored < len(chunks):
+            _log.info("vectors_discarded", count=len(chunks) - stored, reason="their texts have changed meanwhile")
+
+    def _set_aside(self, chunk: Waiting) -> None:
+        now = monotonic_seconds()
+        times = self._aside.pop(chunk.content_hash, (0, 0.0))[0] + 1
+        seconds = min(_ASIDE_SECONDS_MAX, ASIDE_SECONDS * _ASIDE_GROWTH ** (times - 1))
+        self._aside[chunk.content_hash] = (times, now + seconds)
+        self._refused = [*self._refused[1 - _ASIDE_MAX :], chunk.content_hash]
+        if len(self._refused) >= _REFUSED_MAX:
+            for content_hash in self._refused:
+                if content_hash in self._aside:
+                    refusals, until = self._aside[content_hash]
+                    self._aside[content_hash] = (refusals, min(until, now + SOON_SECONDS))
+        if len(self._aside) > _ASIDE_MAX:
+            self._aside.pop(next(iter(self._aside)))
+        _log.warning("chunk_left_aside", source="|".join(chunk.source), chunk_no=chunk.chunk_no, times=times)
+
+    def _take_up(self, taken: Sequence[str]) -> None:
+        """The embedder works, and what it takes is not left aside any more."""
+        self._refused.clear()
+        for content_hash in taken:
+            self._aside.pop(content_hash, None)
+
+    def _left_aside(self) -> list[str]:
+        now = monotonic_seconds()
+        return [content_hash for content_hash, (_, until) in self._aside.items() if until > now]
+
+    async def _look_for_others(self, connection: Any) -> None:
+        """Name the namespaces whose chunks wait for vectors that are never made here."""
+        if monotonic_seconds() - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = monotonic_seconds()
+        for row in await connection.fetch(QUERIES["namespaces_not_filled"], *self._maker):
+            if row["ns"] not in self._named:
+                self._named.add(row["ns"])
+                _log.warning(
+                    "namespace_not_filled",
+                    ns=row["ns"],
+                    vectors_of=row["embedding_model"],
+                    dimensions=row["dimensions"],
+                    embedder=self._maker.model,
+                    remedy="set HIGHWATER_EMBEDDINGS_* to what its vectors are of, or ingest it into another namespace",
+                )
+
+    async def _idle(self, stop: asyncio.Event, seconds: float) -> None:
+        """Wait so long, or until something is asked for or `stop` is set."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (stop, self._wake)]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+
+    def _set_problem(self, problem: str | None) -> None:
+        if problem != self.problem:
+            if problem is None:
+                _log.info("backfill_running")
+            else:
+                _log.warning("backfill_paused", reason=problem[:300])
+            self.problem = problem
+
+
+class _Lane:
+    """A lane's connection, where in the chunks it is, and how many texts it asks for at a time."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.after: dict[bool, SourceKey] = {True: START, False: START}
+        self.texts_max = TEXTS_MAX
+        self.failures = 0

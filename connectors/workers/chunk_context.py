@@ -1,0 +1,128 @@
+"""What chunks tell of a question: to a query those of open namespaces, to a deck those of its documents.
+
+Laws. A user is told of no namespace that is not open, but of documents that he names and owns. What a vector is compared with was
+made by the same model; without one, and while the embedder is away, words alone are searched for. Nobody waits long for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from connectors.llm.embeddings import Embedder, EmbeddingError
+from connectors.stores.chunk_search import RESULTS_MAX, Result, WrongVectorError, search
+from connectors.stores.postgres import QUERIES, reading
+from schemas.errors import UnavailableError
+from streams.chunks.scoring import Mode
+from streams.telemetry import get_log
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+# Open namespaces that a query is answered from; each costs it a search of some milliseconds.
+NAMESPACES_MAX = 8
+# A vector of a service takes a tenth of that; words find most of what is asked without it.
+_VECTOR_SECONDS_MAX = 5.0
+
+_log = get_log("chunk-context")
+
+
+class ChunkContext:
+    """Searches for those who write answers. `embedder` None: words alone."""
+
+    def __init__(self, pool: Pool, embedder: Embedder | None = None) -> None:
+        self._pool = pool
+        self._embedder = embedder
+
+    async def of_query(self, query: str, words: Sequence[str], *, limit: int, as_of_ms: int) -> list[Result]:
+        """Chunks of open namespaces that have some of the words, the best of each namespace.
+
+        A search always finds something; what has none of the words is not told, as of insights.
+
+        Raises:
+            UnavailableError: PostgreSQL is away.
+        """
+        async with reading(self._pool) as tx:
+            namespaces = await tx.fetch(QUERIES["open_namespaces"], NAMESPACES_MAX)
+        vector = await self._vector(query, namespaces)
+        found: list[Result] = []
+        for namespace in namespaces:
+            results = await self._search(namespace, vector, " ".join(words), limit=limit, as_of_ms=as_of_ms)
+            found += [result for result in results if result.text_score]
+        return found
+
+    async def of_documents(
+        self, document_ids: Sequence[str], wanted: str, *, characters_max: int, as_of_ms: int
+    ) -> tuple[frozenset[str], list[Result]]:
+        """Which of these documents were ingested as a whole, and the best of their chunks, in the order of documents.
+
+        Raises:
+            UnavailableError: PostgreSQL is away.
+        """
+        async with reading(self._pool) as tx:
+            rows = await tx.fetch(QUERIES["places_of_documents"], list(document_ids))
+        vector = await self._vector(wanted, rows) if rows else None
+        found: list[Result] = []
+        ingested: set[str] = set()
+        for (_, slot), group in groupby(sorted(rows, key=_place), key=_place):
+            of_place = list(group)
+            results = await self._search(
+                of_place[0],
+                vector,
+                wanted,
+                limit=RESULTS_MAX,
+                as_of_ms=as_of_ms,
+                slot=slot,
+                source_ids=[row["source_id"] for row in of_place],
+            )
+            found += results
+            # Where there are more results than are given, a document without one has worse chunks; else it has none that live.
+            is_cut = len(results) == RESULTS_MAX
+            ingested |= {row["source_id"] for row in of_place} if is_cut else {one.source_id for one in results}
+        found.sort(key=lambda result: -result.final)
+        kept = _fitting(found, characters_max)
+        order = {document_id: number for number, document_id in enumerate(document_ids)}
+        kept.sort(key=lambda result: (order[result.source_id], result.chunk_no))
+        return frozenset(ingested), kept
+
+    async def _search(
+        self, namespace: Mapping[str, Any], vector: bytes | None, words: str, **asked: Any
+    ) -> tuple[Result, ...]:
+        of_model = vector if self._is_of_model(namespace) else None
+        try:
+            found = await search(self._pool, namespace, q_vector=of_model, words=words, mode=Mode.HYBRID, **asked)
+        except WrongVectorError:  # the service was told to give other lengths under the same name
+            found = await search(self._pool, namespace, q_vector=None, words=words, mode=Mode.HYBRID, **asked)
+        return found.results
+
+    def _is_of_model(self, namespace: Mapping[str, Any]) -> bool:
+        return self._embedder is not None and namespace["embedding_model"] == self._embedder.basis_id
+
+    async def _vector(self, text: str, namespaces: Sequence[Mapping[str, Any]]) -> bytes | None:
+        """The vector of a text, if any of these namespaces has some to compare it with."""
+        if self._embedder is None or not any(self._is_of_model(namespace) for namespace in namespaces):
+            return None
+        try:
+            async with asyncio.timeout(_VECTOR_SECONDS_MAX):
+                return (await self._embedder.embed([text]))[0]
+        except (UnavailableError, EmbeddingError, TimeoutError) as error:
+            _log.warning("searched_by_words_alone", reason=str(error)[:300] or type(error).__name__)
+            return None
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["ns"], row["slot"]
+
+
+def _fitting(results: Sequence[Result], characters_max: int) -> list[Result]:
+    """The first that fit together."""
+    kept, left = [], characters_max
+    for result in results:
+        left -= len(result.content) + len(result.title or "") + 1
+        if left < 0:
+            break
+        kept.append(result)
+    return kept

@@ -1,0 +1,209 @@
+"""When the ingest of a source has come to its end, and what that means for chunks that it did not name (R3.19, R3.20).
+
+Law: only a full ingest of which every chunk was stored or found unchanged, and none refused, makes orphans. The end may be heard
+before the data, so it is the counts that decide: as many dealt with as were told. Progress is absolute and has a revision: each
+is decided on once, and what comes late or again is known by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import orjson
+
+from schemas.chunks import IngestDecided, IngestProgressed
+from streams.chunks.states import Outcome
+
+_HOUR_MS = 3_600_000
+# Without any news of it for so long an ingest is given up. The slowest source, which may ask so many times an hour, is heard of
+# every hour; a program that was ended is begun anew by then.
+ABANDONED_MS = 6 * _HOUR_MS
+# A row outlives its decision by so long, so that what a worker that is started again hears once more is not decided anew.
+KEPT_MS = 24 * _HOUR_MS
+_ROW_VERSION = 1
+_SEPARATOR = b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """The row of an ingest and source: the newest progress, and when it was decided on, None before.
+
+    `key` is that of the source, ns|slot|source_id. `heard_ms` is the time of the progress by the product's clock; `expected` is
+    None before the end was told.
+    """
+
+    key: str
+    ingest_id: str
+    revision: int
+    seen: int
+    failed: int
+    inserted: int
+    updated: int
+    unchanged: int
+    expected: int | None
+    full: bool
+    force: bool
+    truncated: bool
+    is_superseded: bool
+    heard_ms: int
+    decided_ms: int | None = None
+
+    @property
+    def row_key(self) -> bytes:
+        """Its key in the table."""
+        return row_key(self.key, self.ingest_id)
+
+    @property
+    def due_ms(self) -> int:
+        """When a tick is to look at it: it is abandoned then, or forgotten."""
+        return self.heard_ms + ABANDONED_MS if self.decided_ms is None else self.decided_ms + KEPT_MS
+
+
+class Decision(NamedTuple):
+    """How an ingest ended, and whether chunks that it did not name are orphans."""
+
+    outcome: Outcome
+
+    @property
+    def marks_orphans(self) -> bool:
+        """Nothing but a complete ingest marks any."""
+        return self.outcome is Outcome.COMPLETE
+
+
+def source_key(event: Mapping[str, Any]) -> str:
+    """The key of the source that an event speaks of; no part of it holds a |."""
+    return f"{event['ns']}|{event['slot']}|{event['source_id']}"
+
+
+def row_key(key: str, ingest_id: str) -> bytes:
+    """The key of a row; no id holds a NUL."""
+    return key.encode() + _SEPARATOR + ingest_id.encode()
+
+
+def progressed(row: Ingest | None, event: IngestProgressed) -> Ingest:
+    """The row after progress; a revision that is known already changes nothing."""
+    if row is not None and event["revision"] <= row.revision:
+        return row
+    return Ingest(
+        key=source_key(event),
+        ingest_id=event["ingest_id"],
+        revision=event["revision"],
+        seen=event["seen"],
+        failed=event["failed"],
+        inserted=event["inserted"],
+        updated=event["updated"],
+        unchanged=event["unchanged"],
+        expected=event["expected"],
+        full=event["full"],
+        force=event["force"],
+        truncated=event["truncated"],
+        is_superseded=event["is_superseded"],
+        heard_ms=event["at"],
+    )
+
+
+def decide(row: Ingest, now_ms: int) -> Decision | None:
+    """How the ingest ended, None while it goes on or when its newest progress was decided on already.
+
+    Another ingest of the source that began after it ends it at once. Else it ends when as many chunks as its end told are dealt
+    with, or when nothing was heard of it for `ABANDONED_MS`.
+    """
+    if row.decided_ms is not None:
+        return None
+    if row.is_superseded:
+        return Decision(Outcome.SUPERSEDED)
+    if row.expected is None or row.seen + row.failed < row.expected:
+        return Decision(Outcome.ABANDONED) if now_ms >= row.heard_ms + ABANDONED_MS else None
+    return Decision(_outcome(row, row.expected))
+
+
+def _outcome(row: Ingest, expected: int) -> Outcome:
+    """That of an ingest of which everything is dealt with. More chunks than were told contradict the telling: not all can be
+    known, and those that are missing may yet come.
+    """
+    stands_in_the_way = {
+        Outcome.FAILED: row.failed > 0 or row.seen > expected,
+        Outcome.TRUNCATED: row.truncated,
+        Outcome.PARTIAL: not row.full,
+        Outcome.EMPTY: expected == 0 and not row.force,
+    }
+    return next((outcome for outcome, is_so in stands_in_the_way.items() if is_so), Outcome.COMPLETE)
+
+
+def decided(row: Ingest, now_ms: int) -> Ingest:
+    """The row after its newest progress was decided on."""
+    return replace(row, decided_ms=now_ms)
+
+
+class Plan(NamedTuple):
+    """What a tick makes of rows that are due: told with how they ended, forgotten, or looked at again."""
+
+    told: list[tuple[Ingest, Decision]]
+    forgotten: list[Ingest]
+    left: list[Ingest]
+
+
+def plan_tick(rows: Iterable[Ingest], now_ms: int) -> Plan:
+    """What to do with rows at a tick. At most one ingest of a source is told, the one longest silent first, since the id of an
+    event follows from the tick and the source.
+    """
+    told: dict[str, tuple[Ingest, Decision]] = {}
+    plan = Plan([], [], [])
+    for row in sorted(rows, key=lambda row: (row.heard_ms, row.row_key)):
+        decision = decide(row, now_ms)
+        if row.decided_ms is not None and now_ms >= row.due_ms:
+            plan.forgotten.append(row)
+        elif decision is None or row.key in told:
+            plan.left.append(row)
+        else:
+            told[row.key] = (row, decision)
+    return plan._replace(told=list(told.values()))
+
+
+def decided_event(row: Ingest, decision: Decision, now_ms: int) -> IngestDecided:
+    """The decision with its inputs, as it is told."""
+    ns, slot, source_id = row.key.split("|")
+    return {
+        "ingest_id": row.ingest_id,
+        "ns": ns,
+        "slot": slot,
+        "source_id": source_id,
+        "outcome": decision.outcome,
+        "marks_orphans": decision.marks_orphans,
+        "revision": row.revision,
+        "seen": row.seen,
+        "failed": row.failed,
+        "inserted": row.inserted,
+        "updated": row.updated,
+        "unchanged": row.unchanged,
+        "expected": row.expected,
+        "full": row.full,
+        "force": row.force,
+        "truncated": row.truncated,
+        "is_superseded": row.is_superseded,
+        "decided_at": now_ms,
+    }
+
+
+_FIELDS = tuple(field.name for field in fields(Ingest))
+
+
+def encode_row(row: Ingest) -> bytes:
+    """The row as JSON, with the version of its form in front."""
+    return orjson.dumps([_ROW_VERSION, *(getattr(row, name) for name in _FIELDS)])
+
+
+def decode_row(data: bytes | None) -> Ingest | None:
+    """The row of an ingest and source; None when there is none.
+
+    Raises:
+        ValueError: the row has a form that this version does not know.
+    """
+    if data is None:
+        return None
+    version, *facts = orjson.loads(data)
+    if version != _ROW_VERSION:
+        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
+    return Ingest(*facts)

@@ -1,0 +1,35 @@
+"""What a chunk is known by: the parts of its key, and the hash of what it says.
+
+Law: different chunks never hash the same input. No part of a key holds the `|` that joins them, so the hash's input can be taken
+apart in one way only (R3.2); the text is taken as it is, neither trimmed nor normalised.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from schemas.errors import InvalidEventError
+from streams.checks import check_id
+
+# Joins the parts of the key of a source, in hashes, keys of records and names of resources.
+SEPARATOR = "|"
+
+
+def check_key_part(name: str, value: str) -> None:
+    """A part of a key (ns, slot or source_id) is an id without `|`.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    check_id(name, value)
+    if SEPARATOR in value:
+        raise InvalidEventError("separator", f"{name} holds a {SEPARATOR}, which joins the parts of a key", field=name)
+
+
+def content_hash(ns: str, slot: str, source_id: str, chunk_no: int, content: str) -> str:
+    """SHA-256 of `ns|slot|source_id|chunk_no|content` in UTF-8, 64 lower-case hex digits (R3.2).
+
+    A text that no store takes has a hash too, so that its refusals are told apart.
+    """
+    said = f"{ns}|{slot}|{source_id}|{chunk_no}|{content}"
+    return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,203 @@
+"""The passports of namespaces: how their chunks age, are found and are taken away (R3.16 to R3.23).
+
+Law: every namespace has one. What a file leaves out is as the default says, and one that no file names is the default.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import ConfigurationError, InvalidEventError
+from streams.chunks.identity import check_key_part
+
+_DEFAULT_FILE = Path(__file__).with_name("default_namespaces.toml")
+# A century: whatever is longer is a typing error, and its milliseconds fit every integer of ours.
+DAYS_MAX = 36_600
+# More a day than any installation serves, so that a namespace can be told never to be hot.
+_QUERIES_MAX = 10**12
+
+
+class TtlMode(StrEnum):
+    """What becomes of a cold chunk in a search (R3.18)."""
+
+    FILTER = "filter"
+    ZERO_WEIGHT = "zero_weight"
+
+
+class Removal(StrEnum):
+    """How chunks are taken away (R3.20)."""
+
+    SOFT = "soft"
+    HARD = "hard"
+
+
+@dataclass(frozen=True, slots=True)
+class Passport:
+    """What the configuration says of a namespace; the fields are those columns of `chunk_namespaces`. Ages in days."""
+
+    half_life_days: float
+    ttl_days: float
+    ttl_mode: TtlMode
+    alpha: float
+    beta: float
+    hot_days: float
+    hot_queries_per_day: float
+    removal: Removal
+    grace_days: float
+    archives_cold: bool
+    is_open: bool
+
+
+# In the order of the fields, which is that of the columns.
+PASSPORT_KEYS = tuple(field.name for field in fields(Passport))
+
+
+@dataclass(frozen=True, slots=True)
+class Passports:
+    """The passports of all namespaces, named or not."""
+
+    default: Passport
+    named: Mapping[str, Passport]
+
+    def of(self, ns: str) -> Passport:
+        """The passport of a namespace."""
+        return self.named.get(ns, self.default)
+
+
+def load_passports(path: Path | None = None) -> Passports:
+    """The passports that come with the product, overridden key by key by a TOML file of `[default]` and `[namespaces.<name>]`.
+
+    Raises:
+        ConfigurationError: the file, a namespace, a key or a value cannot be used; the message names all of them.
+    """
+    default, named = _read(_DEFAULT_FILE)
+    if path is not None:
+        own_default, own_named = _read(path)
+        default |= own_default
+        named = {ns: named.get(ns, {}) | own_named.get(ns, {}) for ns in (*named, *own_named)}
+    where = path or _DEFAULT_FILE
+    return Passports(
+        default=_passport(where, "default", default),
+        named={ns: _passport(where, f"namespaces.{ns}", default | values) for ns, values in named.items()},
+    )
+
+
+def _passport(path: Path, name: str, values: Mapping[str, Any]) -> Passport:
+    passport = Passport(**values)
+    if not passport.alpha + passport.beta > 0:
+        raise ConfigurationError(f"{path}: {name} has alpha and beta of 0: every score would be 0")
+    return passport
+
+
+_Values = dict[str, Any]
+
+
+def _read(path: Path) -> tuple[_Values, dict[str, _Values]]:
+    """The values of `[default]`, and of each namespace, checked one by one."""
+    document = _document(path)
+    unknown = sorted(set(document) - {"default", "namespaces"})
+    if unknown:
+        raise ConfigurationError(f"{path}: {unknown[0]} is neither [default] nor a table [namespaces.<name>]")
+    namespaces = document.get("namespaces", {})
+    if not isinstance(namespaces, dict):
+        raise ConfigurationError(f"{path}: namespaces is not a table [namespaces.<name>]")
+    for ns in namespaces:
+        _check_name(path, ns)
+    default = _values(path, "default", document.get("default", {}))
+    return default, {ns: _values(path, f"namespaces.{ns}", table) for ns, table in namespaces.items()}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: the namespaces cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: the namespaces are not TOML: {error}") from error
+
+
+def _check_name(path: Path, ns: str) -> None:
+    try:
+        check_key_part("its name", ns)
+    except InvalidEventError as error:
+        raise ConfigurationError(f"{path}: namespaces.{ns!r}: {error}") from error
+
+
+def _values(path: Path, name: str, table: Any) -> _Values:
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{path}: {name} is not a table of {', '.join(PASSPORT_KEYS)}")
+    values = {}
+    for key, value in table.items():
+        where = f"{path}: {name}.{key}"
+        if key not in _CHECKS:
+            raise ConfigurationError(f"{where} is not a key; there are {', '.join(PASSPORT_KEYS)}")
+        values[key] = _CHECKS[key](where, value)
+    return values
+
+
+def _number(where: str, value: Any, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigurationError(f"{where} = {value!r} is not a number")
+    if not 0 <= value <= most:
+        raise ConfigurationError(f"{where} = {value!r} is not between 0 and {most}")
+    return float(value)
+
+
+def _weight(where: str, value: Any) -> float:
+    return _number(where, value, 1)
+
+
+def _days(where: str, value: Any) -> float:
+    return _number(where, value, DAYS_MAX)
+
+
+def _some_days(where: str, value: Any) -> float:
+    days = _days(where, value)
+    if not days > 0:
+        raise ConfigurationError(f"{where} = {value!r} is not above 0")
+    return days
+
+
+def _queries(where: str, value: Any) -> float:
+    return _number(where, value, _QUERIES_MAX)
+
+
+def _flag(where: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{where} = {value!r} is neither true nor false")
+    return value
+
+
+def _ttl_mode(where: str, value: Any) -> TtlMode:
+    return TtlMode(_one_of(where, value, TtlMode))
+
+
+def _removal(where: str, value: Any) -> Removal:
+    return Removal(_one_of(where, value, Removal))
+
+
+def _one_of(where: str, value: Any, words: type[StrEnum]) -> str:
+    if not isinstance(value, str) or value not in list(words):
+        raise ConfigurationError(f"{where} = {value!r} is not one of {', '.join(words)}")
+    return value
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "half_life_days": _some_days,  # the decay divides by it
+    "ttl_days": _some_days,
+    "ttl_mode": _ttl_mode,
+    "alpha": _weight,
+    "beta": _weight,
+    "hot_days": _days,
+    "hot_queries_per_day": _queries,
+    "removal": _removal,
+    "grace_days": _days,
+    "archives_cold": _flag,
+    "is_open": _flag,
+}

@@ -1,0 +1,62 @@
+"""How well a chunk answers a search: what it says, weighed against how old it is (R3.17, R3.18).
+
+Law: the score of a chunk depends on the chunk, the search and the moment alone, never on what else was found or how. A bound is
+never below the score of any chunk that it is of, in the numbers of the machine too.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+DAY_MS = 86_400_000
+# Of a search in hybrid mode so much of the similarity is what its words weigh, the rest is what it means. Vectors find what is
+# said in other words, words find names and numbers; neither may decide alone.
+TEXT_SHARE = 0.3
+
+
+class Mode(StrEnum):
+    """What counts as similar: vectors alone (R3.17 to the letter), or words too."""
+
+    SEMANTIC = "semantic"
+    HYBRID = "hybrid"
+
+
+def age_days(published_ms: int | None, created_ms: int, now_ms: int) -> float:
+    """The age of a chunk in days, from when its source was published if that is known; 0 for a date to come (R3.17)."""
+    return max(0, now_ms - (created_ms if published_ms is None else published_ms)) / DAY_MS
+
+
+def time_decay(age: float, half_life_days: float) -> float:
+    """What is left of a chunk's weight at an age in days: 1 at 0, a half at a half-life, never negative (R3.17)."""
+    return float(0.5 ** (age / half_life_days))
+
+
+def is_past_ttl(age: float, ttl_days: float) -> bool:
+    """Whether a chunk is too old; one of exactly this age is not (R3.18)."""
+    return age > ttl_days
+
+
+def youngest_past_ttl_ms(ttl_days: float) -> int:
+    """The least age in whole milliseconds that `is_past_ttl`: where a statement that asks for whole milliseconds cuts."""
+    age_ms = max(0, math.floor(ttl_days * DAY_MS) - 1)
+    while not is_past_ttl(age_ms / DAY_MS, ttl_days):
+        age_ms += 1
+    return age_ms
+
+
+def similarity_of(cosine: float, text_score: float | None) -> float:
+    """What counts as similarity.
+
+    Args:
+        cosine: of the vectors, -1 to 1; 0 where there is none.
+        text_score: 0 to 1, of the words; None in semantic mode, where the cosine is all there is.
+    """
+    if text_score is None:
+        return cosine
+    return (1 - TEXT_SHARE) * cosine + TEXT_SHARE * text_score
+
+
+def final_score(similarity: float, decay: float, alpha: float, beta: float, *, is_too_old: bool = False) -> float:
+    """`alpha * similarity + beta * time_decay(age)` (R3.17); 0 as a whole for what is past its TTL but not left out (R3.18)."""
+    return 0.0 if is_too_old else alpha * similarity + beta * decay

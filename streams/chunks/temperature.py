@@ -1,0 +1,173 @@
+"""How warm a chunk is kept, and how much its namespace is asked (R3.21 to R3.23).
+
+Law: a search counts once, by its event's place in the log. Whether a namespace is hot follows from the searches of its last seven
+days and its passport, at the hours of UTC, so a worker that begins anew rates it the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import orjson
+
+from schemas.chunks import NamespaceRated, QueriesServed
+from schemas.errors import InvalidEventError
+from streams.checks import check_time
+from streams.chunks.identity import check_key_part
+from streams.chunks.passports import Passport
+from streams.chunks.states import Temperature
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+WINDOW_DAYS = 7
+# Today, the six whole days before, the one that is leaving, and one that another process's clock may be ahead.
+_DAYS_KEPT = WINDOW_DAYS + 2
+# More than any process answers between two tellings; past it a sum would leave what a bigint holds.
+_QUERIES_MAX = 10**12
+_ROW_VERSION = 1
+
+
+def temperature(age_days: float, passport: Passport, is_hot: bool) -> Temperature:
+    """How a chunk is kept: cold beyond `ttl_days` (strict, R3.18), hot up to `hot_days` in a hot namespace, else warm.
+
+    Args:
+        age_days: since it was published, or made where that is unknown; below 0 for one of the future.
+        passport: of its namespace.
+        is_hot: whether its namespace is asked much.
+    """
+    if age_days > passport.ttl_days:
+        return Temperature.COLD
+    return Temperature.HOT if is_hot and age_days <= passport.hot_days else Temperature.WARM
+
+
+def is_hot(queries_per_day: float, passport: Passport) -> bool:
+    """Whether so many searches a day make a namespace hot."""
+    return queries_per_day >= passport.hot_queries_per_day
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The row of a namespace: searches by day (days since 1970, ascending), and what was told of it last.
+
+    `partition` and `offset` are those of the last event counted. `looked_ms` is the tick at which it was rated last, or the
+    newest one known when its first search came; `told_ms` the one at which it was told last, 0 before.
+    """
+
+    ns: str
+    days: tuple[tuple[int, int], ...] = ()
+    partition: int = 0
+    offset: int = -1
+    looked_ms: int = 0
+    is_hot: bool = False
+    queries_per_day: float = 0.0
+    told_ms: int = 0
+
+    @property
+    def due_ms(self) -> int:
+        """The hour at which it is rated next."""
+        return (self.looked_ms // HOUR_MS + 1) * HOUR_MS
+
+
+def check_served(event: QueriesServed) -> None:
+    """Searches are of a namespace, of a time, and not below none.
+
+    Raises:
+        InvalidEventError: they are not.
+    """
+    check_key_part("ns", event["ns"])
+    check_time("at", event["at"])
+    if not 0 <= event["queries"] <= _QUERIES_MAX:
+        raise InvalidEventError("bad_number", f"queries is {event['queries']}", field="queries")
+
+
+def count(row: Asked | None, event: QueriesServed, place: tuple[int, int], now_ms: int) -> Asked:
+    """The row with an event's searches in it; one that is in it already changes nothing.
+
+    Args:
+        row: what is known of the namespace.
+        event: searches that were served.
+        place: partition and offset of the event.
+        now_ms: the newest tick known.
+
+    Raises:
+        InvalidEventError: a value is none that searches can have.
+    """
+    check_served(event)
+    held = row or Asked(event["ns"], looked_ms=now_ms)
+    partition, offset = place
+    if partition == held.partition and offset <= held.offset:
+        return held
+    days = dict(held.days)
+    day = event["at"] // DAY_MS
+    days[day] = days.get(day, 0) + event["queries"]
+    kept = tuple(sorted(days.items())[-_DAYS_KEPT:])
+    return replace(held, days=kept, partition=partition, offset=offset)
+
+
+def queries_per_day(row: Asked, now_ms: int) -> float:
+    """Searches a day over the seven days that end now; of the day that is leaving so much counts as is left of it.
+
+    Whole days alone would have a namespace that is asked evenly fall by a seventh at each midnight.
+    """
+    today, elapsed_ms = divmod(now_ms, DAY_MS)
+    days = dict(row.days)
+    whole = sum(days.get(today - back, 0) for back in range(WINDOW_DAYS))
+    leaving = days.get(today - WINDOW_DAYS, 0)
+    return (whole * DAY_MS + leaving * (DAY_MS - elapsed_ms)) / (WINDOW_DAYS * DAY_MS)
+
+
+class Rating(NamedTuple):
+    """What a namespace is at a tick: its row after it, and whether that is to be told."""
+
+    row: Asked
+    is_told: bool
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to say of it until it is asked again."""
+        return not self.row.days and not self.row.is_hot and not self.row.queries_per_day
+
+
+def rate(row: Asked, passport: Passport, now_ms: int) -> Rating:
+    """Rate a namespace. It is told when it becomes hot or is so no longer; else once a day, when it is asked more or less."""
+    per_day = queries_per_day(row, now_ms)
+    became = is_hot(per_day, passport)
+    is_other_day = now_ms // DAY_MS > row.told_ms // DAY_MS
+    is_told = became != row.is_hot or (is_other_day and per_day != row.queries_per_day)
+    oldest = now_ms // DAY_MS - WINDOW_DAYS
+    looked = replace(row, days=tuple(one for one in row.days if one[0] >= oldest), looked_ms=now_ms)
+    if not is_told:
+        return Rating(looked, is_told=False)
+    return Rating(replace(looked, is_hot=became, queries_per_day=per_day, told_ms=now_ms), is_told=True)
+
+
+def rated_event(row: Asked, now_ms: int) -> NamespaceRated:
+    """The rating as it is told."""
+    return {"ns": row.ns, "is_hot": row.is_hot, "queries_per_day": row.queries_per_day, "decided_at": now_ms}
+
+
+def is_sweep_due(last_now_ms: int, now_ms: int) -> bool:
+    """Whether a tick is the first of its hour."""
+    return now_ms // HOUR_MS > last_now_ms // HOUR_MS
+
+
+def encode_row(row: Asked) -> bytes:
+    """The row as JSON, with the version of its form in front."""
+    told = [row.is_hot, row.queries_per_day, row.told_ms]
+    return orjson.dumps([_ROW_VERSION, row.ns, row.days, row.partition, row.offset, row.looked_ms, *told])
+
+
+def decode_row(data: bytes | None) -> Asked | None:
+    """The row of a namespace; None when there is none.
+
+    Raises:
+        ValueError: the row has a form that this version does not know.
+    """
+    if data is None:
+        return None
+    version, *facts = orjson.loads(data)
+    if version != _ROW_VERSION:
+        raise ValueError(f"a row of version {version}, not {_ROW_VERSION}: it was written by a newer release")
+    ns, days, *rest = facts
+    return Asked(ns, tuple((day, queries) for day, queries in days), *rest)

@@ -1,0 +1,419 @@
+"""What chunks of a source, as submitted, do to those that are stored, and to the counters of their ingests. Pure.
+
+Laws. What comes out depends on the order of the log alone, not on how it was cut into batches: events that were dealt with change
+nothing when they are read again, and a stored chunk never goes back to an earlier place of its partition. Each distinct chunk of
+an ingest is counted once, as inserted, updated, unchanged or failed (R3.24). What is unchanged is not written (R3.3); a vector is
+never erased (R3.7), and one of another text is known to be stale (R3.11).
+
+One ingest of a source is its latest: the one whose first chunk stands last in the log. It supersedes those before it, whose later
+chunks fail. The end of an ingest may be read before its chunks, so it begins none, but for one that has no chunks and empties the
+source; that one's place among the others is by the broker's time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import itemgetter
+from typing import NamedTuple
+
+from streams.chunks.states import Change, Outcome
+
+RUNNING = "running"
+# An ingest that stands so may still come to another end; one that was given up goes on when its chunks do.
+OPEN = frozenset({RUNNING, Outcome.ABANDONED.value})
+
+# Reasons of failures that no chunk shows by itself.
+REPEATED, SUPERSEDED, WRONG_DIMENSIONS = "repeated", "superseded", "wrong_dimensions"
+
+
+class Refusal(NamedTuple):
+    """Why a chunk cannot be stored."""
+
+    reason: str
+    detail: str
+
+
+class Submitted(NamedTuple):
+    """A chunk as submitted; `place` is its topic/partition. One with a `refusal` is only counted."""
+
+    ingest_id: str
+    chunk_no: int
+    content_hash: str
+    content: str
+    title: str | None
+    url: str | None
+    embedding: bytes | None
+    published_at: datetime | None
+    place: str
+    partition: int
+    offset: int
+    arrived_ms: int
+    refusal: Refusal | None = None
+
+
+class End(NamedTuple):
+    """The end of an ingest as it was told; `window` is JSON."""
+
+    ingest_id: str
+    is_full: bool
+    is_forced: bool
+    is_truncated: bool
+    expected: int
+    window: str | None
+    place: str
+    offset: int
+    arrived_ms: int
+
+    @property
+    def empties(self) -> bool:
+        """Whether it means that the source has no chunks any more (R3.20)."""
+        return self.expected == 0 and self.is_full and self.is_forced and not self.is_truncated
+
+
+class Stored(NamedTuple):
+    """A chunk as stored; partition and offset are those of the chunk that was applied last."""
+
+    content_hash: str
+    title: str | None
+    url: str | None
+    published_at: datetime | None
+    has_embedding: bool
+    is_stale: bool
+    to_delete: bool
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """An ingest of a source. `seen`: ranges of chunk numbers, first and behind the last, in order; `dealt`: offset by place."""
+
+    ingest_id: str
+    status: str = RUNNING
+    is_full: bool = False
+    is_forced: bool = False
+    is_truncated: bool = False
+    is_superseded: bool = False
+    expected: int | None = None
+    window: str | None = None
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    failures: int = 0
+    revision: int = 0
+    seen: Sequence[tuple[int, int]] = ()
+    dealt: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def seen_count(self) -> int:
+        """Distinct chunks that were stored or found unchanged."""
+        return self.inserted + self.updated + self.unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is stored of a source. `rows` need hold only the chunks that are submitted, `ingests` those of them and the latest.
+
+    `latest` is empty before one began; `refused` are known failures: ingest, chunk number and hash.
+    """
+
+    latest: str = ""
+    began_ms: int = -(1 << 62)
+    is_emptied: bool = False
+    ingests: Mapping[str, Ingest] = field(default_factory=dict)
+    rows: Mapping[int, Stored] = field(default_factory=dict)
+    refused: Collection[tuple[str, int, str]] = ()
+
+
+class Write(NamedTuple):
+    """A chunk to be written. `embedding`: one that came and is taken; `is_stale`: the text changed after it, or without one."""
+
+    said: Submitted
+    kind: Change
+    old_hash: str | None
+    embedding: bytes | None
+    is_stale: bool
+    row: Stored
+
+    @property
+    def lacks_vector(self) -> bool:
+        """Whether a vector is to be made for it."""
+        return self.row.is_stale or not self.row.has_embedding
+
+
+class Failure(NamedTuple):
+    """A chunk that is refused; `is_new` if it is counted, which it is once an ingest."""
+
+    said: Submitted
+    refusal: Refusal
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be stored: the source, chunks by number, ingests that changed, and of those the ones to be told of."""
+
+    source: Source
+    writes: Mapping[int, Write]
+    ingests: Mapping[str, Ingest]
+    told: Collection[str]
+    failures: Sequence[Failure]
+    dimensions: int | None
+
+
+def plan_upserts(
+    source: Source, submitted: Sequence[Submitted], ends: Sequence[End] = (), *, dimensions: int | None = None
+) -> Plan:
+    """What a batch does to one source.
+
+    Args:
+        source: as stored.
+        submitted: chunks, those of a partition in its order.
+        ends: ends of ingests, likewise.
+        dimensions: length of the vectors of its namespace; None before the first, which sets it.
+    """
+    planner = _Planner(source, dimensions)
+    for said in submitted:
+        planner.submit(said)
+    for end in ends:
+        planner.end(end)
+    return planner.plan()
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """An ingest while a batch is planned."""
+
+    before: Ingest
+    counts: dict[str, int] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    dealt: dict[str, int] = field(default_factory=dict)
+    end: End | None = None
+    is_superseded: bool = False
+    is_told: bool = False
+
+    def deal(self, place: str, offset: int) -> bool:
+        """Whether an event was not dealt with yet; it is now."""
+        if offset <= self.dealt.get(place, -1):
+            return False
+        self.dealt[place] = offset
+        return True
+
+    def has_seen(self, chunk_no: int) -> bool:
+        if chunk_no in self.seen:
+            return True
+        before = self.before.seen
+        place = bisect_right(before, chunk_no, key=itemgetter(0))  # behind the last range that may hold it
+        return place > 0 and chunk_no < before[place - 1][1]
+
+    def count(self, counter: str) -> None:
+        self.counts[counter] = self.counts.get(counter, 0) + 1
+        self.is_told = True
+
+
+class _Planner:
+    def __init__(self, source: Source, dimensions: int | None) -> None:
+        self._source = source
+        self._latest, self._began_ms, self._is_emptied = source.latest, source.began_ms, source.is_emptied
+        self._dimensions = dimensions
+        self._rows = dict(source.rows)
+        self._writes: dict[int, Write] = {}
+        self._ledgers: dict[str, _Ledger] = {}
+        self._refused = set(source.refused)
+        self._failures: list[Failure] = []
+
+    def submit(self, said: Submitted) -> None:
+        """Take one chunk."""
+        ledger = self._ledger(said.ingest_id)
+        if not ledger.deal(said.place, said.offset):
+            return
+        refusal = self._refusal(ledger, said)
+        if refusal is not None:
+            self._fail(ledger, said, refusal)
+            return
+        if said.embedding is not None:
+            self._dimensions = len(said.embedding) // 4
+        self._upsert(ledger, said)
+
+    def end(self, end: End) -> None:
+        """Take the end of an ingest; the last one told counts, until the ingest is decided on."""
+        ledger = self._ledger(end.ingest_id)
+        if not ledger.deal(end.place, end.offset) or ledger.before.status not in OPEN:
+            return
+        ledger.end = end
+        ledger.is_told = True
+        if end.empties and not ledger.is_superseded and self._latest != end.ingest_id:
+            if end.arrived_ms >= self._began_ms:
+                self._begin(ledger, end.arrived_ms, is_emptied=True)
+            else:
+                ledger.is_superseded = True
+
+    def _ledger(self, ingest_id: str) -> _Ledger:
+        ledger = self._ledgers.get(ingest_id)
+        if ledger is None:
+            before = self._source.ingests.get(ingest_id) or Ingest(ingest_id)
+            ledger = _Ledger(before, dealt=dict(before.dealt), is_superseded=before.is_superseded)
+            self._ledgers[ingest_id] = ledger
+        return ledger
+
+    def _refusal(self, ledger: _Ledger, said: Submitted) -> Refusal | None:
+        if not self._is_latest(ledger, said.arrived_ms):
+            return Refusal(SUPERSEDED, f"ingest {self._latest} of this source began later")
+        if said.refusal is not None:
+            return said.refusal
+        if said.embedding is not None and self._dimensions not in {None, len(said.embedding) // 4}:
+            length = len(said.embedding) // 4
+            return Refusal(WRONG_DIMENSIONS, f"embedding has {length} values, the namespace's have {self._dimensions}")
+        row = self._rows.get(said.chunk_no)
+        if row is not None and row.content_hash != said.content_hash and ledger.has_seen(said.chunk_no):
+            return Refusal(REPEATED, f"chunk {said.chunk_no} had another text in this ingest")
+        return None
+
+    def _is_latest(self, ledger: _Ledger, arrived_ms: int) -> bool:
+        if ledger.before.ingest_id == self._latest:
+            return True
+        if ledger.is_superseded:
+            return False
+        if self._is_emptied and arrived_ms < self._began_ms:
+            ledger.is_superseded = True  # submitted before the source was emptied, and read after it
+            return False
+        self._begin(ledger, arrived_ms, is_emptied=False)
+        return True
+
+    def _begin(self, ledger: _Ledger, arrived_ms: int, *, is_emptied: bool) -> None:
+        if self._latest:
+            earlier = self._ledger(self._latest)
+            earlier.is_superseded = True
+            earlier.is_told |= earlier.before.status in OPEN
+        self._latest, self._began_ms, self._is_emptied = ledger.before.ingest_id, arrived_ms, is_emptied
+
+    def _fail(self, ledger: _Ledger, said: Submitted, refusal: Refusal) -> None:
+        key = (said.ingest_id, said.chunk_no, said.content_hash)
+        is_new = key not in self._refused
+        self._failures.append(Failure(said, refusal, is_new))
+        if is_new:
+            self._refused.add(key)
+            ledger.count("failures")
+
+    def _upsert(self, ledger: _Ledger, said: Submitted) -> None:
+        row = self._rows.get(said.chunk_no)
+        is_counted = not ledger.has_seen(said.chunk_no)
+        if row is None:
+            if not is_counted:
+                return  # taken away since; to repeat it does not bring it back
+            outcome = "inserted"
+            self._insert(said)
+        else:
+            outcome = "updated" if self._update(row, said) else "unchanged"
+        if is_counted:
+            ledger.seen.add(said.chunk_no)
+            ledger.count(outcome)
+
+    def _insert(self, said: Submitted) -> None:
+        has_embedding = said.embedding is not None
+        row = _row(said, said.published_at, has_embedding=has_embedding, is_stale=False)
+        self._rows[said.chunk_no] = row
+        self._writes[said.chunk_no] = Write(said, Change.INSERTED, None, said.embedding, is_stale=False, row=row)
+
+    def _update(self, row: Stored, said: Submitted) -> bool:
+        """Whether a chunk is another one than the stored."""
+        if row.partition == said.partition and row.offset >= said.offset:
+            return False
+        is_same = row.content_hash == said.content_hash
+        takes = said.embedding is not None and (not is_same or row.is_stale or not row.has_embedding)
+        published_at = row.published_at if said.published_at is None else said.published_at
+        facts = (row.title, row.url, row.published_at)
+        if is_same and not takes and not row.to_delete and facts == (said.title, said.url, published_at):
+            return False
+        is_stale = not takes and (row.is_stale if is_same else row.has_embedding)
+        after = _row(said, published_at, has_embedding=takes or row.has_embedding, is_stale=is_stale)
+        self._rows[said.chunk_no] = after
+        self._write(said, after, takes=takes, is_same=is_same)
+        return True
+
+    def _write(self, said: Submitted, after: Stored, *, takes: bool, is_same: bool) -> None:
+        stored, earlier = self._source.rows.get(said.chunk_no), self._writes.get(said.chunk_no)
+        embedding = said.embedding if takes else earlier and earlier.embedding
+        # Of a stored chunk the store itself says whether it has a vector: one may be on its way.
+        is_stale = False if takes else bool(earlier and earlier.is_stale) if is_same else bool(stored or embedding)
+        kind = Change.INSERTED if stored is None else Change.REVIVED if stored.to_delete else Change.UPDATED
+        old_hash = None if stored is None else stored.content_hash
+        self._writes[said.chunk_no] = Write(said, kind, old_hash, embedding, is_stale, after)
+
+    def plan(self) -> Plan:
+        """What is to be stored."""
+        after = {ingest_id: _after(ledger) for ingest_id, ledger in self._ledgers.items()}
+        return Plan(
+            source=Source(self._latest, self._began_ms, self._is_emptied),
+            writes=self._writes,
+            ingests={one: ingest for one, ingest in after.items() if ingest != self._source.ingests.get(one)},
+            told=[ingest_id for ingest_id, ledger in self._ledgers.items() if ledger.is_told],
+            failures=self._failures,
+            dimensions=self._dimensions,
+        )
+
+
+def _row(said: Submitted, published_at: datetime | None, *, has_embedding: bool, is_stale: bool) -> Stored:
+    return Stored(
+        said.content_hash,
+        said.title,
+        said.url,
+        published_at,
+        has_embedding,
+        is_stale,
+        to_delete=False,
+        partition=said.partition,
+        offset=said.offset,
+    )
+
+
+def _after(ledger: _Ledger) -> Ingest:
+    before, end, counts = ledger.before, ledger.end, ledger.counts
+    return Ingest(
+        before.ingest_id,
+        before.status,
+        is_full=end.is_full if end else before.is_full,
+        is_forced=end.is_forced if end else before.is_forced,
+        is_truncated=end.is_truncated if end else before.is_truncated,
+        is_superseded=ledger.is_superseded,
+        expected=end.expected if end else before.expected,
+        window=end.window if end else before.window,
+        inserted=before.inserted + counts.get("inserted", 0),
+        updated=before.updated + counts.get("updated", 0),
+        unchanged=before.unchanged + counts.get("unchanged", 0),
+        failures=before.failures + counts.get("failures", 0),
+        revision=before.revision + ledger.is_told,
+        seen=united(before.seen, ledger.seen),
+        dealt=ledger.dealt,
+    )
+
+
+def united(ranges: Sequence[tuple[int, int]], numbers: Collection[int]) -> Sequence[tuple[int, int]]:
+    """Ranges with more numbers in them; in order, and none next to another."""
+    if not numbers:
+        return ranges
+    return tuple(_joined(sorted([*ranges, *_runs(sorted(numbers))])))
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number != last + 1:
+            yield first, last + 1
+            first = number
+        last = number
+    yield first, last + 1
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    first, end = ranges[0]
+    for following in ranges[1:]:
+        if following[0] > end:
+            yield first, end
+            first, end = following
+        else:
+            end = max(end, following[1])
+    yield first, end

@@ -1,0 +1,29 @@
+"""Chunks: rows ingested a second, and searches with their latency and recall, each beside its peers in the same run.
+
+The parts run alone too: `python -m tests.bench.chunks_ingest`, `python -m tests.bench.chunks_search`.
+"""
+
+import argparse
+import json
+from typing import Any
+
+from tests.bench import chunks_ingest, chunks_search
+from tests.bench.figures import Figure
+
+
+def run(runs: int = 3) -> list[Figure]:
+    """All figures."""
+    return [*chunks_ingest.figures(runs), *chunks_search.figures(runs)]
+
+
+def main() -> None:
+    """Print one JSON object per figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    chosen: Any = parser.parse_args()
+    for found in run(chosen.runs):
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

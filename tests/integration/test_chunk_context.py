@@ -1,0 +1,148 @@
+"""What answers are told of chunks: queries of open namespaces, decks of their documents."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.stores import blobs
+from connectors.workers.chunk_context import ChunkContext
+from connectors.workers.jobs.generation import GenerationSteps
+from connectors.workers.queries.stages import Stages
+from schemas.errors import UnavailableError
+from streams.jobs.jobs import Job
+from tests.conftest import Stack
+from tests.integration.chunk_rows import NOW_MS, Rows
+from tests.integration.databases import own_database
+
+
+class Scripted:
+    """An embedder with two directions: of texts with `sail` in them, and of all others."""
+
+    basis_id = "scripted@2"
+    is_away = False
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Vectors in order."""
+        if self.is_away:
+            raise UnavailableError("scripted")
+        return [np.asarray([1.0, 0.0] if "sail" in text else [0.0, 1.0], "<f4").tobytes() for text in texts]
+
+
+@pytest.fixture
+async def rows(stack: Stack) -> AsyncIterator[Rows]:
+    """An empty database of its own."""
+    async with own_database(stack) as around:
+        yield Rows(around.pool)
+
+
+async def _ingested(rows: Rows, ns: str, source_id: str, status: str = "complete", slot: str = "s") -> None:
+    await rows.pool.execute(
+        "INSERT INTO chunk_ingests (ingest_id, ns, slot, source_id, status, position, created_at, updated_at, decided_at) "
+        "VALUES ('i', $1, $2, $3, $4, '', 'epoch', 'epoch', 'epoch')",
+        ns, slot, source_id, status,
+    )  # fmt: skip
+
+
+async def test_a_query_is_told_of_open_namespaces_alone(rows: Rows):
+    """Chunks with its words, of no closed namespace; one that is only near is not told."""
+    await rows.namespace("open", is_open=True)
+    await rows.namespace("closed", is_open=False)
+    for ns in ("open", "closed"):
+        await rows.put("a", ["The sail was mended", "Nothing of it"], ns=ns)
+    found = await ChunkContext(rows.pool).of_query("Which sail?", ["sail"], limit=5, as_of_ms=NOW_MS)
+    assert [(one.ns, one.chunk_no) for one in found] == [("open", 0)]
+
+
+async def test_vectors_of_the_same_model_count(rows: Rows):
+    """The nearer of two chunks with the word comes first; of another model, or with the embedder away, the words decide."""
+    embedder = Scripted()
+    await rows.namespace(dimensions=2, embedding_model="scripted@2")
+    await rows.put("a", ["word, word, word"], vector=[[0.0, 1.0]])
+    await rows.put("b", ["a word"], vector=[[1.0, 0.0]])
+
+    async def order() -> list[str]:
+        found = await ChunkContext(rows.pool, embedder).of_query("sail", ["word"], limit=5, as_of_ms=NOW_MS)
+        return [one.source_id for one in found]
+
+    assert await order() == ["b", "a"]
+    embedder.is_away = True
+    assert await order() == ["a", "b"]
+    embedder.is_away = False
+    await rows.pool.execute("UPDATE chunk_namespaces SET embedding_model = 'other'")
+    assert await order() == ["a", "b"]
+
+
+async def test_documents_that_were_ingested_as_a_whole(rows: Rows):
+    """The best chunks that fit, in the order of the documents; not those of an ingest that is not complete, nor cold ones."""
+    await rows.namespace("closed", is_open=False)
+    for source, status in (("whole", "complete"), ("part", "partial")):
+        await rows.put(source, ["first of sails", "x " * 400, "last of sails"], ns="closed")
+        await _ingested(rows, "closed", source, status)
+    await rows.put("cold", ["sails"], ns="closed", age_days=400)
+    await _ingested(rows, "closed", "cold")
+    context = ChunkContext(rows.pool)
+    asked = {"characters_max": 100, "as_of_ms": NOW_MS}
+    ingested, found = await context.of_documents(["part", "cold", "whole", "none"], "sails", **asked)
+    assert ingested == {"whole"}
+    assert [(one.source_id, one.chunk_no) for one in found] == [("whole", 0), ("whole", 2)]
+
+
+async def test_the_sources_of_a_query(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """Insights and chunks stand together, ranked by the words that they have; a chunk is named by its key and its event."""
+    from connectors.workers.queries import stages
+
+    await rows.namespace("docs", is_open=True)
+    await rows.put("guide", ["How the sail is mended"], title="Boats", published_days=3)
+    run = _run("Which sail was mended?")
+    made = Stages(rows.pool, model="small", strong_model="strong")
+    found = await made._found(run)
+    async with rows.pool.acquire() as tx:
+        (source,) = await stages._sources(tx, run, {"search_keywords": ["sail"]}, found)
+    assert (source.insight_id, source.channel_id) == ("s|guide|0", "docs")
+    assert source.text == "Boats\nHow the sail is mended"
+    assert source.position == "chunks.chunk-submitted/0/0"
+    assert source.ts_ms == NOW_MS - 3 * 86_400_000
+    assert source.similarity == 1.0
+
+
+def _run(query: str) -> Any:
+    class Run:
+        user_id = "11111111-1111-4111-8111-111111111111"
+        analysis: dict[str, Any] = {"search_keywords": ["sail"]}  # noqa: RUF012
+        updated_ms = NOW_MS
+
+    run = Run()
+    run.query = query  # type: ignore[attr-defined]
+    return run
+
+
+async def test_a_deck_is_made_of_its_documents_chunks(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """A document that was ingested is told by the chunks that answer; one that was not is read; others' are never told."""
+    texts = {name: f"{name}: all of the document".encode() for name in ("ingested", "plain")}
+    ids = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
+    owned = {ids[name]: blobs.Blob(ids[name], len(text), "text/plain") for name, text in texts.items()}
+
+    async def known(_: Any, asked: Any, organization_id: str) -> Any:
+        return {one: owned[one] for one in asked if one in owned}
+
+    async def read(_: Any, blob: blobs.Blob) -> AsyncIterator[bytes]:
+        yield next(text for name, text in texts.items() if ids[name] == blob.sha256)
+
+    monkeypatch.setattr(blobs, "known", known)
+    monkeypatch.setattr(blobs, "read", read)
+    await rows.namespace("org", is_open=False)
+    await rows.put(ids["ingested"], ["a chunk of sails"], ns="org", title="T")
+    await _ingested(rows, "org", ids["ingested"])
+    steps = GenerationSteps(rows.pool, None, lambda: NOW_MS, model="small")
+    args = type("Args", (), {"source_document_ids": (ids["plain"], ids["ingested"])})()
+    job: Job = type("AJob", (), {"id": "j", "organization_id": "o"})()
+    told = await steps._passages(job, args, "sails", 8_000)
+    assert [(one.document, one.text) for one in told] == [
+        (ids["ingested"], "T\na chunk of sails"),
+        (ids["plain"], "plain: all of the document"),
+    ]

@@ -1,0 +1,254 @@
+"""Searches against their model: the formula over all chunks in NumPy; by comparing all, and by the index."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.stores import chunk_search
+from connectors.stores.chunk_search import Found, WrongVectorError, search
+from connectors.stores.postgres import QUERIES
+from connectors.workers.chunk_indexes import ChunkIndexes
+from streams.chunks.scoring import TEXT_SHARE, Mode
+from streams.clock import to_datetime
+from tests.conftest import Stack
+from tests.integration.chunk_rows import DAY_MS, NOW_MS, Rows
+from tests.integration.databases import own_database
+
+NAN = float("nan")
+
+
+@pytest.fixture
+async def rows(stack: Stack) -> AsyncIterator[Rows]:
+    """An empty database of its own."""
+    async with own_database(stack) as around:
+        yield Rows(around.pool)
+
+
+async def found(rows: Rows, vector: Any = None, **asked: Any) -> Found:
+    """A search of ten."""
+    given = None if vector is None else np.asarray(vector, "<f4").tobytes()
+    passport = await rows.passport()
+    return await search(
+        rows.pool, passport, **{"q_vector": given, "words": None, "limit": 10, "as_of_ms": NOW_MS, **asked}
+    )
+
+
+def ids(told: Found) -> list[tuple[str, int]]:
+    """Sources and numbers of results, in order."""
+    return [(one.source_id, one.chunk_no) for one in told.results]
+
+
+async def test_the_formula_to_the_letter(rows: Rows):
+    """A result tells its cosine, its decay and the sum of both by their weights; without a vector the similarity is 0."""
+    await rows.namespace(dimensions=2)
+    await rows.put("old", ["near"], vector=[[3.0, 0.0]], age_days=30)
+    await rows.put("new", ["none"], age_days=60, published_days=0)
+    await rows.put("far", ["opposite"], vector=[[-1.0, 0.0]], age_days=0)
+    told = await found(rows, [2.0, 0.0])
+    assert told.is_complete
+    assert told.is_exact
+    scores = {one.source_id: (one.similarity, one.decay, one.age_days, one.final) for one in told.results}
+    assert scores == {
+        "old": (1.0, 0.5, 30.0, pytest.approx(0.8 + 0.1)),
+        "new": (0.0, 1.0, 0.0, pytest.approx(0.2)),
+        "far": (-1.0, 1.0, 0.0, pytest.approx(-0.8 + 0.2)),
+    }
+    assert [one.source_id for one in told.results] == ["old", "new", "far"]
+    best = told.results[0]
+    assert (best.ns, best.slot, best.content, best.text_score, best.is_stale) == ("docs", "s", "near", None, False)
+    assert best.position == "chunks.chunk-submitted/0/0" or best.position.endswith("0")
+
+
+async def test_the_ttl_is_strict_and_exact(rows: Rows):
+    """A chunk exactly as old as the limit is found, one that is a millisecond older is not; nor is it in hybrid mode (R3.18)."""
+    await rows.namespace(dimensions=1, ttl_days=10.0)
+    await rows.put("exact", ["a"], vector=[[1.0]], age_days=10)
+    await rows.put("over", ["a"], vector=[[1.0]], created_at=to_datetime(NOW_MS - 10 * DAY_MS - 1))
+    assert ids(await found(rows, [1.0])) == [("exact", 0)]
+    assert ids(await found(rows, [1.0], words="a", mode=Mode.HYBRID)) == [("exact", 0)]
+    assert ids(await found(rows, [1.0], as_of_ms=NOW_MS + 1)) == []
+
+
+async def test_zero_weight_keeps_old_ones_at_nothing(rows: Rows):
+    """In mode zero_weight an old chunk is found with a score of 0 as a whole, so above one that scores less (R3.18)."""
+    await rows.namespace(dimensions=1, ttl_days=10.0, ttl_mode="zero_weight")
+    await rows.put("over", ["a"], vector=[[1.0]], age_days=11)
+    await rows.put("under", ["b"], vector=[[-1.0]], age_days=9)
+    told = await found(rows, [1.0])
+    assert [(one.source_id, one.final == 0.0) for one in told.results] == [("over", True), ("under", False)]
+    assert told.results[0].temperature == "cold"
+
+
+async def test_what_is_to_be_deleted_is_hidden_at_once(rows: Rows):
+    """A marked chunk is in no search (R3.20)."""
+    await rows.namespace(dimensions=1)
+    await rows.put("a", ["here"], vector=[[1.0]])
+    await rows.put("b", ["gone"], vector=[[1.0]], to_delete=True, marked_at=to_datetime(NOW_MS))
+    assert ids(await found(rows, [1.0])) == [("a", 0)]
+
+
+async def test_filters(rows: Rows):
+    """By slot and by sources; no other namespace is ever looked at."""
+    await rows.namespace(dimensions=1)
+    await rows.namespace("other", dimensions=1)
+    for slot in ("x", "y"):
+        for source in ("a", "b", "c"):
+            await rows.put(source, [slot], slot=slot, vector=[[1.0]])
+    await rows.put("a", ["z"], ns="other", vector=[[1.0]])
+    told = await found(rows, [1.0], slot="x", source_ids=["a", "c", "nobody"])
+    assert [(one.slot, one.source_id) for one in told.results] == [("x", "a"), ("x", "c")]
+    assert (await found(rows, [1.0], source_ids=[])).results == ()
+
+
+async def test_vectors_without_a_direction(rows: Rows):
+    """A vector of zeros, stored or asked for, is similar to nothing, and is no NaN at the top."""
+    await rows.namespace(dimensions=2)
+    await rows.put("zero", ["", "x"], vector=[[0.0, 0.0], [1.0, 0.0]])
+    told = await found(rows, [1.0, 0.0])
+    assert [(one.chunk_no, one.similarity) for one in told.results] == [(1, 1.0), (0, 0.0)]
+    assert [one.similarity for one in (await found(rows, [0.0, 0.0])).results] == [0.0, 0.0]
+
+
+async def test_a_vector_of_another_length_is_refused(rows: Rows):
+    """Nothing is compared with it, and the error says both lengths; a namespace without vectors refuses none."""
+    await rows.namespace(dimensions=2)
+    with pytest.raises(WrongVectorError, match=r"3 numbers.* 2"):
+        await found(rows, [1.0, 0.0, 0.0])
+    await rows.namespace("empty")
+    empty = Rows(rows.pool, "empty")
+    await empty.put("a", ["x"])
+    assert ids(await found(empty, [1.0, 0.0, 0.0])) == [("a", 0)]
+
+
+async def test_hybrid_weighs_words(rows: Rows):
+    """A chunk with the words comes before one that is a little nearer, and tells what its words weigh."""
+    await rows.namespace(dimensions=2)
+    await rows.put("a", ["The outbox publishes rows"], vector=[[0.9, 0.436]])
+    await rows.put("b", ["Something else"], vector=[[1.0, 0.0]])
+    told = await found(rows, [1.0, 0.0], words="outbox rows & ' \\ publishing", mode=Mode.HYBRID)
+    assert ids(told) == [("a", 0), ("b", 0)]
+    assert ids(await found(rows, [1.0, 0.0], words="outbox rows publishing")) == [("b", 0), ("a", 0)]
+    best = told.results[0]
+    assert best.text_score is not None
+    assert 0.6 < best.text_score <= 1.0
+    expected = 0.8 * ((1 - TEXT_SHARE) * best.similarity + TEXT_SHARE * best.text_score) + 0.2
+    assert best.final == pytest.approx(expected)
+
+
+async def test_order_of_equals(rows: Rows):
+    """Chunks of one score come in the order of their keys, so that an answer is the same each time."""
+    await rows.namespace(dimensions=1)
+    for source in ("b", "B", "a"):
+        await rows.put(source, ["x", "y"], vector=[[1.0], [1.0]])
+    assert ids(await found(rows, [1.0], limit=4)) == [("B", 0), ("B", 1), ("a", 0), ("a", 1)]
+
+
+# -- a namespace with an index ---------------------------------------------------------------------------------------
+
+COUNT, LENGTH = 3_000, 16
+
+
+async def _large(rows: Rows, monkeypatch: pytest.MonkeyPatch, ages: Any) -> Any:
+    """A namespace whose chunks are too many to be compared, with its index; returns their vectors."""
+    monkeypatch.setattr(chunk_search, "COMPARED_MAX", 500)
+    monkeypatch.setattr("connectors.workers.chunk_indexes.COMPARED_MAX", 500)
+    rng = np.random.default_rng(1)
+    made = rng.standard_normal((COUNT, LENGTH)).astype(np.float32)
+    await rows.namespace(dimensions=LENGTH)
+    await rows.put(
+        "s",
+        ["even" if number % 2 == 0 else "odd" for number in range(COUNT)],
+        vector=made,
+        each={
+            "source_id": [f"s{number % 7}" for number in range(COUNT)],
+            "published_at": [to_datetime(NOW_MS - round(float(age) * DAY_MS)) for age in ages],
+        },
+    )
+    await rows.pool.execute("ANALYZE chunks")
+    await ChunkIndexes(_url(rows))._look()
+    return made
+
+
+def _url(rows: Rows) -> str:
+    return str(rows.pool._connect_args[0])
+
+
+def _finals(made: Any, ages: Any, asked: Any) -> Any:
+    whole = made.astype(np.float64)
+    cosines = whole @ asked / np.linalg.norm(whole, axis=1) / np.linalg.norm(asked)
+    return 0.8 * cosines + 0.2 * 0.5 ** (ages / 30)
+
+
+async def test_a_large_namespace_is_searched_by_its_index(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """The index is built once; a search of it finds what the formula over all says, and says whether that is known."""
+    ages = np.full(COUNT, 5.0)
+    made = await _large(rows, monkeypatch, ages)
+    names = [
+        row["indexname"]
+        for row in await rows.pool.fetch("SELECT indexname FROM pg_indexes WHERE indexdef LIKE '%hnsw%'")
+    ]
+    assert len(names) == 1
+    await ChunkIndexes(_url(rows))._look()  # finds nothing to do
+    hits = 0
+    for number in range(20):
+        asked = np.random.default_rng(100 + number).standard_normal(LENGTH)
+        told = await found(rows, asked)
+        assert (told.is_complete, told.is_exact) == (True, False)
+        best = np.argsort(-_finals(made, ages, asked))[:10]
+        hits += len({one.chunk_no for one in told.results} & set(best.tolist()))
+        for one in told.results:
+            assert one.final == pytest.approx(_finals(made, ages, asked)[one.chunk_no], abs=1e-6)
+    assert hits >= 195
+
+
+async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """The plan of the statement reads the index of the namespace for what is near, and that of ages for what is new."""
+    await _large(rows, monkeypatch, np.linspace(0, 300, COUNT))
+    plans: list[str] = []
+
+    async def explained(tx: Any, asked: Any, passport: Any, namespace: Any, limit: int, as_of_ms: int) -> Found:
+        statement = QUERIES["search_near_chunks"].replace("halfvec(384)", f"halfvec({LENGTH})")
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, 200, limit, 500)
+        plans.append("\n".join(row[0] for row in told))
+        return Found((), is_complete=False, is_exact=False)
+
+    monkeypatch.setattr(chunk_search, "_by_index", explained)
+    await found(rows, np.ones(LENGTH), words="odd")
+    assert "chunks_vectors_" in plans[0]
+    assert "chunks_by_age" in plans[0]
+
+
+@pytest.mark.parametrize("spread_days", [0.5, 300])
+async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.MonkeyPatch, spread_days: float):
+    """Of ages apart: wherever a search says that it is complete, the last result is as good as the tenth of all."""
+    ages = np.random.default_rng(2).uniform(0, spread_days, COUNT)
+    made = await _large(rows, monkeypatch, ages)
+    monkeypatch.setattr(chunk_search, "DEPTHS", (50, 400))
+    complete = 0
+    for number in range(20):
+        asked = np.random.default_rng(200 + number).standard_normal(LENGTH)
+        told = await found(rows, asked)
+        tenth = np.sort(_finals(made, ages, asked))[-10]
+        if told.is_complete:
+            complete += 1
+            assert told.results[-1].final >= tenth - 1e-6
+        assert told.results[-1].final >= tenth - 0.1  # near it, in any case
+    assert complete >= 5
+
+
+async def test_filters_of_a_large_namespace(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """A source with few chunks is compared as a whole, whatever the namespace has; words are found by their index."""
+    ages = np.full(COUNT, 1.0)
+    made = await _large(rows, monkeypatch, ages)
+    asked = np.ones(LENGTH)
+    told = await found(rows, asked, source_ids=["s3"])
+    finals = _finals(made, ages, asked)
+    best = sorted((n for n in range(COUNT) if n % 7 == 3), key=lambda n: -finals[n])[:10]
+    assert told.is_exact
+    assert [one.chunk_no for one in told.results] == best
+    hybrid = await found(rows, None, words="odd", mode=Mode.HYBRID)
+    assert {one.chunk_no % 2 for one in hybrid.results} == {1}

@@ -1,0 +1,649 @@
+"""Chunks over HTTP on real parts: ingesting, what became of it, searching, lifecycles, what is told of searches, and who may."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import struct
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from unittest.mock import patch
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from connectors.kafka.registry import Registry
+from connectors.llm.embeddings import BuiltInEmbedder
+from connectors.stores import chunk_search
+from connectors.stores.postgres import QUERIES
+from schemas.codec import Codec
+from schemas.positions import parse_position
+from schemas.topics import TOPICS
+from streams.chunks.passports import PASSPORT_KEYS, load_passports
+from streams.chunks.temperature import temperature
+from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
+from tests.integration.test_jobs_api import account_for
+from tests.integration.test_queries_api import record_at
+from tests.integration.watching import ADA
+
+REDIS_NUMBER = 8
+KEYS = f"admin:root-key,viewer:eye-key,editor:ed-key,viewer:ada-key:{ADA}"
+SUBMITTED, FINISHED, SERVED = "chunks.chunk-submitted", "chunks.ingest-finished", "chunks.queries-served"
+INGEST, SEARCH, LIFECYCLE = "/api/chunks/ingest", "/api/chunks/search", "/api/chunks/lifecycle"
+SOURCE = {"ns": "docs", "slot": "main", "source_id": "readme"}
+BODY = {**SOURCE, "chunks": [{"chunk_no": 0, "content": "first"}, {"chunk_no": 1, "content": "second"}]}
+
+
+@pytest.fixture(scope="module")
+async def seeds(stack) -> Seeds:
+    """A database of this module's own."""
+    return Seeds(await make_database(stack.database, "chunks_api_test"))
+
+
+def _redis_url(stack) -> str:
+    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
+
+
+@pytest.fixture(scope="module")
+def api(stack, seeds: Seeds) -> Iterator[Api]:
+    """An open API."""
+    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guarded(stack, seeds: Seeds) -> Iterator[Api]:
+    """An API with keys."""
+    settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack), HIGHWATER_API_KEYS=KEYS)
+    with running_api(settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def codec(stack) -> Codec:
+    """What reads the log."""
+    return await Registry(stack.schema_registry).codec(tuple(TOPICS.values()))
+
+
+@pytest.fixture
+def ns() -> str:
+    """A namespace that no other test uses."""
+    return f"ns-{uuid.uuid4().hex[:8]}"
+
+
+async def post(api: Api, body: Any, token: str | None = None) -> httpx.Response:
+    """POST /api/chunks/ingest."""
+    async with api.client(token) as client:
+        return await client.post(INGEST, json=body)
+
+
+async def get(api: Api, path: str, token: str | None = None, *, params: Any = None, **headers: str) -> httpx.Response:
+    """GET."""
+    async with api.client(token) as client:
+        return await client.get(path, params=params, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+# -- what the sinks would have stored --------------------------------------------------------------------------------------
+
+
+async def insert(seeds: Seeds, table: str, **columns: Any) -> None:
+    """A row."""
+    values = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
+    await seeds.run(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})", *columns.values())
+
+
+async def store_namespace(seeds: Seeds, ns: str, **columns: Any) -> None:
+    """A namespace with the default passport and other columns."""
+    passport = load_passports().of(ns)
+    of_passport = {name: getattr(passport, name) for name in PASSPORT_KEYS}
+    await insert(seeds, "chunk_namespaces", **{"ns": ns, **of_passport, "created_at": NOW, **columns})
+
+
+async def store_chunk(seeds: Seeds, ns: str, number: int, **columns: Any) -> None:
+    """A chunk of a namespace; `embedding` as text."""
+    row = {
+        "ns": ns, "slot": "main", "source_id": "readme", "chunk_no": number, "content": f"chunk {number}", "content_hash": "h",
+        "created_at": NOW, "updated_at": NOW, "ingest_id": "i", "source_partition": 0, "source_offset": number, **columns,
+    }  # fmt: skip
+    names = list(row)
+    places = [
+        f"${place}" + ("::text::vector" if name == "embedding" else "") for place, name in enumerate(names, start=1)
+    ]
+    await seeds.run(f"INSERT INTO chunks ({', '.join(names)}) VALUES ({', '.join(places)})", *row.values())
+
+
+async def store_ingest(seeds: Seeds, ingest_id: str, source_id: str, **columns: Any) -> None:
+    """An ingest of a source."""
+    times = {"created_at": NOW, "updated_at": NOW}
+    of_source = {"ingest_id": ingest_id, "ns": "docs", "slot": "main", "source_id": source_id}
+    await insert(seeds, "chunk_ingests", **{**of_source, **times, "position": f"{SUBMITTED}/0/7", **columns})
+
+
+async def bump(seeds: Seeds, ns: str) -> None:
+    """Something visible of a namespace has changed."""
+    await seeds.run(QUERIES["bump_version"], f"ns:{ns}", f"{SUBMITTED}/0/1", NOW)
+
+
+# -- ingesting ------------------------------------------------------------------------------------------------------------
+
+
+async def test_chunks_are_taken_down_as_events(stack, api, codec):
+    """202 with an id; the last position of each partition is told, and the end counts what was sent."""
+    window = {"source": "github", "page_from": 1, "page_to": 3, "cursor": None, "limit": 100, "truncated": False}
+    chunk = {"chunk_no": 0, "content": "first", "title": "T", "url": "https://example.org", "embedding": [1.0, 0.5]}
+    body = {
+        **BODY,
+        "full": True,
+        "window": window,
+        "chunks": [{**chunk, "published_at": "2026-01-01T00:00:00Z"}, BODY["chunks"][1]],
+    }
+    answer = await post(api, body)
+    assert answer.status_code == 202, answer.text
+    first, second = answer.json()["positions"]
+    record = record_at(stack, first)
+    assert record.key() == b"docs|main|readme"
+    whole = {**SOURCE, "ingest_id": answer.json()["ingest_id"]}
+    empty = {"title": None, "url": None, "embedding": None, "published_at": None}
+    assert codec.decode(SUBMITTED, record.value()) == {**whole, **empty, "chunk_no": 1, "content": "second"}
+    topic, partition, offset = parse_position(first)
+    before = codec.decode(SUBMITTED, record_at(stack, f"{topic}/{partition}/{offset - 1}").value())
+    assert before == {
+        **whole, "chunk_no": 0, "content": "first", "title": "T", "url": "https://example.org",
+        "embedding": struct.pack("<2f", 1.0, 0.5), "published_at": 1_767_225_600_000,
+    }  # fmt: skip
+    end = codec.decode(FINISHED, record_at(stack, second).value())
+    assert end.pop("ts") == pytest.approx(api.clock(), abs=60_000)
+    assert orjson.loads(end.pop("window")) == window
+    assert end == {**whole, "full": True, "expected_count": 2, "truncated": False, "force": False}
+
+
+async def test_a_source_in_several_requests(stack, api, codec):
+    """Only the last one says that it is finished, and how many there are; a window that is cut off means truncated."""
+    first = await post(api, {**BODY, "ingest_id": "mine", "finish": False, "full": True})
+    assert (first.status_code, first.json()["ingest_id"], len(first.json()["positions"])) == (202, "mine", 1)
+    last = {**SOURCE, "ingest_id": "mine", "full": True, "expected_count": 2, "window": {"truncated": True}}
+    second = await post(api, last)
+    end = codec.decode(FINISHED, record_at(stack, second.json()["positions"][0]).value())
+    assert (end["expected_count"], end["full"], end["truncated"], end["ingest_id"]) == (2, True, True, "mine")
+    nothing = await post(api, {**SOURCE, "finish": False})
+    assert (nothing.status_code, nothing.json()["field"]) == (422, "chunks")
+
+
+async def test_the_same_chunk_twice_counts_once(stack, api, codec):
+    """What is expected is how many different chunks there are."""
+    answer = await post(api, {**BODY, "chunks": [BODY["chunks"][0]] * 3})
+    end = codec.decode(FINISHED, record_at(stack, answer.json()["positions"][1]).value())
+    assert end["expected_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"ns": "a|b"}, "ns"),
+        ({"ns": None}, "ns"),
+        ({"slot": " "}, "slot"),
+        ({"source_id": "a\x00"}, "source_id"),
+        ({"source_id": "s" * 513}, "source_id"),
+        ({"ingest_id": ""}, "ingest_id"),
+        ({"full": "yes"}, "full"),
+        ({"color": "red"}, "color"),
+        ({"expected_count": -1}, "expected_count"),
+        ({"expected_count": 2**60}, "expected_count"),
+        ({"window": []}, "window"),
+        ({"window": {"cursor": "\x00"}}, "window"),
+        ({"window": {"cursor": 2**80}}, "window"),
+        ({"chunks": {}}, "chunks"),
+        ({"chunks": ["a"]}, "chunks.0"),
+        ({"chunks": [BODY["chunks"][0], {"chunk_no": 1}]}, "chunks.1.content"),
+        ({"chunks": [{"content": "a"}]}, "chunks.0.chunk_no"),
+        ({"chunks": [{"chunk_no": True, "content": "a"}]}, "chunks.0.chunk_no"),
+        ({"chunks": [{"chunk_no": 2**63, "content": "a"}]}, "chunks.0.chunk_no"),
+        ({"chunks": [{"chunk_no": 0, "content": 5}]}, "chunks.0.content"),
+        ({"chunks": [{"chunk_no": 0, "content": "a", "ns": "other"}]}, "chunks.0.ns"),
+        ({"chunks": [{"chunk_no": 0, "content": "a", "size": 3}]}, "chunks.0.size"),
+        ({"chunks": [{"chunk_no": 0, "content": "a", "embedding": ["a"]}]}, "chunks.0.embedding"),
+        ({"chunks": [{"chunk_no": 0, "content": "a", "embedding": "not base64"}]}, "chunks.0.embedding"),
+        ({"chunks": [{"chunk_no": 0, "content": "a", "published_at": "soon"}]}, "chunks.0.published_at"),
+        ({"chunks": [{"chunk_no": 0, "content": "a" * (8 << 20)}]}, "chunks.0.content"),
+        ({"chunks": [BODY["chunks"][0]] * 10_001}, "chunks"),
+    ],
+)
+async def test_what_no_event_can_carry_is_refused(stack, api, change, field):
+    """422 that names the field, and the chunk; nothing of the request is taken."""
+    before = _ends(stack, SUBMITTED)
+    answer = await post(api, {**BODY, **change})
+    assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
+    if field.startswith("chunks.") and field != "chunks.0":
+        assert answer.json()["index"] == int(field.split(".")[1])
+    assert _ends(stack, SUBMITTED) == before
+
+
+async def test_half_a_character_is_refused(api):
+    """A lone surrogate has no UTF-8; in the window neither."""
+    for body, field in (
+        ({"chunks": [{"chunk_no": 0, "content": "\ud800"}]}, "chunks.0.content"),
+        ({"window": {"a": "\ud800"}}, "window"),
+    ):
+        content = json.dumps({**BODY, **body}).encode()
+        async with api.client() as client:
+            answer = await client.post(INGEST, content=content, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"chunk_no": -1},
+        {"content": "a\x00"},
+        {"content": "a" * ((1 << 20) + 1)},
+        {"embedding": base64.b64encode(b"abc").decode()},
+        {"embedding": [1e39]},
+        {"published_at": 2**60},
+    ],
+)
+async def test_a_bad_chunk_is_left_to_the_sink(stack, api, codec, chunk):
+    """What the schema can carry is taken, so that it is counted and named where the others are."""
+    sent = {"chunk_no": 0, "content": "a", **chunk}
+    answer = await post(api, {**BODY, "chunks": [sent]})
+    assert answer.status_code == 202, answer.text
+    event = codec.decode(SUBMITTED, record_at(stack, answer.json()["positions"][0]).value())
+    assert (event["chunk_no"], event["content"]) == (sent["chunk_no"], sent["content"])
+
+
+def _ends(stack, topic: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "look"})
+    try:
+        return {
+            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
+            for partition in range(TOPICS[topic].partitions)
+        }
+    finally:
+        consumer.close()
+
+
+# -- what became of it ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_ingest_as_it_is_served(api, seeds):
+    """Counters over its sources, the window, each source, what was refused; conditional."""
+    ingest_id = str(uuid.uuid4())
+    done = {"status": "complete", "decided_at": NOW, "is_full": True, "expected": 4, "revision": 2}
+    window = '{"source": "github", "page_to": 3}'
+    await store_ingest(seeds, ingest_id, "a", **done, inserted=3, unchanged=1, orphaned=2, pagination=window)
+    await store_ingest(
+        seeds, ingest_id, "b", failures=1, updated=5, updated_at=NOW + timedelta(seconds=1), position=f"{SUBMITTED}/3/9"
+    )
+    refused = {
+        "ingest_id": ingest_id,
+        "ns": "docs",
+        "slot": "main",
+        "source_id": "b",
+        "chunk_no": -1,
+        "content_hash": "h",
+    }
+    await insert(
+        seeds,
+        "chunk_failures",
+        **refused,
+        reason="bad_number",
+        detail="it is -1",
+        position=f"{SUBMITTED}/3/8",
+        failed_at=NOW,
+    )
+    answer = await get(api, f"{INGEST}/{ingest_id}")
+    document = answer.json()
+    assert [one.pop("source_id") for one in document["sources"]] == ["a", "b"]
+    assert document.pop("sources")[0] == {
+        "ns": "docs", "slot": "main", "status": "complete", "full": True, "force": False, "truncated": False,
+        "expected_count": 4, "inserted": 3, "updated": 0, "unchanged": 1, "failures": 0, "orphaned": 2,
+        "window": {"source": "github", "page_to": 3}, "created_at": "2026-11-20T12:00:00Z", "updated_at": "2026-11-20T12:00:00Z",
+        "finished_at": "2026-11-20T12:00:00Z", "position": f"{SUBMITTED}/0/7",
+    }  # fmt: skip
+    assert document == {
+        "ingest_id": ingest_id, "status": "running", "received": 10, "inserted": 3, "updated": 5, "unchanged": 1, "failures": 1,
+        "orphaned": 2, "window": {"source": "github", "page_to": 3}, "created_at": "2026-11-20T12:00:00Z",
+        "updated_at": "2026-11-20T12:00:01Z", "finished_at": None, "sources_total": 2, "sources_done": 1,
+        "statuses": {"complete": 1, "running": 1}, "next_cursor": None,
+        "failed": [{
+            "ns": "docs", "slot": "main", "source_id": "b", "chunk_no": -1, "reason": "bad_number", "detail": "it is -1",
+            "position": f"{SUBMITTED}/3/8", "failed_at": "2026-11-20T12:00:00Z",
+        }],
+    }  # fmt: skip
+    assert answer.headers["x-caused-by"] == f"{SUBMITTED}/3/9"
+    same = await get(api, f"{INGEST}/{ingest_id}", If_None_Match=answer.headers["etag"])
+    assert (same.status_code, same.content) == (304, b"")
+    await seeds.run(
+        "UPDATE chunk_ingests SET status = 'failed', decided_at = $2 WHERE ingest_id = $1 AND source_id = 'b'",
+        ingest_id,
+        NOW,
+    )
+    after = await get(api, f"{INGEST}/{ingest_id}", If_None_Match=answer.headers["etag"])
+    assert (after.status_code, after.json()["status"], after.json()["finished_at"]) == (
+        200,
+        "failed",
+        "2026-11-20T12:00:00Z",
+    )
+    assert int(after.headers["x-resource-version"]) > int(answer.headers["x-resource-version"])
+
+
+async def test_sources_come_in_pages(api, seeds):
+    """Each once, in order, with the counters of all; a cursor of another list is refused."""
+    ingest_id = str(uuid.uuid4())
+    for number in range(5):
+        await store_ingest(seeds, ingest_id, f"s{number}", inserted=1)
+    seen, cursor = [], None
+    while True:
+        params = {"limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = (await get(api, f"{INGEST}/{ingest_id}", params=params)).json()
+        assert (page["inserted"], page["sources_total"]) == (5, 5)
+        seen += [one["source_id"] for one in page["sources"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == [f"s{number}" for number in range(5)]
+    for bad in (
+        "x",
+        base64.urlsafe_b64encode(b'["a","b"]').decode(),
+        base64.urlsafe_b64encode(b'["a","b\\u0000","c"]').decode(),
+    ):
+        assert (await get(api, f"{INGEST}/{ingest_id}", params={"cursor": bad})).status_code == 400
+
+
+async def test_a_read_waits_for_its_position(api, seeds):
+    """503 until the sink has been there, and then never 404; what does not feed it is refused."""
+    taken = (await post(api, BODY)).json()
+    path, positions = f"{INGEST}/{taken['ingest_id']}", ",".join(taken["positions"])
+    assert (await get(api, path)).status_code == 404
+    assert (await get(api, path, X_Min_Position=positions, X_Max_Wait_Ms="50")).status_code == 503
+    reading = asyncio.create_task(get(api, path, X_Min_Position=positions))
+    await store_ingest(seeds, taken["ingest_id"], "readme")
+    for position in taken["positions"]:
+        await account_for(seeds, position)
+    assert (await reading).status_code == 200
+    assert (await get(api, path, X_Min_Position="jobs.job-submitted/0/0")).status_code == 400
+    assert (await get(api, f"{INGEST}/a%00")).status_code == 422
+
+
+# -- searching --------------------------------------------------------------------------------------------------------------
+
+
+def vector_text(vector: bytes) -> str:
+    """A vector as PostgreSQL reads it."""
+    return "[" + ",".join(str(number) for number in np.frombuffer(vector, "<f4")) + "]"
+
+
+async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
+    """The vector of the question is compared with those that the same model made; with another's it is not."""
+    embedder = BuiltInEmbedder()
+    contents = ["the broker rebalances partitions", "apples and pears", "a consumer of partitions rebalances"]
+    await store_namespace(seeds, ns, dimensions=384, embedding_model=embedder.basis_id)
+    for number, vector in enumerate(await embedder.embed(contents)):
+        await store_chunk(
+            seeds, ns, number, content=contents[number], embedding=vector_text(vector), title="T", url="u"
+        )
+    await bump(seeds, ns)
+    params = {"ns": ns, "q": contents[0], "as_of": "2026-11-20T12:00:00Z"}
+    answer = await get(api, SEARCH, params=params)
+    document = answer.json()
+    assert [one["chunk_no"] for one in document["results"]] == [0, 2, 1]
+    first = document["results"][0]
+    assert (first["similarity"], first["decay"], first["age_days"]) == (pytest.approx(1, abs=1e-5), 1.0, 0.0)
+    assert first["final"] == 0.8 * first["similarity"] + 0.2 * first["decay"]
+    assert {name: first[name] for name in ("ns", "slot", "source_id", "content", "title", "url", "temperature", "stale")} == {
+        "ns": ns, "slot": "main", "source_id": "readme", "content": contents[0], "title": "T", "url": "u", "temperature": "warm",
+        "stale": False,
+    }  # fmt: skip
+    assert (first["position"], first["created_at"], first["published_at"]) == (
+        f"{SUBMITTED}/0/0",
+        "2026-11-20T12:00:00Z",
+        None,
+    )
+    assert (document["compared_by"], document["complete"], document["exact"]) == (embedder.basis_id, True, True)
+    await seeds.run("UPDATE chunk_namespaces SET embedding_model = 'another@384' WHERE ns = $1", ns)
+    other = (await get(api, SEARCH, params=params)).json()
+    assert (other["compared_by"], {one["similarity"] for one in other["results"]}) == (None, {0.0})
+    vector = base64.urlsafe_b64encode((await embedder.embed(contents[1:2]))[0]).rstrip(b"=").decode()
+    own = (await get(api, SEARCH, params={**params, "vector": vector})).json()
+    assert (own["compared_by"], own["results"][0]["chunk_no"]) == ("sent", 1)
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"ns": None}, "ns"),
+        ({"ns": "a|b"}, "ns"),
+        ({"slot": ""}, "slot"),
+        ({"source_id": ["a", "b|c"]}, "source_id"),
+        ({"q": "a\x00b"}, "q"),
+        ({"q": "q" * 8_001}, "q"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 101}, "limit"),
+        ({"mode": "magic"}, "mode"),
+        ({"as_of": "soon"}, "as_of"),
+        ({"as_of": str(2**60)}, "as_of"),
+        ({"vector": "!"}, "vector"),
+        ({"vector": base64.b64encode(b"abc").decode()}, "vector"),
+        ({"vector": base64.b64encode(struct.pack("<2f", 1, 2)).decode()}, "vector"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+async def test_what_is_no_search_is_refused(api, seeds, params, field):
+    """422 that names the parameter."""
+    await seeds.run("DELETE FROM chunk_namespaces WHERE ns = 'three'")
+    await store_namespace(seeds, "three", dimensions=3)
+    asked = {name: value for name, value in {"ns": "three", "q": "a", **params}.items() if value is not None}
+    answer = await get(api, SEARCH, params=asked)
+    assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
+
+
+async def test_a_search_is_conditional(api, seeds, ns):
+    """304 while the namespace, its passport and what is asked stay; the version is the namespace's."""
+    await store_namespace(seeds, ns)
+    await store_chunk(seeds, ns, 0)
+    await bump(seeds, ns)
+    params = {"ns": ns, "q": "chunk", "as_of": "2026-12-01T00:00:00Z"}
+    first = await get(api, SEARCH, params=params)
+    tag, version = first.headers["etag"], int(first.headers["x-resource-version"])
+    assert (first.headers["x-caused-by"], first.headers["cache-control"]) == (f"{SUBMITTED}/0/1", "private, no-cache")
+    same = await get(api, SEARCH, params=params, If_None_Match=tag)
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    for other in ({"q": "else"}, {"limit": 3}, {"mode": "hybrid"}, {"slot": "x"}, {"source_id": "x"}, {"as_of": "1"}):
+        assert (await get(api, SEARCH, params={**params, **other})).headers["etag"] != tag, other
+    moment = {**params, "as_of": "1796083200000"}  # the same moment, told otherwise
+    assert (await get(api, SEARCH, params=moment)).headers["etag"] == tag
+    await seeds.run("UPDATE chunk_namespaces SET alpha = 0.5 WHERE ns = $1", ns)
+    assert (await get(api, SEARCH, params=params, If_None_Match=tag)).status_code == 200
+    await bump(seeds, ns)
+    after = await get(api, SEARCH, params=params, If_None_Match=tag)
+    assert (after.status_code, int(after.headers["x-resource-version"])) == (200, version + 1)
+
+
+async def test_a_search_without_a_moment_is_as_of_the_minute(api, seeds, ns):
+    """So that polling it costs a 304; a minute later it is another answer."""
+    await store_namespace(seeds, ns)
+    await store_chunk(seeds, ns, 0)
+    params = {"ns": ns, "q": "chunk"}
+    first = (await get(api, SEARCH, params=params)).json()["as_of"]
+    assert datetime.fromisoformat(first).second == 0
+    api.clock.offset_ms += 60_000
+    try:
+        second = (await get(api, SEARCH, params=params)).json()["as_of"]
+    finally:
+        api.clock.offset_ms -= 60_000
+    assert datetime.fromisoformat(second) > datetime.fromisoformat(first)
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1900-01-01", "-1"])
+async def test_any_moment_may_be_asked_for(api, seeds, ns, moment):
+    """In the years 1 to 9999; a chunk of the future has an age of 0."""
+    await store_namespace(seeds, ns, ttl_days=36_600)
+    for number, year in enumerate((2, 1900, 9999)):
+        await store_chunk(seeds, ns, number, published_at=datetime(year, 1, 1, tzinfo=UTC))
+    answer = await get(api, SEARCH, params={"ns": ns, "q": "chunk", "as_of": moment})
+    assert answer.status_code == 200, answer.text
+    ages = {one["chunk_no"]: one["age_days"] for one in answer.json()["results"]}
+    assert all(0 <= age <= 36_600 for age in ages.values())
+    assert 2 in ages
+
+
+async def test_a_namespace_that_nobody_has_heard_of(api, ns):
+    """No results, and a tag all the same."""
+    answer = await get(api, SEARCH, params={"ns": ns, "q": "a"})
+    assert (answer.status_code, answer.json()["results"]) == (200, [])
+    assert (await get(api, SEARCH, params={"ns": ns, "q": "a"}, If_None_Match=answer.headers["etag"])).status_code in (
+        200,
+        304,
+    )
+
+
+async def test_a_write_during_a_search_is_noticed(api, seeds, ns):
+    """The tag of a version never stands over what another gave: it reads again, and under writes without end has its own tag."""
+    await store_namespace(seeds, ns)
+    await bump(seeds, ns)
+    params = {"ns": ns, "q": "chunk", "as_of": "2026-12-01T00:00:00Z"}
+    real, writes = chunk_search.search, [1, 0]
+
+    async def disturbed(*args: Any, **more: Any) -> Any:
+        found = await real(*args, **more)
+        if writes:
+            number = writes.pop()
+            await store_chunk(seeds, ns, number)
+            await bump(seeds, ns)
+        return found
+
+    with patch.object(chunk_search, "search", disturbed):
+        settled = await get(api, SEARCH, params=params)
+        assert len(settled.json()["results"]) == 2
+        assert (await get(api, SEARCH, params=params, If_None_Match=settled.headers["etag"])).status_code == 304
+        writes[:] = range(10, 20)
+        mixed = await get(api, SEARCH, params=params)
+    assert (await get(api, SEARCH, params=params)).headers["etag"] != mixed.headers["etag"]
+
+
+async def test_a_search_waits_for_its_position(api, seeds, ns):
+    """503 until the sink has been there."""
+    taken = (await post(api, {**BODY, "ns": ns})).json()
+    positions = ",".join(taken["positions"])
+    params = {"ns": ns, "q": "first"}
+    assert (await get(api, SEARCH, params=params, X_Min_Position=positions, X_Max_Wait_Ms="50")).status_code == 503
+    for position in taken["positions"]:
+        await account_for(seeds, position)
+    assert (await get(api, SEARCH, params=params, X_Min_Position=positions)).status_code == 200
+
+
+# -- what is told of searches -------------------------------------------------------------------------------------------------
+
+
+async def test_searches_are_counted_and_told(stack, seeds, codec, ns):
+    """A 304 counts too, a namespace that is not there does not; what was not told yet is told at the end."""
+    await store_namespace(seeds, ns)
+    starts = _ends(stack, SERVED)
+    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack))) as running:
+        before = running.clock()
+        params = {"ns": ns, "q": "a", "as_of": "2026-12-01T00:00:00Z"}
+        first = await get(running, SEARCH, params=params)
+        assert (await get(running, SEARCH, params=params, If_None_Match=first.headers["etag"])).status_code == 304
+        await get(running, SEARCH, params={**params, "ns": f"{ns}-else"})
+        after = running.clock()
+    events = [codec.decode(SERVED, record.value()) for record in _since(stack, SERVED, starts)]
+    assert [(one["ns"], one["queries"]) for one in events if one["ns"].startswith(ns)] == [(ns, 2)]
+    assert before <= next(one["since"] for one in events if one["ns"] == ns) <= after
+
+
+def _since(stack, topic: str, starts: dict[int, int]) -> Sequence[Any]:
+    """The records of a topic from these offsets on."""
+    found = []
+    for partition, end in _ends(stack, topic).items():
+        found += [record_at(stack, f"{topic}/{partition}/{offset}") for offset in range(starts[partition], end)]
+    return found
+
+
+# -- lifecycle ----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lifecycle_counts_as_the_temperatures_do(api, seeds, ns):
+    """Hot, warm and cold by age to the millisecond; what is marked is in none of them."""
+    await store_namespace(
+        seeds, ns, is_hot=True, queries_per_day=120.5, rated_at=NOW, dimensions=3, embedding_model="m@3"
+    )
+    await seeds.run("INSERT INTO chunk_sources (ns, slot, source_id) VALUES ($1, 'main', 'readme')", ns)
+    now = NOW + timedelta(days=400)
+    day = timedelta(days=1)
+    ages = [
+        0 * day,
+        14 * day,
+        14 * day + timedelta(milliseconds=1),
+        365 * day,
+        365 * day + timedelta(milliseconds=1),
+        -day,
+    ]
+    for number, age in enumerate(ages):
+        await store_chunk(seeds, ns, number, published_at=now - age, embedding="[1,2,3]" if number else None)
+    await store_chunk(seeds, ns, 90, to_delete=True, marked_at=NOW)
+    await store_chunk(seeds, ns, 91, embedding="[1,2,3]", embedding_stale=True)
+    passport = load_passports().of(ns)
+    real = api.app.state.services.clock
+    shift = round(now.timestamp() * 1000)
+    object.__setattr__(api.app.state.services, "clock", lambda: shift)
+    try:
+        document = (await get(api, LIFECYCLE, params={"ns": ns})).json()
+    finally:
+        object.__setattr__(api.app.state.services, "clock", real)
+    told = [str(temperature(age / day, passport, is_hot=True)) for age in (*ages, 400 * day)]
+    assert {name: document[name] for name in ("hot", "warm", "cold")} == {
+        name: told.count(name) for name in ("hot", "warm", "cold")
+    }
+    counts = {"chunks": 7, "sources": 1, "without_embedding": 1, "stale_embedding": 1, "to_delete": 1, "archived": 0}
+    assert {name: document[name] for name in counts} == counts
+    assert (document["is_hot"], document["queries_per_day"], document["embedding_model"]) == (True, 120.5, "m@3")
+    assert document["passport"] == {name: getattr(passport, name) for name in PASSPORT_KEYS}
+    listed = (await get(api, LIFECYCLE)).json()["namespaces"]
+    assert ns in [one["ns"] for one in listed]
+
+
+async def test_a_lifecycle_of_nothing(api, ns):
+    """Zeros, and the passport that it would have."""
+    document = (await get(api, LIFECYCLE, params={"ns": ns})).json()
+    assert (document["chunks"], document["passport"]["half_life_days"], document["is_hot"]) == (0, 30.0, False)
+    assert (await get(api, LIFECYCLE, params={"ns": "a|b"})).status_code == 422
+
+
+# -- who may ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_roles(guarded, seeds, ns):
+    """Only admins ingest, by no other door either; viewers read, and those bound to a user what is open."""
+    for token, status in (("root-key", 202), ("ed-key", 403), ("eye-key", 403), ("ada-key", 403), ("x", 401)):
+        assert (await post(guarded, BODY, token)).status_code == status, token
+    event = {**SOURCE, "ingest_id": "i", **BODY["chunks"][0]}
+    async with guarded.client("ed-key") as client:
+        assert (await client.post(f"/api/events/{SUBMITTED}", json=event)).status_code == 403
+    async with guarded.client("root-key") as client:
+        assert (await client.post(f"/api/events/{SUBMITTED}", json=event)).status_code == 202
+    await store_namespace(seeds, ns)
+    for token, closed, opened in (
+        ("root-key", 200, 200),
+        ("eye-key", 200, 200),
+        ("ada-key", 403, 200),
+        ("x", 401, 401),
+    ):
+        assert (await get(guarded, SEARCH, token, params={"ns": ns, "q": "a"})).status_code == closed, token
+        assert (await get(guarded, SEARCH, token, params={"ns": "docs", "q": "a"})).status_code == opened, token
+    assert (await get(guarded, LIFECYCLE, "eye-key", params={"ns": ns})).status_code == 200
+    assert (await get(guarded, LIFECYCLE, params={"ns": ns})).status_code == 401
+
+
+async def test_every_answer_says_what_is_left_of_the_minute(guarded):
+    """The routes stand under the limits, an error too."""
+    for answer in (
+        await post(guarded, {}, "root-key"),
+        await get(guarded, SEARCH, "eye-key", params={"ns": "docs"}),
+        await get(guarded, LIFECYCLE, "eye-key"),
+    ):
+        assert "ratelimit" in answer.headers

@@ -1,0 +1,104 @@
+"""The score of a chunk: the formula to the letter, its edges, and that what bounds it does."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.chunks.scoring import (
+    DAY_MS,
+    TEXT_SHARE,
+    age_days,
+    final_score,
+    is_past_ttl,
+    similarity_of,
+    time_decay,
+    youngest_past_ttl_ms,
+)
+
+SCORES = st.floats(-1, 1)
+WEIGHTS = st.floats(0, 1)
+AGES = st.floats(0, 100_000)
+NOW = 1_800_000_000_000
+
+
+def test_the_formula():
+    """`final = alpha * similarity + beta * time_decay(age)`, the decay a half at a half-life (R3.17)."""
+    assert time_decay(30, 30) == 0.5
+    assert time_decay(60, 30) == 0.25
+    assert final_score(0.9, time_decay(30, 30), 0.8, 0.2) == 0.8 * 0.9 + 0.2 * 0.5
+    assert final_score(-0.5, 1.0, 0.8, 0.2) == 0.8 * -0.5 + 0.2
+
+
+def test_a_new_chunk_has_its_whole_weight():
+    """The decay is 1 at age 0, whatever the half-life."""
+    assert {time_decay(0, half_life) for half_life in (1e-6, 1.0, 30.0, 1e9)} == {1.0}
+
+
+def test_an_ancient_chunk_has_none():
+    """The decay falls to 0 and raises nothing."""
+    assert time_decay(36_600, 1e-6) == 0.0
+
+
+def test_age_is_that_of_the_publication():
+    """From `published_at` if it is known, else from `created_at` (R3.17)."""
+    assert age_days(NOW - 3 * DAY_MS, NOW - DAY_MS, NOW) == 3.0
+    assert age_days(None, NOW - DAY_MS, NOW) == 1.0
+    assert age_days(0, NOW, NOW) == NOW / DAY_MS  # 1970 is a date, not a missing one
+
+
+def test_a_date_to_come_is_no_age():
+    """A publication in the future counts as one of now."""
+    assert age_days(NOW + DAY_MS, NOW, NOW) == 0.0
+
+
+def test_the_ttl_is_strict():
+    """A chunk exactly as old as the limit is not past it (R3.18)."""
+    assert not is_past_ttl(365.0, 365.0)
+    assert is_past_ttl(math.nextafter(365.0, 366), 365.0)
+
+
+def test_what_is_too_old_scores_nothing_at_all():
+    """Not only the decay: the similarity does not count either (R3.18)."""
+    assert final_score(1.0, 0.7, 0.8, 0.2, is_too_old=True) == 0.0
+    assert final_score(-1.0, 0.7, 0.8, 0.2, is_too_old=True) == 0.0
+
+
+@given(st.floats(1e-9, 36_600))
+def test_the_cut_in_milliseconds_is_that_of_days(ttl_days: float):
+    """The least age past the TTL is past it, and the millisecond before is not."""
+    age_ms = youngest_past_ttl_ms(ttl_days)
+    assert is_past_ttl(age_days(None, NOW - age_ms, NOW), ttl_days)
+    assert not is_past_ttl(age_days(None, NOW - age_ms + 1, NOW), ttl_days)
+
+
+def test_semantic_similarity_is_the_cosine():
+    """Words count in hybrid mode only; there both have their share."""
+    assert similarity_of(0.4, None) == 0.4
+    assert similarity_of(-0.4, None) == -0.4
+    assert similarity_of(0.4, 1.0) == pytest.approx((1 - TEXT_SHARE) * 0.4 + TEXT_SHARE)
+    assert similarity_of(1.0, 1.0) == pytest.approx(1.0)
+
+
+@given(SCORES, SCORES, st.floats(0, 1), st.floats(0, 1), AGES, AGES, st.floats(0.001, 36_600), WEIGHTS, WEIGHTS)
+def test_a_bound_is_one(
+    cosine: float,
+    cosine_max: float,
+    text: float,
+    text_max: float,
+    age: float,
+    age_min: float,
+    half_life: float,
+    alpha: float,
+    beta: float,
+):
+    """No chunk that is less similar and older scores higher, but for the last bits of a power."""
+    cosine, cosine_max = sorted((cosine, cosine_max))
+    text, text_max = sorted((text, text_max))
+    age_min, age = sorted((age_min, age))
+    score = final_score(similarity_of(cosine, text), time_decay(age, half_life), alpha, beta)
+    bound = final_score(similarity_of(cosine_max, text_max), time_decay(age_min, half_life), alpha, beta)
+    assert score <= bound + abs(bound) * 1e-12
