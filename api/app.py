@@ -1,7 +1,7 @@
 """The application: routes, errors and limits put together, served by uvicorn.
 
-Laws. It starts and answers /healthz whatever else is away. No request body is larger than `BODY_BYTES_MAX`. Every answer is
-measured under its route's template, never under its path.
+Laws. It starts and answers /healthz whatever else is away, and the dashboard is loaded when the first browser comes. No request
+body is larger than `BODY_BYTES_MAX`. Every answer is measured under its route's template, never under its path.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import errors
 from api.auth import parse_api_keys, refuse_open_door
+from api.dashboard.mount import Dashboard, DashboardRoute
 from api.errors import TooLargeError, problem
 from api.limits import parse_networks
 from api.paths import RouteOnRawPath
@@ -26,6 +27,7 @@ from api.routes import (
     cache,
     chunks,
     events,
+    explain,
     feeds_reads,
     feeds_writes,
     job_socket,
@@ -144,11 +146,13 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         services = make_services(settings, product_clock)
         app.state.services = services
         await services.start()
+        dashboard.attach(services)
         application.short_cut = ShortCut(league_reads.PAGES, services)
         try:
             yield
         finally:
             application.short_cut = None
+            await dashboard.close()
             await services.close()
 
     application = Application(
@@ -158,12 +162,14 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         lifespan=lifespan,
         redirect_slashes=False,
     )
+    dashboard = Dashboard(application)
     errors.install(application)
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    for module in (*reads, chunks, *writes, *of_jobs, query_socket, prompts, cache, system):
+    for module in (*reads, chunks, *writes, *of_jobs, query_socket, prompts, cache, explain, system):
         application.include_router(module.router)
+    application.router.routes.append(DashboardRoute(dashboard))
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)
     application.add_middleware(Measure)

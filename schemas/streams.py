@@ -8,6 +8,21 @@ from __future__ import annotations
 from typing import TypedDict
 
 
+class DeadLetterHandled(TypedDict):
+    """Somebody sent a dead letter again, as it was or edited, or deleted dead letters."""
+
+    topic: str
+    letter: str
+    action: str
+    count: int
+    position: str | None
+    reason: str | None
+    changed: list[str]
+    by: str
+    note: str | None
+    handled_at: int
+
+
 class Tick(TypedDict):
     """The clock in the log: one record a partition and tick."""
 

@@ -114,6 +114,15 @@ _TOPICS = (
         about="the clock in the log, one record a partition and tick",
     ),
     Topic(
+        "streams.dead-letter-handled",
+        "streams/DeadLetterHandled.v1",
+        "topic",
+        ("operator", "api"),
+        (),
+        partitions=1,  # what people did, in the order in which they did it
+        about="dead letters sent again or deleted, and by whom",
+    ),
+    Topic(
         "feeds.channel-advanced",
         "feeds/ChannelAdvanced.v1",
         "channel_id",

@@ -129,7 +129,7 @@ def build_app(
         "value_serializer": "raw",
         "allow_empty": True,
     }
-    makers = _makers(settings, policy or load_policy(settings.policy_file))
+    makers = agent_makers(settings, policy or load_policy(settings.policy_file))
     for kind, table_name in AGENT_KINDS.items():
         agent = makers[kind](wiring, Intake(app_id, codec, learn, send), _table(app, table_name), ticks)
         topic = app.topic(*kind.topics, **raw)
@@ -144,7 +144,7 @@ def build_app(
     return worker
 
 
-def _makers(
+def agent_makers(
     settings: Settings, policy: Policy
 ) -> Mapping[type[TableAgent], Callable[[Wiring, Intake, Any, Any], TableAgent]]:
     """How each agent is made, given what its subsystem decides by."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +21,22 @@ ADDRESSES = {
 }
 
 
-def own_settings() -> Settings:
-    """The settings of the environment and the `.env` file, as a role of its own reads them."""
-    return read_settings(environment_with_file())
+def own_settings(given: Mapping[str, str] | None = None) -> Settings:
+    """The settings of the environment and the `.env` file, as a role of its own reads them; `given` goes before both."""
+    return read_settings({**environment_with_file(), **(given or {})})
 
 
-def stack_settings(*needed: str) -> Settings:
+def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Settings:
     """The settings, with the addresses they leave open taken from the local stack that runs on their data folder.
 
     Args:
         needed: fields of `ADDRESSES` that the command cannot do without.
+        given: settings that go before those of the environment.
 
     Raises:
         CommandFailedError: one of those is known from neither.
     """
-    settings = own_settings()
+    settings = own_settings(given)
     if all(getattr(settings, name) is not None for name in ADDRESSES):
         return settings
     running = running_addresses(settings)

@@ -12,14 +12,12 @@ import pytest
 from api.cli.bench import bench_names
 from api.cli.checks import clock_verdict, disk_verdict, migrations_verdict
 from api.cli.command import run_command
-from api.cli.dead_letters import letter_document, origin_of, redriven_headers
 from api.cli.doctor import settings_rows
 from api.cli.main import highwater
 from api.cli.reset import Target, parse_target, place_in
 from api.cli.stack import ROLES, make_plan
 from api.cli.terminal import printable
 from connectors.kafka.admin import LogRange
-from connectors.kafka.records import Record
 from connectors.run import resolve_names
 from deploy.local.errors import PortTakenError
 from streams.settings import SETTINGS, read_settings
@@ -35,7 +33,7 @@ def _clean(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("path", [(), *((name,) for name in highwater.commands), ("dlq", "list"), ("dlq", "drop")])
+@pytest.mark.parametrize("path", [(), *((name,) for name in highwater.commands), ("dlq", "list"), ("dlq", "edit")])
 def test_every_command_has_help(path, capsys):
     """`--help` works everywhere and ends with 0."""
     assert run_command(highwater, [*path, "--help"]) == 0
@@ -124,24 +122,6 @@ def test_a_reset_stays_within_the_log():
     assert [place_in(held, Target("earliest"), None), place_in(held, Target("latest"), None)] == [5, 9]
     assert [place_in(held, Target("offset", offset), None) for offset in (0, 7, 99)] == [5, 7, 9]
     assert [place_in(held, Target("time"), None), place_in(held, Target("time"), 6)] == [9, 6]
-
-
-def letter(*headers: tuple[str, bytes]) -> Record:
-    """A dead letter with these headers."""
-    return Record("feeds.user-active.dlq", 0, 3, NOW_MS, b"\xffk", b"v", list(headers))
-
-
-def test_a_redriven_letter_is_as_it_was():
-    """What the dead-letter topic added is taken off again, and where it was redriven from is added."""
-    record = letter(("ce_id", b"1"), ("dlq_reason", b"not_avro"), ("dlq_origin", b"feeds.user-active/2/7"))
-    assert redriven_headers(record) == [("ce_id", b"1"), ("dlq_redriven_from", b"feeds.user-active.dlq/0/3")]
-
-
-def test_a_letter_without_a_good_origin_has_none():
-    """A missing or malformed origin is None and shown as that; bytes that are no text are shown as escapes."""
-    assert origin_of(letter()) is None
-    assert origin_of(letter(("dlq_origin", b"nonsense"))) is None
-    assert letter_document(letter())["key"] == "\\xffk"
 
 
 def test_control_characters_are_shown_not_obeyed():

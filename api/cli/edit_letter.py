@@ -1,0 +1,170 @@
+"""`highwater dlq edit`: a dead letter mended and sent again, by options, from a file, or in an editor.
+
+Law: what is sent is checked as any event of its topic is, so that it does not come back as another dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import Command, CommandFailedError, json_option
+from api.cli.connection import stack_settings
+from api.cli.letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
+from api.cli.terminal import confirm, print_json, printable
+from schemas.topics import TOPICS, Topic
+
+if TYPE_CHECKING:
+    from api.dead_letters.letter import Letter, Replacement
+    from api.dead_letters.reading import LetterBox
+    from schemas.positions import Position
+    from streams.settings import Settings
+
+
+@click.command(cls=Command)
+@click.argument("topic", type=LETTER_TOPIC)
+@click.argument("offset", type=click.IntRange(min=0))
+@click.option(
+    "--set", "assigned", multiple=True, metavar="FIELD=VALUE", help="Give a field this value (JSON, or text)."
+)
+@click.option("--unset", "removed", multiple=True, metavar="FIELD", help="Leave a field out.")
+@click.option(
+    "--value", "document", type=click.File("rb"), metavar="FILE", help="The whole event as JSON (- is stdin)."
+)
+@click.option("--bytes", "raw", type=click.File("rb"), metavar="FILE", help="The whole value as it is, unjudged.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+@click.option("--again", is_flag=True, help="Also when it was sent again before.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@NOTE
+@json_option
+def edit(
+    topic: Topic,
+    offset: int,
+    assigned: tuple[str, ...],
+    removed: tuple[str, ...],
+    document: Any,
+    raw: Any,
+    dry_run: bool,
+    again: bool,
+    yes: bool,
+    note: str | None,
+    as_json: bool,
+) -> None:
+    """Mend the dead letter of TOPIC at OFFSET and send it again; the letter itself stays where it is.
+
+    Without --set, --unset, --value or --bytes the decoded value is opened in $EDITOR. What is sent is checked as any event of
+    the topic is.
+    """
+    if sum((bool(assigned or removed), document is not None, raw is not None)) > 1:
+        raise click.UsageError("--set/--unset, --value and --bytes exclude each other", click.get_current_context())
+    settings = stack_settings("kafka", "schema_registry")
+    box = box_of(settings)
+    letter = next(box.letters([topic], only=offset), None)
+    if letter is None:
+        raise CommandFailedError(f"{name_of(topic)} holds no dead letter at {offset}")
+    if not letter.is_open and not again:
+        raise CommandFailedError(f"{letter.position} was sent again before, see `highwater dlq show`; --again sends it")
+    if raw is not None:
+        from api.dead_letters.handling import replaced_bytes
+
+        replacement = replaced_bytes(letter, raw.read())
+    else:
+        replacement = _edited(settings, box, letter, assigned, removed, document)
+    if not as_json:
+        _print_changes(replacement)
+    if dry_run:
+        position = None
+    else:
+        confirm(f"Send it to {letter.topic}?", assume_yes=yes)
+        position = asyncio.run(_send_edited(settings, box.partitions(), letter, replacement, note))
+    if as_json:
+        changes = [
+            {"field": one.field, "before": _shown(one.before), "after": _shown(one.after)}
+            for one in replacement.changes
+        ]
+        now_at = None if position is None else str(position)
+        print_json({"letter": str(letter.position), "position": now_at, "changes": changes})
+    else:
+        click.echo("nothing was sent (--dry-run)" if position is None else f"sent as {position}")
+
+
+async def _send_edited(
+    settings: Settings, partitions: Mapping[str, int], letter: Letter, replacement: Replacement, note: str | None
+) -> Position:
+    async with handler_of(settings, partitions, note) as handler:
+        return await handler.edit(letter, replacement)
+
+
+def _edited(
+    settings: Settings,
+    box: LetterBox,
+    letter: Letter,
+    assigned: tuple[str, ...],
+    removed: tuple[str, ...],
+    document: Any,
+) -> Replacement:
+    """What is sent after an edit of the decoded value; of an undecodable one of what its bytes say by their own schema."""
+    from api.dead_letters.handling import planned_edit
+    from api.dead_letters.letter import apply_edit
+    from connectors.kafka.registry import Registry
+
+    before = box.document_of(letter)
+    if document is not None:
+        after = _parsed_json(document.read())
+    elif assigned or removed:
+        after = apply_edit(before, [_assignment(text) for text in assigned], removed)
+    else:
+        after = _from_editor(before)
+    codec = asyncio.run(Registry(settings.schema_registry).codec([TOPICS[letter.topic]]))
+    return planned_edit(letter, after, before, codec, settings.embedding_dimensions)
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """A field and its value: JSON where it is some, else the text itself."""
+    import orjson
+
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.UsageError(f"--set {text!r} is not FIELD=VALUE", click.get_current_context())
+    try:
+        return name, orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return name, value
+
+
+def _parsed_json(text: str | bytes) -> Any:
+    import orjson
+
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise CommandFailedError(f"not JSON: {error}") from error
+
+
+def _from_editor(before: Mapping[str, Any]) -> Any:
+    import sys
+
+    import orjson
+
+    if not sys.stdin.isatty():
+        raise click.UsageError("say what to change: --set, --unset, --value or --bytes", click.get_current_context())
+    edited = click.edit(orjson.dumps(before, option=orjson.OPT_INDENT_2).decode() + "\n", extension=".json")
+    if edited is None:  # closed without saving
+        raise click.Abort
+    return _parsed_json(edited)
+
+
+def _print_changes(replacement: Replacement) -> None:
+    if not replacement.changes:
+        click.echo("no field changes")
+    for change in replacement.changes:
+        click.echo(
+            printable(f"{change.field:<16}{json_text(_shown(change.before))} → {json_text(_shown(change.after))}")
+        )
+
+
+def _shown(value: Any) -> Any:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

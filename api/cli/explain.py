@@ -1,0 +1,103 @@
+"""`highwater explain`: the events behind what is served now, with their places in the log and the time between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import CommandFailedError, Group, json_option
+from api.cli.connection import database, kafka_client, stack_settings
+from api.cli.terminal import print_json, printable
+
+if TYPE_CHECKING:
+    from connectors.stores.explaining import Explainer
+    from connectors.stores.explanations import Explanation
+
+_CHANNELS_DEFAULT, _CHANNELS_MAX = 20, 1_000
+
+
+@click.group(cls=Group)
+def explain() -> None:
+    """Show the events that made a feed or a page: insight, advance, dirty, novelty, request, rebuild, bump, served."""
+
+
+@explain.command()
+@click.argument("user")
+@click.option(
+    "--channels",
+    "channels_max",
+    type=click.IntRange(1, _CHANNELS_MAX),
+    default=_CHANNELS_DEFAULT,
+    show_default=True,
+    help="Follow the N channels with most that is new; the rest is counted.",
+)
+@json_option
+def feed(user: str, channels_max: int, as_json: bool) -> None:
+    """Explain the feed of USER."""
+    _show(lambda explainer: explainer.feed(user, channels_max), as_json=as_json)
+
+
+@explain.command()
+@click.argument("key")
+@json_option
+def resource(key: str, as_json: bool) -> None:
+    """Explain the resource of a KEY, such as league:table:2025-26, md:MATCH:live or clusters:USER."""
+    _show(lambda explainer: explainer.resource(key), as_json=as_json)
+
+
+def _show(ask: Callable[[Explainer], Awaitable[Explanation]], *, as_json: bool) -> None:
+    from connectors.stores.explaining import UnknownResourceError
+
+    try:
+        document = asyncio.run(_explained(ask)).document()
+    except UnknownResourceError as error:
+        raise CommandFailedError(str(error)) from error
+    if as_json:
+        print_json(document)
+    else:
+        _print_tree(document)
+
+
+async def _explained(ask: Callable[[Explainer], Awaitable[Explanation]]) -> Explanation:
+    from connectors.kafka.registry import Registry
+    from connectors.stores.explaining import Explainer
+
+    settings = stack_settings("kafka", "schema_registry", "database")
+    registry = Registry(settings.schema_registry)
+    codec = await registry.codec()
+    async with database(settings) as pool:
+        return await ask(Explainer(pool, codec, kafka_client(settings), registry.text_of))
+
+
+def _print_tree(document: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    def label(step: dict[str, Any]) -> Text:
+        text = Text(f"{step['kind']}  ", style="bold")
+        text.append(printable(step["about"]), style="not bold")
+        places = [step["position"], step["at"], None if step["delay_ms"] is None else f"+{_seconds(step['delay_ms'])}"]
+        text.append(printable("  ".join(["", *(place for place in places if place)])), style="dim not bold")
+        if step["missing"]:
+            text.append(printable(f"  ({step['missing']})"), style="yellow not bold")
+        return text
+
+    def grow(tree: Tree, step: dict[str, Any]) -> None:
+        for cause in step["causes"]:
+            grow(tree.add(label(cause)), cause)
+
+    tree = Tree(label(document["tree"]))
+    grow(tree, document["tree"])
+    # Lines are not wrapped in a pipe; on a terminal they are, like any others.
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=10_000)
+    console.print(tree)
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms} ms" if ms < 1_000 else f"{ms / 1_000:,.1f} s"

@@ -1,0 +1,72 @@
+"""What the commands of dead letters share: where the letters are, who handles them, how they are named."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from api.cli.command import TopicArgument
+from api.cli.connection import kafka_client
+from schemas.topics import TOPICS, Topic
+
+if TYPE_CHECKING:
+    from api.dead_letters.handling import Handler
+    from api.dead_letters.reading import LetterBox
+    from streams.settings import Settings
+
+LETTER_TOPIC = TopicArgument(dead_letters=True)
+NOTE = click.option("--note", help="Why; kept with the trace.")
+
+
+def box_of(settings: Settings) -> LetterBox:
+    """The dead letters of a deployment."""
+    from api.dead_letters.reading import LetterBox
+    from connectors.kafka.registry import Registry
+
+    return LetterBox(kafka_client(settings), Registry(settings.schema_registry))
+
+
+def name_of(topic: Topic) -> str:
+    """The name of the dead-letter topic meant by either name."""
+    from api.dead_letters.letter import dead_letters_of
+
+    return dead_letters_of(topic).name
+
+
+@asynccontextmanager
+async def handler_of(settings: Settings, partitions: Mapping[str, int], note: str | None) -> AsyncIterator[Handler]:
+    """Whoever runs this command, as a handler of dead letters."""
+    from api.dead_letters.handling import Handler
+    from api.dead_letters.reading import HANDLED
+    from connectors.kafka.producer import AsyncProducer
+    from connectors.kafka.registry import Registry
+    from streams.clock import ProductClock
+
+    codec = await Registry(settings.schema_registry).codec([TOPICS[HANDLED]])
+    producer = AsyncProducer(kafka_client(settings), client_id="highwater-dlq", linger_ms=5)
+    try:
+        clock = ProductClock(settings.clock_file)
+        yield Handler(producer, codec, partitions, clock, by=_user_name(), note=note)
+    finally:
+        await producer.close()
+
+
+def _user_name() -> str:
+    """Who sits at this terminal, for the trace."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user may have no name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON on one line."""
+    import orjson
+
+    return orjson.dumps(value, default=str).decode()

@@ -1,0 +1,106 @@
+"""`highwater verify`: whether what is stored and decided is what the log says. Exit 1 on a difference.
+
+Law: it changes nothing that is live. It reads the log outside any group, and the sinks that it runs fill a database of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from api.cli.command import DONE, FAILED, Command, json_option
+from api.cli.connection import database, kafka_client, stack_settings
+from api.cli.terminal import print_json, print_table, printable, warn
+
+if TYPE_CHECKING:
+    from connectors.verify.report import Report
+    from streams.settings import Settings
+
+_PARTS = ("tables", "models", "decisions", "effects")
+
+
+@click.command(cls=Command)
+@click.option(
+    "--only",
+    "parts",
+    multiple=True,
+    type=click.Choice(_PARTS),
+    help="Only this part (may be repeated): tables of the agents, read models, decisions, effects of work.",
+)
+@click.option("--excluded", "shows_excluded", is_flag=True, help="Also say what is no function of the log, and why.")
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, parts: tuple[str, ...], shows_excluded: bool, as_json: bool) -> None:
+    """Compare what is stored and decided with the log."""
+    settings = stack_settings("kafka", "schema_registry", "database")
+    found = asyncio.run(run_verification(settings, parts or _PARTS, is_quiet=as_json))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print(found, shows_excluded=shows_excluded)
+    ctx.exit(FAILED if found.differences else DONE)
+
+
+async def run_verification(settings: Settings, parts: tuple[str, ...], *, is_quiet: bool) -> Report:
+    """Verify these parts on the running stack."""
+    from connectors.kafka.admin import Admin
+    from connectors.kafka.handler import Surroundings
+    from connectors.kafka.registry import Registry
+    from connectors.verify.run import verify as run
+    from streams.clock import ProductClock
+    from streams.telemetry import configure_logging
+
+    configure_logging(
+        "error", settings.log_format
+    )  # sinks and agents speak of what they refuse, as they did when it was new
+    client = kafka_client(settings)
+    registry = Registry(settings.schema_registry)
+    codec = await registry.codec()
+    async with database(settings) as pool:
+        clock = ProductClock(settings.clock_file)
+        around = Surroundings(pool, client, Admin(client), registry, codec, clock)
+        return await run(around, settings, parts=parts, say=_ignore if is_quiet else _say)
+
+
+def _say(part: str) -> None:
+    warn(f"verifying {part}")
+
+
+def _ignore(_part: str) -> None:
+    """A program reads."""
+
+
+def _print(found: Report, *, shows_excluded: bool) -> None:
+    rows = [
+        (
+            one.part,
+            one.name,
+            f"{one.compared:,}",
+            f"{one.differences_count:,}",
+            f"{sum(one.left_out.values()):,}",
+            f"{one.moved:,}",
+            one.skipped or "",
+        )
+        for one in found.checked
+    ]
+    numbers = ["compared", "differ", "left open", "moving"]
+    print_table(["part", "of", *numbers, ""], rows, right=numbers)
+    for checked, one in found.listed():
+        shown = one.as_json()
+        at = "" if one.position is None else f" (starts at {one.position})"
+        click.echo(
+            printable(
+                f"{checked.part} {checked.name} {one.key}: {one.field} is {shown['found']}, "
+                f"the log says {shown['expected']}{at}"
+            )
+        )
+    for checked in found.checked:
+        for why, count in checked.left_out.items():
+            click.echo(printable(f"left open, {checked.name}: {count:,} {why}"))
+    if shows_excluded:
+        for name, fields in found.excluded.items():
+            for what, why in fields.items():
+                click.echo(f"not compared, {name}: {what}: {why}")
+    click.echo(f"{found.compared:,} compared, {found.differences:,} differences")

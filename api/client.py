@@ -1,0 +1,338 @@
+"""Highwater in a notebook: topics and read models as Arrow, pandas or polars in one line.
+
+    from api.client import Highwater
+
+    hw = Highwater()
+    hw.topic("feeds.insight-ingested", start="-1h").pandas()
+    hw.clusters("ada").polars()
+
+Laws: reading changes nothing, neither offsets nor what is served; a read model that has not changed is not sent again (304); who
+names the positions of a write (`after=`) reads what has seen it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+import httpx
+import pyarrow as pa
+
+from api.cli.ask import api_address
+from api.cli.client import any_key
+from api.cli.connection import kafka_client, stack_settings
+from api.frames import Frame, table_of
+from api.read_models import READ_MODELS, ReadModel
+from schemas.errors import HighwaterError, UnavailableError
+from schemas.topics import Topic, all_topics
+from streams.clock import ProductClock, monotonic_seconds
+from streams.settings import Settings, environment_with_file
+
+if TYPE_CHECKING:
+    from api.topic_frames import Moment
+
+_REQUEST_SECONDS = 30.0
+# A page that is being made (202) or a position that is not accounted for (503) is there in a second or two.
+_PATIENCE_SECONDS = 30.0
+_PAUSE_SECONDS = 0.5
+# Read models whose last answer is kept, so that the same question costs a 304.
+_KEPT_MAX = 64
+_TOPICS = {topic.name: topic for topic in all_topics()}
+
+
+class RefusedError(HighwaterError):
+    """The API refused what was asked. `status` is the HTTP status."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(f"the API answered {status}: {detail}")
+        self.status = status
+
+
+class NoTopicError(HighwaterError):
+    """There is no topic of that name. `Highwater.topics()` lists those there are."""
+
+
+class Highwater:
+    """A Highwater to read from.
+
+    Args:
+        api: address of the API; as the command finds it (settings, then the local stack) if not given.
+        api_key: a key for it; the one of the settings that sees most if not given.
+        kafka: brokers, as `KAFKA_BOOTSTRAP_SERVERS`.
+        schema_registry: the registry's address, as `SCHEMA_REGISTRY_URL`.
+        data_dir: the folder of a local stack, `.highwater` where it was started.
+
+    Only what is used has to be there: topics need Kafka and the registry, read models the API.
+    """
+
+    def __init__(
+        self,
+        api: str | None = None,
+        *,
+        api_key: str | None = None,
+        kafka: str | None = None,
+        schema_registry: str | None = None,
+        data_dir: str | Path | None = None,
+    ) -> None:
+        given = {"KAFKA_BOOTSTRAP_SERVERS": kafka, "SCHEMA_REGISTRY_URL": schema_registry}
+        folder = None if data_dir is None else str(Path(data_dir).expanduser())
+        self._given = {name: value for name, value in {**given, "HIGHWATER_DATA_DIR": folder}.items() if value}
+        self._api = api
+        self._api_key = api_key
+        self._http: httpx.Client | None = None
+        self._kept: OrderedDict[str, tuple[str, Frame]] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        """Itself; its connections end with the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """Close what is open."""
+        self.close()
+
+    def close(self) -> None:
+        """End the connections to the API."""
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+
+    @property
+    def api(self) -> str:
+        """The address of the API."""
+        return str(self._client().base_url).rstrip("/")
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def topics(self) -> Frame:
+        """The catalogue of topics."""
+        rows = [
+            {
+                "topic": topic.name,
+                "about": topic.about,
+                "key": topic.key,
+                "schema": topic.schema,
+                "partitions": topic.partitions,
+                "producers": list(topic.producers),
+                "consumers": list(topic.consumers),
+            }
+            for topic in _TOPICS.values()
+        ]
+        return Frame(pa.Table.from_pylist(rows))
+
+    def topic(
+        self,
+        name: str,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        where: str | None = None,
+        key: str | None = None,
+        limit: int | None = None,
+    ) -> Frame:
+        """The events of a topic as one table, in the order of arrival.
+
+        An event's fields are columns of their own Avro type; `_partition`, `_offset`, `_arrived_at`, `_key` and `_headers` are
+        the record's, `_undecodable` and `_bytes` tell of a value that is no event. Beneath a tombstone all fields are null.
+
+        Args:
+            name: name of the topic.
+            start: the first record: an offset, a position, a time, a datetime, or an age ("-1h", a timedelta).
+            end: where to stop, not included; the end of this moment if not given.
+            where: a condition in CEL over value, key, headers, time, topic, partition, offset: `value.size > 10`.
+            key: only records with this key.
+            limit: only the first so many.
+
+        Raises:
+            NoTopicError, InvalidSelectionError, WhereError: what was asked for is not there, or is none.
+            UnavailableError: Kafka or the registry is away.
+        """
+        from api.topic_frames import in_order  # noqa: PLC0415 - whoever reads no topics needs no Kafka client
+
+        tables = list(self.batches(name, start=start, end=end, where=where, key=key, limit=limit))
+        return Frame(in_order(pa.concat_tables(tables)))
+
+    def batches(
+        self,
+        name: str,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        where: str | None = None,
+        key: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[pa.Table]:
+        """The same a batch at a time, for topics that do not fit into memory; in order within each partition.
+
+        The first table has no rows, so that there is always one that tells the columns.
+        """
+        from api.topic_frames import Selection, topic_batches  # noqa: PLC0415 - as above
+
+        settings = self._settings("kafka", "schema_registry")
+        selection = Selection(_topic(name), start, end, where, key, limit)
+        now_ms = ProductClock(settings.clock_file)()
+        yield from topic_batches(kafka_client(settings), settings.schema_registry, selection, now_ms)
+
+    # -- read models -------------------------------------------------------------------------------------------------
+
+    def clusters(
+        self, user: str, *, version: int | None = None, since: int | None = None, after: str | Iterable[str] = ()
+    ) -> Frame:
+        """A user's clusters, one a row; of an earlier version, or only those that changed after one."""
+        return self._read("clusters", user, after=after, version=version, since=since)
+
+    def members(self, user: str, *, version: int | None = None, after: str | Iterable[str] = ()) -> Frame:
+        """A user's insights, each with its cluster, confidence and place on the map; those in no cluster come last."""
+        return self._read("members", user, after=after, version=version)
+
+    def history(self, user: str, cluster_id: str, *, after: str | Iterable[str] = ()) -> Frame:
+        """What became of a cluster from version to version."""
+        return self._read("history", user, cluster_id, after=after)
+
+    def feed(self, user: str, *, since: int | None = None, after: str | Iterable[str] = ()) -> Frame:
+        """The items of a user's feed; only those that changed after a version."""
+        return self._read("feed", user, after=after, since=since)
+
+    def pending(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
+        """What waits for a user's next rebuild, by channel."""
+        return self._read("pending", user, after=after)
+
+    def subscriptions(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
+        """A user's channels."""
+        return self._read("subscriptions", user, after=after)
+
+    def queries(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
+        """What a user asked, the newest first."""
+        return self._read("queries", user, after=after)
+
+    def channels(self, *, after: str | Iterable[str] = ()) -> Frame:
+        """Every channel and its head."""
+        return self._read("channels", after=after)
+
+    def seasons(self, *, after: str | Iterable[str] = ()) -> Frame:
+        """Every season."""
+        return self._read("seasons", after=after)
+
+    def table(self, season: str, *, after: str | Iterable[str] = ()) -> Frame:
+        """The standings of a season."""
+        return self._read("table", season, after=after)
+
+    def schedule(self, season: str, *, after: str | Iterable[str] = ()) -> Frame:
+        """The matches of a season."""
+        return self._read("schedule", season, after=after)
+
+    def results(self, season: str, *, after: str | Iterable[str] = ()) -> Frame:
+        """The results of a season, the latest first."""
+        return self._read("results", season, after=after)
+
+    def leaderboard(self, *, after: str | Iterable[str] = ()) -> Frame:
+        """Who predicts best."""
+        return self._read("leaderboard", after=after)
+
+    def search(self, ns: str, words: str, *, limit: int = 10, after: str | Iterable[str] = (), **more: Any) -> Frame:
+        """The best chunks of a namespace for words or a question; `more` is what `GET /api/chunks/search` takes."""
+        return self._read("search", after=after, ns=ns, q=words, limit=limit, **more)
+
+    def document(self, path: str, **parameters: Any) -> Any:
+        """Any other answer of the API, as JSON: `hw.document("/api/cache/verdict")`."""
+        return self._get(path, _given(parameters), {}).json()
+
+    def _read(self, name: str, *about: str, after: str | Iterable[str], **parameters: Any) -> Frame:
+        """A read model as a table; the kept one while the API says that it is the same."""
+        model = READ_MODELS[name]
+        path = model.path.format(*(quote(part, safe="") for part in about))
+        asked = _given(parameters)
+        question = f"{name} {path} {sorted(asked.items())}"
+        positions = after if isinstance(after, str) else ",".join(after)
+        kept = self._kept.get(question)
+        headers = {"X-Min-Position": positions} if positions else {}
+        answer = self._get(path, asked, headers | ({"If-None-Match": kept[0]} if kept is not None else {}))
+        if kept is not None and answer.status_code == httpx.codes.NOT_MODIFIED:
+            self._kept.move_to_end(question)
+            return kept[1]
+        document = answer.json()
+        rows, is_whole = list(model.rows(document)), document.get("next_cursor") is None
+        while document.get("next_cursor") is not None:
+            document = self._get(path, {**asked, "cursor": document["next_cursor"]}, headers).json()
+            rows += model.rows(document)
+        frame = _frame(model, rows, answer.headers)
+        if is_whole and "etag" in answer.headers:  # the tag of a list in pages is that of its first page
+            self._kept[question] = (answer.headers["etag"], frame)
+            if len(self._kept) > _KEPT_MAX:
+                self._kept.popitem(last=False)
+        return frame
+
+    def _get(self, path: str, parameters: Mapping[str, Any], headers: dict[str, str]) -> httpx.Response:
+        """An answer of the 200s or a 304; what is being made, or not accounted for yet, is asked for again.
+
+        Raises:
+            RefusedError: the API will not.
+            UnavailableError: it is away.
+        """
+        deadline = monotonic_seconds() + _PATIENCE_SECONDS
+        while True:
+            try:
+                answer = self._client().get(path, params=dict(parameters), headers=headers)
+            except httpx.HTTPError as error:
+                raise UnavailableError(
+                    f"the API at {self._client().base_url} does not answer ({error or type(error).__name__})"
+                ) from error
+            if answer.status_code in (httpx.codes.OK, httpx.codes.NOT_MODIFIED):
+                return answer
+            if "retry-after" not in answer.headers or monotonic_seconds() >= deadline:
+                raise RefusedError(answer.status_code, _detail(answer))
+            time.sleep(_pause_seconds(answer.headers["retry-after"]))
+
+    def _client(self) -> httpx.Client:
+        if self._http is None:
+            settings = self._settings()
+            environment = {**environment_with_file(), **self._given}
+            address = self._api or api_address(settings, environment)
+            key = self._api_key or any_key(settings)
+            headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+            # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
+            self._http = httpx.Client(
+                base_url=address, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False, follow_redirects=False
+            )
+        return self._http
+
+    def _settings(self, *needed: str) -> Settings:
+        return stack_settings(*needed, given=self._given)
+
+
+def _frame(model: ReadModel, rows: list[dict[str, Any]], headers: httpx.Headers) -> Frame:
+    version = headers.get("x-resource-version")
+    return Frame(
+        table_of(rows, model.schema),
+        version=None if version is None else int(version),
+        caused_by=headers.get("x-caused-by") or None,
+    )
+
+
+def _topic(name: str) -> Topic:
+    topic = _TOPICS.get(name)
+    if topic is None:
+        raise NoTopicError(f"there is no topic {name!r}; `Highwater().topics()` lists those there are")
+    return topic
+
+
+def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def _pause_seconds(text: str) -> float:
+    """What `Retry-After` asks for, but looked at twice a second: what is being made is mostly there sooner."""
+    return min(float(text), _PAUSE_SECONDS) if text.isascii() and text.isdigit() else _PAUSE_SECONDS
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:200] or answer.reason_phrase

@@ -1,0 +1,1 @@
+"""The dashboard at `/`: what the streams do, shown in a browser."""

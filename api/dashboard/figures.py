@@ -1,0 +1,96 @@
+"""Numbers, times and small pictures as text: the same on every page.
+
+Law: whatever comes from outside is escaped here before it stands in a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from schemas.envelope import iso_from_ms
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_UNITS = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1, "s"))
+DASH = "-"
+_SPARK_WIDTH, _SPARK_HEIGHT = 90, 22
+
+
+def rate(per_second: float | None) -> str:
+    """Events a second for people: three digits where they say something."""
+    if per_second is None:
+        return DASH
+    if per_second == 0:
+        return "0/s"
+    if per_second < 0.1:
+        return "<0.1/s"
+    return f"{per_second:,.1f}/s" if per_second < 100 else f"{per_second:,.0f}/s"
+
+
+def count(number: int | None) -> str:
+    """A number with its thousands apart."""
+    return DASH if number is None else f"{number:,}"
+
+
+def short_count(number: float) -> str:
+    """A number in four characters or so."""
+    for limit, divisor, unit in ((10_000, 1, ""), (1_000_000, 1_000, " k"), (1_000_000_000, 1_000_000, " M")):
+        if number < limit:
+            return f"{number / divisor:,.0f}{unit}"
+    return f"{number / 1e9:,.1f} G"
+
+
+def seconds(value: float | None) -> str:
+    """A duration for people, in its two largest units."""
+    if value is None:
+        return DASH
+    if value < 1:
+        return f"{value * 1000:.0f} ms" if value else "0 s"
+    if value < _MINUTE:
+        return f"{value:.1f} s" if value < 10 and value != int(value) else f"{value:.0f} s"
+    for size, unit, smaller, its_unit in _UNITS:
+        if value >= size:
+            rest = int(value % size // smaller)
+            return f"{value // size:.0f} {unit}" + (f" {rest} {its_unit}" if rest else "")
+    return f"{value:.0f} s"
+
+
+def rough(value: float) -> str:
+    """A duration in its largest unit."""
+    return " ".join(seconds(value).split(" ")[:2])
+
+
+def moment(ms: int | None) -> str:
+    """A time in UTC to the second; the page says that it is UTC."""
+    return DASH if ms is None else iso_text(iso_from_ms(ms))
+
+
+def iso_text(iso: str | None) -> str:
+    """A time of the API, to the second."""
+    return DASH if not iso else iso[:19].replace("T", " ")
+
+
+def ago(ms: int | None, now_ms: int) -> str:
+    """How long ago, or how far ahead."""
+    if ms is None:
+        return "never"
+    gap = (now_ms - ms) / 1000
+    return f"{rough(round(gap))} ago" if gap >= 0 else f"in {rough(round(-gap))}"
+
+
+def spark_points(values: Sequence[float]) -> str:
+    """The points of a line through values, for an SVG of 90 by 22."""
+    if len(values) < 2:
+        return ""
+    top = max(*values, 1e-9)
+    step = _SPARK_WIDTH / (len(values) - 1)
+    usable = _SPARK_HEIGHT - 4
+    return " ".join(f"{index * step:.1f},{2 + usable * (1 - value / top):.1f}" for index, value in enumerate(values))
+
+
+def spark(values: Sequence[float], label: str) -> str:
+    """A line through values as an SVG; the highest is the top."""
+    return (
+        f'<svg class="hw-spark" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" role="img" aria-label="{escape(label)}" '
+        f'preserveAspectRatio="none"><polyline points="{spark_points(values)}"/></svg>'
+    )

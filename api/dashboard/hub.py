@@ -1,0 +1,132 @@
+"""What is looked at for all browsers together: ends of topics, lag of consumers, the tails that are open.
+
+Laws. However many browsers look, the broker is asked once a sample and a topic is read once. Nobody looking means that nothing is
+asked. What a page shows is what was sampled last; a part that is away is said, and sampling goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from api.cli.groups import GroupLag, lags
+from api.cli.reading import log_ranges_of
+from api.dashboard.rates import Rates, Sample
+from api.dashboard.tails import Tails
+from connectors.kafka.admin import LogRange
+from schemas.errors import HighwaterError
+from schemas.topics import DEAD_LETTER_SUFFIX, all_topics
+from streams.clock import monotonic_seconds
+from streams.telemetry import get_log
+
+if TYPE_CHECKING:
+    from api.services import Services
+
+SAMPLE_SECONDS = 2.0
+# The lag reads the first unread record of each partition that is behind: every third sample.
+LAG_EACH = 3
+# A browser that is open looks every few seconds.
+IDLE_SECONDS = 30.0
+
+_log = get_log("dashboard")
+
+
+class Hub:
+    """Samples while somebody looks."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._client = services.settings.kafka_client()
+        # A client is made for each look at the lag, and says that it ends; that is no news.
+        self._quiet = {**self._client, "log_level": "4"}
+        self._task: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
+        self._looked_at = 0.0
+        self.rates = Rates()
+        self.ranges: Mapping[tuple[str, int], LogRange] = {}
+        self.lags: Sequence[GroupLag] = ()
+        self.problem: str | None = None
+        self.samples = 0
+        self.tails = Tails(self._quiet, services.settings.schema_registry)
+
+    def look(self) -> None:
+        """Somebody looks: go on sampling, or begin."""
+        self._looked_at = monotonic_seconds()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="dashboard-hub")
+
+    async def close(self) -> None:
+        """Stop."""
+        tasks = [task for task in (self._task, self._measuring) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.tails.close()
+
+    async def _run(self) -> None:
+        self.rates.clear()
+        number = 0
+        while monotonic_seconds() - self._looked_at < IDLE_SECONDS:
+            started = monotonic_seconds()
+            try:
+                await self._sample()
+                self.problem = None
+            except (HighwaterError, OSError, TimeoutError) as error:
+                self.problem = str(error) or type(error).__name__
+                _log.debug("the dashboard is not sampled", reason=self.problem)
+            if number % LAG_EACH == 0 and (self._measuring is None or self._measuring.done()):
+                # Beside the sampling: a broker under load answers it late, and rates go on meanwhile.
+                self._measuring = asyncio.create_task(self._measure(), name="dashboard-lag")
+            number += 1
+            await asyncio.sleep(max(0.0, SAMPLE_SECONDS - (monotonic_seconds() - started)))
+
+    async def _measure(self) -> None:
+        try:
+            self.lags = await lags(self._quiet, self._services.database.require())
+        except (HighwaterError, OSError, TimeoutError) as error:
+            _log.debug("the lag is not known", reason=str(error) or type(error).__name__)
+
+    async def _sample(self) -> None:
+        self._services.kafka.require()
+        names = [topic.name for topic in all_topics()]
+        self.ranges = await log_ranges_of(self._services.admin, names)
+        self.rates.add(Sample(monotonic_seconds(), self.ends()))
+        self.samples += 1
+
+    def ends(self) -> dict[str, int]:
+        """Events that each topic ever had."""
+        return _sums((topic, held.high) for (topic, _), held in self.ranges.items())
+
+    def held(self) -> dict[str, int]:
+        """Events that each topic holds."""
+        return _sums((topic, held.high - held.low) for (topic, _), held in self.ranges.items())
+
+    def dead_letters(self) -> dict[str, int]:
+        """Dead letters by the topic they came from, where there are any."""
+        return {
+            topic.removesuffix(DEAD_LETTER_SUFFIX): count
+            for topic, count in self.held().items()
+            if topic.endswith(DEAD_LETTER_SUFFIX) and count
+        }
+
+    def group_lags(self) -> dict[str, GroupLag]:
+        """How far each consumer is behind."""
+        return {lag.group: lag for lag in self.lags}
+
+    def topic_lags(self) -> dict[str, tuple[int, float | None, str]]:
+        """By topic the consumer that is furthest behind: events, the seconds that it is behind in all, its name."""
+        found: dict[str, tuple[int, float | None, str]] = {}
+        for lag in self.lags:
+            for topic, events in _sums((standing.topic, standing.events) for standing in lag.standings).items():
+                if topic not in found or events > found[topic][0]:
+                    found[topic] = (events, lag.seconds if events else 0.0, lag.group)
+        return found
+
+
+def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for name, number in pairs:
+        found[name] += number
+    return dict(found)

@@ -1,0 +1,38 @@
+"""NiceGUI, loaded once a process: its application with our pages, and nothing that reaches outside.
+
+Law: this module is imported only when the first browser comes (`api/dashboard/mount.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+
+from fastapi import FastAPI
+from nicegui import ui
+
+from api.dashboard.hub import Hub
+from api.dashboard.pages import browse, chunks, jobs, league, letters, overview, policies, queries, topics, user
+
+__all__ = ["Hub", "application"]
+
+# A browser that loses its connection for this long, on a train or asleep, comes back to the page as it was.
+RECONNECT_SECONDS = 10.0
+
+
+@functools.cache
+def application() -> FastAPI:
+    """The application that serves pages and assets; the same one for every caller, since the library has only one."""
+    for module in (overview, topics, browse, user, league, queries, jobs, chunks, letters, policies):
+        module.register()
+    found = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    ui.run_with(
+        found,
+        title="Highwater",
+        dark=None,
+        tailwind=False,
+        reconnect_timeout=RECONNECT_SECONDS,
+        # Nothing is bound to attributes, so nothing has to be compared ten times a second.
+        binding_refresh_interval=None,
+        show_welcome_message=False,
+    )
+    return found

@@ -1,0 +1,98 @@
+"""How the dashboard looks: colours for light and dark, spacing, and what a phone needs.
+
+Law: text reads at 4.5 to 1 or better on its ground in both modes, nothing is told by colour alone, focus is always seen.
+"""
+
+from __future__ import annotations
+
+CSS = """
+:root{--hw-ground:#f4f6f8;--hw-card:#fff;--hw-text:#1b2127;--hw-muted:#56616d;--hw-line:#d5dbe1;--hw-accent:#0a5fb5;
+--hw-good:#17692f;--hw-warn:#8a5300;--hw-bad:#b3261e;--hw-wash:#0a5fb514;color-scheme:light}
+.body--dark{--hw-ground:#0f1419;--hw-card:#171d24;--hw-text:#e6eaee;--hw-muted:#a0abb7;--hw-line:#2c353f;--hw-accent:#62b0ff;
+--hw-good:#4cc36a;--hw-warn:#e0a030;--hw-bad:#ff7b72;--hw-wash:#62b0ff1f;color-scheme:dark}
+:root,body{--q-primary:#0a5fb5!important} body.body--dark{--q-primary:#62b0ff!important}
+body.body--dark .q-btn.bg-primary{color:#0f1419!important}
+body{background:var(--hw-ground);color:var(--hw-text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+a{color:var(--hw-accent);text-decoration:none} a:hover{text-decoration:underline}
+:focus-visible{outline:3px solid var(--hw-accent);outline-offset:2px}
+.hw-skip{position:absolute;left:-999px;top:4px;background:var(--hw-card);padding:.5rem 1rem;z-index:9999}
+.hw-skip:focus{left:4px}
+.nicegui-content{padding:1.25rem;gap:1rem;max-width:1400px;margin:0 auto;width:100%;align-items:stretch}
+.q-header{background:var(--hw-card)!important;color:var(--hw-text)!important;border-bottom:1px solid var(--hw-line);
+box-shadow:none;
+padding:.35rem .75rem!important;min-height:3rem;align-items:center;gap:.5rem}
+.q-drawer{background:var(--hw-card)!important;color:var(--hw-text)!important;border-right:1px solid var(--hw-line)!important;
+padding:.75rem .6rem!important}
+.q-drawer .nicegui-html{width:100%}
+.hw-brand{font-weight:700;font-size:1.05rem;letter-spacing:-.01em;color:var(--hw-text);white-space:nowrap}
+.hw-nav{display:flex;flex-direction:column;gap:2px;width:100%}
+.hw-nav a{display:flex;align-items:center;gap:.6rem;padding:.45rem .6rem;border-radius:.5rem;color:var(--hw-text)}
+.hw-nav a{white-space:nowrap}
+.hw-nav a:hover{background:var(--hw-wash);text-decoration:none}
+.hw-nav a[aria-current]{background:var(--hw-wash);color:var(--hw-accent);font-weight:600}
+.hw-nav kbd{margin-left:auto;font:11px ui-monospace,monospace;color:var(--hw-muted);border:1px solid var(--hw-line);
+border-radius:4px;
+padding:0 .35em}
+h1.hw{font-size:1.45rem;line-height:1.2;margin:0;font-weight:700;letter-spacing:-.015em}
+h2.hw{font-size:1.05rem;line-height:1.3;margin:.25rem 0 0;font-weight:650}
+.hw-muted{color:var(--hw-muted)} .hw-small{font-size:.85rem}
+.hw-card{background:var(--hw-card);border:1px solid var(--hw-line);border-radius:.75rem;padding:1rem;width:100%;min-width:0;
+gap:.5rem}
+.hw-tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:.75rem;width:100%}
+.hw-tile{background:var(--hw-card);border:1px solid var(--hw-line);border-radius:.75rem;padding:.75rem 1rem;min-width:0;gap:0;
+display:block}
+.hw-tile b{display:block;font-size:1.5rem;line-height:1.25;font-weight:650;font-variant-numeric:tabular-nums;
+overflow-wrap:anywhere}
+.hw-tile span{color:var(--hw-muted);font-size:.85rem}
+.hw-good{color:var(--hw-good)} .hw-warn{color:var(--hw-warn)} .hw-bad{color:var(--hw-bad)}
+.hw-chip{display:inline-flex;align-items:center;gap:.35rem;border:1px solid currentColor;border-radius:99px;padding:0 .6rem;
+font-size:.8rem;font-weight:600;line-height:1.6;white-space:nowrap}
+.hw-banner{border:1px solid var(--hw-warn);color:var(--hw-warn);border-radius:.5rem;padding:.5rem .9rem;
+background:var(--hw-card);
+width:100%}
+.hw-row{display:flex;flex-wrap:wrap;gap:.75rem;align-items:center;width:100%}
+.hw-two{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,430px),1fr));gap:1rem;width:100%}
+.hw-two>*{min-width:0}
+.hw-facts{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0;width:100%}
+.hw-facts dt{color:var(--hw-muted)} .hw-facts dd{margin:0;overflow-wrap:anywhere}
+.hw-mono,.hw-mono td{font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,monospace}
+.hw-key{min-width:9rem;max-width:16rem;overflow-wrap:anywhere}
+.hw-scroll{overflow-x:auto;width:100%;max-width:100%}
+.q-table__container{background:var(--hw-card)!important;color:var(--hw-text);border:1px solid var(--hw-line);
+border-radius:.75rem!important;
+box-shadow:none!important;width:100%}
+.q-table td{height:auto!important;padding:.32rem .75rem!important} .hw-scroll .q-table td,.hw-keep{white-space:nowrap}
+.q-table th{padding:.32rem .75rem!important;color:var(--hw-muted);font-weight:600;font-size:.8rem}
+.q-table td{font-size:.9rem;font-variant-numeric:tabular-nums}
+.q-table tbody td,.q-table th{border-color:var(--hw-line)!important}
+.hw-wrap td{white-space:normal!important}
+.hw-wrap td.hw-keep{white-space:nowrap!important} .hw-long{overflow-wrap:anywhere}
+.hw-clamp{display:-webkit-box;-webkit-box-orient:vertical;-webkit-line-clamp:2;overflow:hidden;overflow-wrap:anywhere}
+.hw-spark{width:90px;height:22px;display:block} .hw-spark polyline{fill:none;stroke:var(--hw-accent);stroke-width:1.5;
+vector-effect:non-scaling-stroke}
+.hw-tile .hw-spark{width:100%;height:26px;margin-top:.25rem}
+.hw-bar{height:.5rem;border-radius:99px;background:var(--hw-line);overflow:hidden;min-width:5rem}
+.hw-bar i{display:block;height:100%;background:var(--hw-accent)}
+svg.hw-flow,svg.hw-map{display:block;width:100%;height:auto;color:var(--hw-text)}
+svg.hw-flow{min-width:1000px} svg text{font-family:system-ui,sans-serif;fill:var(--hw-text)}
+.hw-node rect{fill:var(--hw-ground);stroke:var(--hw-line)} .hw-node text{font-size:12.5px;font-weight:600}
+.hw-node .sub{font-size:11px;font-weight:400;fill:var(--hw-muted)} .hw-node.behind rect{stroke:var(--hw-warn);stroke-width:2}
+.hw-node.behind .sub{fill:var(--hw-warn)}
+.hw-edge path{fill:none;
+stroke:color-mix(in srgb,var(--hw-muted) 45%,var(--hw-card));stroke-width:1.5} .hw-edge.on path.line{stroke:var(--hw-accent)}
+.hw-edge text{font-size:11px;fill:var(--hw-muted);paint-order:stroke;stroke:var(--hw-card);stroke-width:4px;
+stroke-linejoin:round}
+.hw-edge.on text{fill:var(--hw-text)} .hw-edge.on text.rate{fill:var(--hw-accent);font-weight:650}
+.hw-edge.stored path{stroke-dasharray:2 4}
+.hw-edge.on path.move{stroke:var(--hw-card);stroke-dasharray:3 15;animation:hw-move 1.2s linear infinite}
+@keyframes hw-move{to{stroke-dashoffset:-18}}
+@media (prefers-reduced-motion:reduce){.hw-edge.on path.move{animation:none;stroke:none}}
+.hw-map{background:var(--hw-ground);border-radius:.5rem} .hw-map circle{stroke:var(--hw-card);stroke-width:.5}
+.hw-map text{font-size:12px;font-weight:650;paint-order:stroke;stroke:var(--hw-ground);stroke-width:4px;stroke-linejoin:round}
+.hw-tree{list-style:none;margin:0;padding-left:1.1rem;border-left:2px solid var(--hw-line)} .hw-tree li{margin:.35rem 0}
+pre.hw{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,monospace}
+.q-field__native,.q-field__input,.q-field__label{color:var(--hw-text)!important} .q-field__label{opacity:.8}
+.q-dialog .q-card{background:var(--hw-card);color:var(--hw-text);max-width:min(96vw,900px)}
+@media (max-width:600px){.nicegui-content{padding:.75rem}.hw-facts{grid-template-columns:1fr}.hw-facts dt{margin-top:.4rem}
+.hw-nav kbd{display:none}.hw-tiles{grid-template-columns:repeat(2,1fr)}}
+"""

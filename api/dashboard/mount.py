@@ -1,0 +1,156 @@
+"""The dashboard as a part of the API's application: which paths are its own, and when its library is loaded.
+
+Laws. The API starts and serves without it: its library is loaded, and anything is sampled, once a browser asks for a page. A
+path that is no page falls through to the API, which answers as it always did. Nothing is fetched from elsewhere: the policy
+that is sent with each page forbids it to the browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.dashboard.door import Door
+from api.errors import problem
+from streams.clock import monotonic_seconds
+from streams.telemetry import get_log
+
+if TYPE_CHECKING:
+    from api.dashboard.hub import Hub
+    from api.services import Services
+
+# Where a page finds the dashboard that it is served by.
+SCOPE_KEY = "highwater.dashboard"
+PAGES = (
+    *("/", "/topics", "/browse", "/user", "/league", "/queries", "/jobs", "/chunks", "/dead-letters", "/policies"),
+    *("/login", "/logout", "/favicon.ico"),
+)
+_ASSETS = ("/_nicegui/", "/_nicegui_ws/")
+# Vue compiles the templates of tables in the browser, hence `unsafe-eval`; everything is of this origin.
+_POLICY = (
+    b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    b"img-src 'self' data:; font-src 'self' data:; object-src 'none'; base-uri 'self'; frame-ancestors 'none'"
+)
+_HEADERS = ((b"content-security-policy", _POLICY), (b"referrer-policy", b"same-origin"))
+_AWAY = "the dashboard is served by another application of this process"
+
+_log = get_log("dashboard")
+# The library keeps its state in its modules, so one application of a process has it at a time.
+_holder: list[Dashboard] = []
+
+
+class Dashboard:
+    """The dashboard of one application; an ASGI application itself."""
+
+    def __init__(self, api: ASGIApp) -> None:
+        self._api = api
+        self._opening = asyncio.Lock()
+        self._running = AsyncExitStack()
+        self._inner: ASGIApp | None = None
+        self._services: Services | None = None
+        self._hub: Hub | None = None
+        self.door = Door(self._authenticator)
+
+    @property
+    def api(self) -> ASGIApp:
+        """The application whose `/api` the pages read."""
+        return self._api
+
+    @property
+    def services(self) -> Services:
+        """What the routes stand on."""
+        if self._services is None:
+            raise RuntimeError("the dashboard is asked before the application has started")
+        return self._services
+
+    @property
+    def hub(self) -> Hub:
+        """What is sampled for all browsers."""
+        if self._hub is None:
+            raise RuntimeError("a page asks before the dashboard was opened")
+        return self._hub
+
+    def _authenticator(self) -> Any:
+        return self.services.authenticator
+
+    def attach(self, services: Services) -> None:
+        """The parts are there; nothing is loaded yet."""
+        self._services = services
+
+    async def close(self) -> None:
+        """Stop sampling and let go of the library."""
+        async with self._opening:
+            await self._running.aclose()
+            self._inner = None
+            self._services = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a page, an asset or the socket of a browser."""
+        if scope["type"] == "http" and scope["path"] in ("/login", "/logout"):
+            await self.door(scope, receive, _guarded(send))
+            return
+        inner = await self._opened()
+        if inner is None:
+            await _refuse(scope, receive, send)
+            return
+        await inner({**scope, SCOPE_KEY: self}, receive, _guarded(send) if scope["type"] == "http" else send)
+
+    async def _opened(self) -> ASGIApp | None:
+        async with self._opening:
+            if self._inner is None and self._services is not None and not _holder:
+                await self._open()
+            return self._inner
+
+    async def _open(self) -> None:
+        started = monotonic_seconds()
+        _holder.append(self)
+        self._running.callback(_holder.clear)
+        # Half a second of imports, in a thread: requests to the API go on meanwhile.
+        library = await asyncio.to_thread(importlib.import_module, "api.dashboard.library")
+        hub: Hub = library.Hub(self.services)
+        self._hub = hub
+        self._running.push_async_callback(hub.close)
+        application = library.application()
+        await self._running.enter_async_context(application.router.lifespan_context(application))
+        self._inner = application
+        _log.info("the dashboard is open", seconds=round(monotonic_seconds() - started, 2))
+
+
+class DashboardRoute(BaseRoute):
+    """The paths of the dashboard; every other one is left to the API."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        self._dashboard = dashboard
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether a path is a page, an asset or the socket."""
+        if scope["type"] in ("http", "websocket"):
+            path = scope["path"]
+            if path in PAGES or path.startswith(_ASSETS):
+                return Match.FULL, {"endpoint": self._dashboard}
+        return Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand it over."""
+        await self._dashboard(scope, receive, send)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1013, "reason": _AWAY})
+        return
+    await problem(503, _AWAY, headers={"Retry-After": "5"})(scope, receive, send)
+
+
+def _guarded(send: Send) -> Send:
+    async def with_policy(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *_HEADERS]}
+        await send(message)
+
+    return with_policy

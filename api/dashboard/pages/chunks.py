@@ -1,0 +1,136 @@
+"""Chunks: how each namespace ages, the ingests that were changed last, and a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from api.dashboard import figures
+from api.dashboard.pages.user import table_html
+from api.dashboard.view import View, chip, heading, note, page, set_html, text
+from connectors.stores import dashboard_reads
+from schemas.errors import HighwaterError
+
+_REFRESH_SECONDS = 5.0
+_INGESTS_MAX = 50
+_FOUND_MAX = 10
+_TEXT_CHARACTERS = 300
+_TONES = {"complete": "hw-good", "failed": "hw-bad", "running": "hw-warn", "abandoned": "hw-bad"}
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/chunks", "Chunks")(_build)
+
+
+async def _build(view: View) -> None:
+    namespaces = ui.html("", sanitize=False).classes("full-width")
+    with ui.column().classes("hw-card"):
+        heading("Search")
+        with ui.row().classes("hw-row"):
+            choice = ui.select([], label="Namespace").props("dense outlined").style("min-width:10rem")
+            asked = ui.input("Words").props("dense outlined clearable").style("flex:1;min-width:12rem")
+            button = ui.button("Search", icon="search").props("outline no-caps")
+        found = ui.html("", sanitize=False).classes("full-width")
+    if view.sees_all:
+        heading("Ingests")
+        ingests = ui.html("", sanitize=False).classes("full-width")
+
+    async def search() -> None:
+        if not choice.value or not asked.value:
+            return
+        try:
+            answer = await view.get("/api/chunks/search", ns=choice.value, q=asked.value, limit=_FOUND_MAX)
+            set_html(found, _found(answer))
+        except HighwaterError as error:
+            view.tell(str(error))
+
+    asked.on("keydown.enter", search, args=[])
+    button.on_click(search)
+
+    async def refresh() -> None:
+        held = (await view.get("/api/chunks/lifecycle"))["namespaces"]
+        set_html(namespaces, _namespaces(held))
+        names = [one["ns"] for one in held]
+        if names != choice.options:
+            choice.set_options(names, value=choice.value or next(iter(names), None))
+        if view.sees_all:
+            rows = await dashboard_reads.ingests(view.services.database.require(), _INGESTS_MAX)
+            set_html(ingests, _ingests(rows))
+
+    view.live(_REFRESH_SECONDS, refresh)
+    if not view.sees_all:
+        note("Ingests are shown to keys that are bound to no user.")
+
+
+def _namespaces(held: list[dict[str, Any]]) -> str:
+    if not held:
+        return '<div class="hw-card hw-muted">No chunks yet: <code>highwater import files DIR</code>.</div>'
+    lines = "".join(
+        f"<tr><td><b>{text(one['ns'])}</b> {chip('hot', 'hw-warn') if one['is_hot'] else ''}</td><td>{one['chunks']:,}</td>"
+        f"<td>{one['sources']:,}</td><td>{_ages(one)}</td><td>{one['to_delete']:,}</td><td>{one['archived']:,}</td>"
+        f"<td>{one['without_embedding']:,}</td><td>{one['queries_per_day']:.1f}</td>"
+        f"<td>{one['passport']['half_life_days']:g} days</td></tr>"
+        for one in held
+    )
+    columns = (
+        "namespace",
+        "chunks",
+        "sources",
+        "hot, warm, cold",
+        "marked",
+        "archived",
+        "no vector",
+        "searches a day",
+        "half-life",
+    )
+    return table_html(columns, lines)
+
+
+def _ages(one: Mapping[str, Any]) -> str:
+    total = max(1, one["hot"] + one["warm"] + one["cold"])
+    parts = "".join(
+        f'<i style="display:inline-block;height:100%;width:{100 * one[age] / total:.1f}%;background:{colour}"></i>'
+        for age, colour in (("hot", "#d55e00"), ("warm", "#b8860b"), ("cold", "#0072b2"))
+    )
+    return (
+        f'<div class="hw-bar" style="white-space:nowrap;font-size:0">{parts}</div>'
+        f'<span class="hw-small">{one["hot"]:,} · {one["warm"]:,} · {one["cold"]:,}</span>'
+    )
+
+
+def _ingests(rows: list[dict[str, Any]]) -> str:
+    lines = "".join(
+        f"<tr><td>{figures.moment(row['updated_at'])}</td><td>{chip(row['status'], _TONES.get(row['status'], 'hw-muted'))}</td>"
+        f"<td>{text(row['ns'])} / {text(row['slot'])}</td>"
+        f'<td style="white-space:normal;overflow-wrap:anywhere">{text(row["source_id"])}</td>'
+        f"<td>{row['inserted']:,}</td><td>{row['updated']:,}</td><td>{row['unchanged']:,}</td>"
+        f'<td class="{"hw-bad" if row["failures"] else ""}">{row["failures"]:,}</td><td>{row["orphaned"]:,}</td></tr>'
+        for row in rows
+    )
+    columns = (
+        "changed (UTC)",
+        "status",
+        "namespace",
+        "source",
+        "inserted",
+        "updated",
+        "unchanged",
+        "failures",
+        "orphaned",
+    )
+    return table_html(columns, lines)
+
+
+def _found(answer: Mapping[str, Any]) -> str:
+    items = answer["results"]
+    if not items:
+        return '<p class="hw-muted">Nothing was found.</p>'
+    return "".join(
+        f'<div style="margin:.5rem 0"><b>{text(one.get("title") or one["source_id"])}</b> '
+        f'<span class="hw-muted hw-small">{one["final"]:.3f} · {text(one["source_id"])} #{one["chunk_no"]}</span><br>'
+        f'<span class="hw-small">{text(one["content"][:_TEXT_CHARACTERS])}</span></div>'
+        for one in items
+    )

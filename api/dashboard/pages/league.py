@@ -1,0 +1,158 @@
+"""League pages as they are cached: how fresh, by which life, in or out of a match window, how often they hit, which version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nicegui import ui
+
+from api.dashboard import figures
+from api.dashboard.view import View, heading, note, page, set_html, set_rows, tile
+from connectors.materializers.documents import windows_of
+from connectors.stores import dashboard_reads
+from streams.league.refresh import Freshness, refresh_decision
+from streams.league.resources import KINDS, resource_of
+from streams.league.windows import is_match_window_active
+from streams.telemetry import DOCUMENT_READS
+
+_REFRESH_SECONDS = 3.0
+_LISTED_MAX = 300
+# Served from memory or Redis: PostgreSQL was not asked.
+_HITS = frozenset({"memory", "redis"})
+_TONES = {Freshness.FRESH: "hw-good", Freshness.STALE: "hw-warn", Freshness.COLD: "hw-muted", Freshness.KEPT: "hw-warn"}
+
+_COLUMNS: list[dict[str, Any]] = [
+    {"name": "key", "label": "document", "field": "key", "align": "left", "sortable": True},
+    {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
+    {"name": "version", "label": "version", "field": "version", "align": "right", "sortable": True},
+    {"name": "built", "label": "made (UTC)", "field": "built", "align": "left", "sortable": True, "classes": "hw-keep"},
+    {"name": "expires", "label": "fresh for", "field": "expires", "align": "right"},
+    {"name": "life", "label": "life now", "field": "life", "align": "right"},
+    {"name": "window", "label": "match window", "field": "window", "align": "left", "sortable": True},
+    {"name": "bytes", "label": "bytes", "field": "bytes", "align": "right", "sortable": True},
+    {"name": "cause", "label": "changed by", "field": "cause", "align": "left", "classes": "hw-key"},
+]
+_KIND_COLUMNS: list[dict[str, Any]] = [
+    {"name": "kind", "label": "kind", "field": "kind", "align": "left", "sortable": True},
+    {"name": "reads", "label": "reads", "field": "reads", "align": "right", "sortable": True},
+    {"name": "hits", "label": "hit ratio", "field": "hits", "align": "right", "sortable": True},
+    {"name": "inside", "label": "life in a window", "field": "inside", "align": "right"},
+    {"name": "outside", "label": "life outside", "field": "outside", "align": "right"},
+    {"name": "about", "label": "holds", "field": "about", "align": "left"},
+]
+_STATE = '<q-td :props="props"><span :class="\'hw-chip \' + props.row.tone">{{ props.value }}</span></q-td>'
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/league", "Leagues")(_build)
+
+
+async def _build(view: View) -> None:
+    tiles = ui.html("", sanitize=False).classes("full-width")
+    search = (
+        ui.input("Find a document", value=view.asked("key")).props("dense outlined clearable").style("max-width:24rem")
+    )
+    table = (
+        ui.table(columns=_COLUMNS, rows=[], row_key="key", pagination=25).classes("full-width hw-wrap").props("dense")
+    )
+    table.props('no-data-label="no page was asked for yet"')
+    table.add_slot("body-cell-state", _STATE)
+    search.on_value_change(lambda event: table.set_filter(event.value or ""))
+    table.set_filter(search.value or "")
+    heading("Kinds")
+    note(
+        "Reads and hits of this API process since it started; a hit was served from memory or Redis without asking PostgreSQL."
+    )
+    kinds = ui.table(columns=_KIND_COLUMNS, rows=[], row_key="kind", pagination=0).classes("full-width hw-wrap")
+    kinds.props("dense :rows-per-page-options=[0] hide-pagination")
+
+    async def refresh() -> None:
+        services = view.services
+        stored = await dashboard_reads.documents(services.database.require(), "", _LISTED_MAX)
+        windows = await services.documents.windows()
+        rows = [row for row in (_row(one, windows, services.clock()) for one in stored) if row is not None]
+        if not view.sees_all:
+            rows = [row for row in rows if not row["is_private"]]
+        set_rows(table, rows)
+        set_rows(kinds, _kinds())
+        set_html(tiles, _tiles(rows, windows, services.clock()))
+
+    view.live(_REFRESH_SECONDS, refresh)
+
+
+def _row(stored: Mapping[str, Any], windows: Mapping[str, Sequence[Any]], now_ms: int) -> dict[str, Any] | None:
+    found = resource_of(stored["key"])
+    if found is None:
+        return None
+    its_windows = windows_of(found, windows)
+    life = refresh_decision(stored["built_at"], found.kind, its_windows, now_ms)
+    left = (life.expires_ms - now_ms) / 1000
+    return {
+        "key": stored["key"],
+        "is_private": found.kind.is_private,
+        "state": life.freshness.value,
+        "tone": _TONES[life.freshness],
+        "version": stored["version"],
+        "built": figures.moment(stored["built_at"]),
+        "expires": figures.seconds(round(left)) if left > 0 else "over",
+        "life": figures.seconds(life.options.ttl_seconds),
+        "window": "in a window" if is_match_window_active(its_windows, now_ms) else "outside",
+        "bytes": stored["bytes"],
+        "cause": stored["position"],
+    }
+
+
+def _reads() -> dict[str, dict[str, float]]:
+    """Reads of this process by kind and by what they were served from."""
+    found: dict[str, dict[str, float]] = {}
+    for metric in DOCUMENT_READS.collect():
+        for sample in metric.samples:
+            if sample.name.endswith("_total"):
+                found.setdefault(sample.labels["kind"], {})[sample.labels["source"]] = sample.value
+    return found
+
+
+def _ratio(of_kind: Mapping[str, float]) -> float | None:
+    total = sum(of_kind.values())
+    return sum(value for source, value in of_kind.items() if source in _HITS) / total if total else None
+
+
+def _kinds() -> list[dict[str, Any]]:
+    reads = _reads()
+    rows = []
+    for kind in KINDS.values():
+        of_kind = reads.get(kind.name, {})
+        ratio = _ratio(of_kind)
+        rows.append(
+            {
+                "kind": kind.name,
+                "reads": int(sum(of_kind.values())),
+                "hits": figures.DASH if ratio is None else f"{ratio:.1%}",
+                "inside": figures.seconds(kind.ttl_in_window_seconds),
+                "outside": figures.seconds(kind.ttl_outside_seconds),
+                "about": kind.about,
+            }
+        )
+    return sorted(rows, key=lambda row: -int(str(row["reads"])))
+
+
+def _tiles(rows: Sequence[Mapping[str, Any]], windows: Mapping[str, Sequence[Any]], now_ms: int) -> str:
+    reads = _reads()
+    together: dict[str, float] = {}
+    for of_kind in reads.values():
+        for source, value in of_kind.items():
+            together[source] = together.get(source, 0.0) + value
+    ratio = _ratio(together)
+    active = [season for season, spans in windows.items() if is_match_window_active(spans, now_ms)]
+    fresh = sum(row["state"] == Freshness.FRESH.value for row in rows)
+    return (
+        '<div class="hw-tiles">'
+        + tile(figures.count(len(rows)), "documents stored")
+        + tile(figures.count(fresh), "of them fresh")
+        + tile(figures.DASH if ratio is None else f"{ratio:.1%}", "hit ratio")
+        + tile(figures.count(int(sum(together.values()))), "reads by this process")
+        + tile(", ".join(sorted(active)) or "none", "seasons in a match window")
+        + "</div>"
+    )

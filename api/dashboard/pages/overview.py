@@ -1,0 +1,98 @@
+"""The first page: whether all is well, how much flows, and the flow of data as a picture."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from api.dashboard import figures
+from api.dashboard.flow import LATE_SECONDS, Behind, Lane, draw, lane_of, lanes
+from api.dashboard.view import View, chip, heading, note, page, set_html, text, tile
+
+_REFRESH_SECONDS = 2.0
+_LANES = lanes()
+_PARTS = ("database", "kafka", "schema_registry", "redis")
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/", "Overview")(_build)
+
+
+async def _build(view: View) -> None:
+    parts = ui.html("", sanitize=False).classes("full-width")
+    tiles = ui.html("", sanitize=False).classes("full-width")
+    drawn = {}
+    if view.sees_all:
+        for lane in _LANES:
+            with ui.column().classes("hw-card"):
+                heading(lane.title)
+                with ui.element("div").classes("hw-scroll").props(f'tabindex=0 role=region aria-label="{lane.title}"'):
+                    drawn[lane.name] = ui.html(draw(lane, None, {}), sanitize=False).classes("full-width")
+        note(
+            "Boxes are processes, lines are topics with their events a second over the last ten seconds; dotted lines are "
+            "transactions in PostgreSQL. Point at a line for the names of its topics."
+        )
+    else:
+        note(
+            "This key is bound to one user: the pages of that user, the leagues, and its queries and jobs are open to it."
+        )
+
+    async def refresh() -> None:
+        set_html(parts, _parts(view))
+        set_html(tiles, _tiles(view))
+        if not drawn:
+            return
+        rates = view.hub.rates.per_second() or None
+        for lane in _LANES:
+            set_html(drawn[lane.name], draw(lane, rates, _behind(view, lane)))
+        view.tell(view.hub.problem)
+
+    view.live(_REFRESH_SECONDS, refresh)
+
+
+def _behind(view: View, lane: Lane) -> dict[str, Behind]:
+    """How far each process is behind on the topics of a lane: one process may read those of several."""
+    found = {}
+    for lag in view.hub.lags:
+        events = sum(one.events for one in lag.standings if lane_of(one.topic) == lane.name)
+        found[lag.group] = Behind(events, lag.seconds)
+    return found
+
+
+def _parts(view: View) -> str:
+    away = view.services.not_ready()
+    chips = []
+    for name in (*_PARTS, *(name for name in away if name not in _PARTS)):
+        shown = name.replace("_", " ")
+        chips.append(chip(f"✗ {shown}: {away[name]}", "hw-bad") if name in away else chip(f"✓ {shown}", "hw-good"))
+    return f'<div class="hw-row">{"".join(chips)}</div>'
+
+
+def _tiles(view: View) -> str:
+    if not view.sees_all:
+        return ""
+    hub = view.hub
+    rates = hub.rates.per_second()
+    letters = sum(hub.dead_letters().values())
+    late = max(hub.lags, key=lambda lag: (lag.seconds or 0.0, lag.events), default=None)
+    waiting = sum(lag.events for lag in hub.lags)
+    is_late = late is not None and (late.seconds or 0.0) > LATE_SECONDS
+    slowest = "consumers are up to date" if late is None or not late.events else f"furthest behind: {late.group}"
+    line = figures.spark(hub.rates.total_history(60), "events a second over two minutes")
+    held = sum(hub.held().values())
+    return (
+        '<div class="hw-tiles">'
+        + tile(figures.rate(sum(rates.values())) if rates else figures.DASH, "appended to the log", more=line)
+        + tile(figures.count(held) if hub.samples else figures.DASH, "events in the log")
+        + tile(figures.count(waiting) if hub.lags else figures.DASH, "events to be read, over all consumers")
+        + tile(
+            figures.seconds(late.seconds if late is not None and late.events else 0.0) if hub.lags else figures.DASH,
+            slowest,
+            tone="hw-warn" if is_late else "",
+        )
+        + (
+            f'<a class="hw-tile" href="/dead-letters" style="color:inherit"><b class="{"hw-bad" if letters else ""}">'
+            f"{text(figures.count(letters))}</b><span>dead letters</span></a>"
+        )
+        + "</div>"
+    )

@@ -1,0 +1,156 @@
+"""Policies: the thresholds that hold now, and what they and another would have done: a backtest side by side.
+
+Law: a backtest runs in a process of its own, one at a time, so that the API answers meanwhile; it changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from nicegui import ui
+
+from api.dashboard import figures
+from api.dashboard.pages.user import table_html
+from api.dashboard.view import View, heading, note, page, set_html, text
+from schemas.errors import HighwaterError
+
+# A year and 10,000 readers take seconds; whoever asks for more waits at the terminal.
+SECONDS_MAX = 120
+_USERS_MAX = 20_000
+_DAYS_MAX = 3_660
+_TEXT_MAX = 20_000
+_EXAMPLE = """[plans.pro]
+novelty_count_min = 10
+rebuild_interval_seconds = 3600
+"""
+_COLUMNS = (
+    *("policy", "requests", "rebuilds", "a user and day", "skipped", "stale p50", "p95", "max"),
+    *("clustering", "titles asked", "USD"),
+)
+
+_running = asyncio.Lock()
+
+
+class BacktestFailedError(HighwaterError):
+    """The backtest did not come to its end. Read what it said."""
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/policies", "Policies")(_build)
+
+
+async def _build(view: View) -> None:
+    policy = view.services.policy
+    heading("The policy that decides now")
+    lines = "".join(
+        f"<tr><td><b>{text(name)}</b></td><td>{plan.novelty_count_min:,} insights</td>"
+        f"<td>{figures.seconds(plan.rebuild_interval_seconds)}</td><td>{figures.seconds(plan.active_within_seconds)}</td>"
+        f"<td>{figures.seconds(plan.cooldown_seconds)}</td></tr>"
+        for name, plan in policy.plans.items()
+    )
+    columns = ("plan", "due at so much new", "or after so long", "for who was seen within", "not again within")
+    ui.html(table_html(columns, lines), sanitize=False).classes("full-width")
+    note(f"Hash {policy.hash}: each recorded decision names the policy that it was made by.")
+    if not view.is_admin:
+        note("A backtest needs the role admin.")
+        return
+    with ui.column().classes("hw-card"):
+        heading("Backtest")
+        note(
+            "What the live policy and this one would have done, over the insights that are stored and made-up readers of them."
+        )
+        words = (
+            ui.textarea("Another policy (TOML)", value=_EXAMPLE)
+            .props("outlined autogrow")
+            .classes("full-width hw-mono")
+        )
+        with ui.row().classes("hw-row"):
+            days = ui.number("Days back", value=365, min=1, max=_DAYS_MAX, step=30).props("dense outlined")
+            users = ui.number("Readers", value=1_000, min=1, max=_USERS_MAX, step=100).props("dense outlined")
+            button = ui.button("Run", icon="play_arrow").props("no-caps")
+            waiting = ui.spinner(size="sm")
+        waiting.set_visibility(visible=False)
+        result = ui.html("", sanitize=False).classes("full-width")
+
+    async def run() -> None:
+        button.disable()
+        waiting.set_visibility(visible=True)
+        try:
+            document = await backtest(
+                words.value or "", min(int(users.value or 1), _USERS_MAX), min(int(days.value or 1), _DAYS_MAX)
+            )
+            set_html(result, _table(document["policies"]))
+            view.tell(None)
+        except HighwaterError as error:
+            view.tell(str(error))
+        finally:
+            button.enable()
+            waiting.set_visibility(visible=False)
+
+    button.on_click(run)
+    view.live(5.0, _nothing)
+
+
+async def _nothing() -> None:
+    """Nothing on the page moves by itself."""
+
+
+async def backtest(policy: str, users: int, days: int) -> dict[str, Any]:
+    """What `highwater backtest --json` says of the live policy and another over so many made-up readers.
+
+    Raises:
+        BacktestFailedError: it ended with an error, or took too long.
+    """
+    if len(policy) > _TEXT_MAX:
+        raise BacktestFailedError(f"a policy of more than {_TEXT_MAX:,} characters is none")
+    async with _running:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "other.toml"
+            await asyncio.to_thread(file.write_text, policy, "utf-8")
+            return await _run("--policy", str(file), "--population", str(users), "--from", f"-{days}d")
+
+
+async def _run(*arguments: str) -> dict[str, Any]:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "api.cli.main", "backtest", "--json", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        told, said = await asyncio.wait_for(child.communicate(), SECONDS_MAX)
+    except asyncio.CancelledError:
+        child.kill()
+        raise
+    except TimeoutError as error:
+        child.kill()
+        await child.wait()
+        raise BacktestFailedError(f"the backtest took more than {SECONDS_MAX} s; try fewer readers") from error
+    if not told:
+        lines = said.decode("utf-8", "replace").strip().splitlines()
+        raise BacktestFailedError(lines[-1] if lines else f"the backtest ended with {child.returncode}")
+    found: dict[str, Any] = orjson.loads(told)
+    return found
+
+
+def _table(policies: Sequence[Mapping[str, Any]]) -> str:
+    return table_html(_COLUMNS, "".join(map(_line, policies)))
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    daily, usd = one["rebuilds_per_user_day"], one["llm_cost_usd"]
+    cells = (
+        *(f"<b>{text(one['policy'])}</b>", f"{one['requests']:,}", f"{one['rebuilds']:,}"),
+        *(figures.DASH if daily is None else f"{daily:.3f}", f"{one['skips']:,}"),
+        *(figures.seconds(one[f"staleness_{name}_seconds"]) for name in ("p50", "p95", "max")),
+        *(figures.seconds(one["clustering_seconds"]), f"{one['llm_clusters_titled']:,}"),
+        figures.DASH if usd is None else f"{usd:,.2f}",
+    )
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

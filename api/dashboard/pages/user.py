@@ -1,0 +1,264 @@
+"""A user: what is pending, why a rebuild is due or not, the versions, the map of the clusters, the feed, and its explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from api.auth import require_user
+from api.dashboard import figures
+from api.dashboard import map as cluster_map
+from api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
+from api.dashboard.why import Why, why
+from api.errors import ForbiddenError
+from api.routes.explain import explained
+from connectors.stores import dashboard_reads, feeds_reads
+from connectors.stores.feeds_reads import UserRow
+from streams.feeds.rules import UserFacts
+
+_REFRESH_SECONDS = 3.0
+_LISTED_MAX = 50
+# Channels with something pending; the rest are counted.
+_CHANNELS_MAX = 15
+_ITEMS_MAX = 12
+_LEGEND_MAX = 14
+# Steps of an explanation that stand open; deeper ones are one click away.
+_OPEN_DEPTH = 8
+
+
+def register() -> None:
+    """Make the page known."""
+    page("/user", "Users")(_build)
+
+
+async def _build(view: View) -> None:
+    bound = view.visitor.principal.user_id
+    user = view.asked("id") or ("" if view.sees_all else bound or "")
+    with ui.row().classes("hw-row"):
+        search = (
+            ui.input("Find a user", value=user).props("dense outlined clearable").style("min-width:min(100%,22rem)")
+        )
+        search.on("keydown.enter", lambda: ui.navigate.to(link("/user", id=search.value or "")))
+    if user:
+        await _user(view, user)
+        return
+    found = ui.html("", sanitize=False).classes("full-width")
+
+    async def refresh() -> None:
+        only = None if view.sees_all else bound
+        rows = await dashboard_reads.users(view.services.database.require(), search.value or "", only, _LISTED_MAX)
+        set_html(found, _list(rows, view.services.clock()))
+
+    view.live(_REFRESH_SECONDS, refresh)
+
+
+def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
+    if not rows:
+        return '<div class="hw-card hw-muted">No user yet: one is made by a subscription, a plan or an activity.</div>'
+    lines = "".join(
+        f'<tr><td><a href="{link("/user", id=row["user_id"])}">{text(row["user_id"])}</a></td><td>{text(row["plan"])}</td>'
+        f"<td>{row['cluster_version']}</td><td>{figures.ago(row['last_active_at'], now_ms)}</td>"
+        f"<td>{figures.ago(row['last_clustered_at'], now_ms)}</td>"
+        f"<td>{chip('rebuild under way', 'hw-warn') if row['in_flight'] else ''}</td></tr>"
+        for row in rows
+    )
+    return table_html(("user", "plan", "version", "seen", "clustered", ""), lines)
+
+
+def table_html(columns: tuple[str, ...], lines: str) -> str:
+    """A plain table; `lines` are its rows as HTML."""
+    head = "".join(f'<th style="text-align:left">{text(name)}</th>' for name in columns)
+    return (
+        '<div class="hw-scroll q-table__container"><table class="q-table" style="width:100%">'
+        f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+async def _user(view: View, user: str) -> None:
+    try:
+        require_user(view.visitor.principal, user)
+    except ForbiddenError as error:
+        note(str(error))
+        return
+    heading(user)
+    tiles = ui.html("", sanitize=False).classes("full-width")
+    with ui.element("div").classes("hw-two"):
+        due = ui.html("", sanitize=False).classes("hw-card")
+        pending = ui.html("", sanitize=False).classes("hw-card")
+    with ui.column().classes("hw-card"):
+        heading("Clusters")
+        drawn = ui.html("", sanitize=False).classes("full-width")
+        legend = ui.html("", sanitize=False).classes("full-width")
+    with ui.element("div").classes("hw-two"):
+        feed = ui.html("", sanitize=False).classes("hw-card")
+        versions = ui.html("", sanitize=False).classes("hw-card")
+    with ui.column().classes("hw-card"):
+        heading("Explain the feed")
+        note(
+            "The events behind what is served now, the newest first, each with its place in the log and the time to the next."
+        )
+        tree = ui.html("", sanitize=False).classes("full-width hw-scroll")
+        button = ui.button("Explain", icon="account_tree").props("outline no-caps")
+        button.on_click(lambda: _explain(view, user, button, tree))
+    shown = [-1]
+
+    async def refresh() -> None:
+        services = view.services
+        row, by_channel = await feeds_reads.pending_by_channel(services.database.require(), user)
+        told = why(_facts(row, by_channel), len(by_channel), services.policy, services.clock())
+        set_html(tiles, _tiles(row, by_channel, services.clock()))
+        set_html(due, _due(row, told))
+        set_html(pending, _pending(by_channel))
+        if row.cluster_version != shown[0]:
+            clusters = await view.get(f"/api/users/{segment(user)}/clusters")
+            found = cluster_map.points_of(clusters)
+            texts = await dashboard_reads.texts(services.database.require(), [one.insight_id for one in found.points])
+            set_html(drawn, cluster_map.draw(clusters, found, texts))
+            set_html(legend, _legend(clusters, found))
+            set_html(feed, _feed(await view.get(f"/api/users/{segment(user)}/feed")))
+            set_html(versions, _versions(await dashboard_reads.versions(services.database.require(), user)))
+            shown[0] = row.cluster_version
+
+    view.live(_REFRESH_SECONDS, refresh)
+
+
+def _facts(row: UserRow, by_channel: Mapping[str, int]) -> UserFacts:
+    return UserFacts(
+        plan=row.plan,
+        pending=sum(max(0, number) for number in by_channel.values()),
+        is_subscribed=bool(by_channel),
+        last_active_at=row.last_active_at,
+        last_clustered_at=row.last_clustered_at,
+        last_checked_at=row.last_checked_at,
+        last_enqueued_at=row.last_enqueued_at,
+        in_flight_until=row.in_flight_until,
+    )
+
+
+def _tiles(row: UserRow, by_channel: Mapping[str, int], now_ms: int) -> str:
+    pending = sum(max(0, number) for number in by_channel.values())
+    return (
+        '<div class="hw-tiles">'
+        + tile(figures.count(pending), "insights pending")
+        + tile(figures.count(len(by_channel)), "channels subscribed")
+        + tile(str(row.cluster_version), "cluster version")
+        + tile(figures.ago(row.last_clustered_at, now_ms), "clustered")
+        + tile(row.plan or "free", "plan")
+        + "</div>"
+    )
+
+
+def _due(row: UserRow, told: Why) -> str:
+    state = chip("due", "hw-good") if told.is_due else chip("not due")
+    lines = "".join(
+        f'<tr><td class="{"hw-good" if one.holds else "hw-warn"}">{"✓" if one.holds else "✗"}</td>'
+        f"<td><b>{text(one.name)}</b></td><td>{text(one.told)}</td></tr>"
+        for one in told.conditions
+    )
+    return (
+        f'<h2 class="hw">Is a rebuild due? {state}</h2><p style="margin:.25rem 0">{text(told.verdict)}</p>'
+        f'<table class="q-table hw-wrap" style="width:100%"><tbody>{lines}</tbody></table>'
+        f'<p class="hw-muted hw-small" style="margin:.25rem 0 0">By the plan {text(row.plan or "free")}; '
+        '<a href="/policies">its thresholds</a>.</p>'
+    )
+
+
+def _pending(by_channel: Mapping[str, int]) -> str:
+    waiting = sorted(((n, channel) for channel, n in by_channel.items() if n > 0), reverse=True)
+    top = waiting[0][0] if waiting else 1
+    lines = "".join(
+        f'<tr><td class="hw-long" style="max-width:16rem">{text(channel)}</td>'
+        f'<td style="width:45%"><div class="hw-bar"><i style="width:{100 * number / top:.0f}%"></i></div></td>'
+        f'<td style="text-align:right;width:1%">{number:,}</td></tr>'
+        for number, channel in waiting[:_CHANNELS_MAX]
+    )
+    rest = len(waiting) - _CHANNELS_MAX
+    told = (
+        f"and {rest:,} more channels" if rest > 0 else f"nothing pending in {len(by_channel) - len(waiting):,} channels"
+    )
+    return (
+        '<h2 class="hw">Pending by channel</h2>'
+        f'<table class="q-table" style="width:100%"><tbody>{lines}</tbody></table>'
+        f'<p class="hw-muted hw-small" style="margin:0">{told}</p>'
+    )
+
+
+def _legend(document: Mapping[str, Any], found: cluster_map.Map) -> str:
+    clusters = document["clusters"]
+    if not clusters:
+        return '<span class="hw-muted">No clusters yet.</span>'
+    shown = "".join(
+        f'<li style="display:flex;gap:.5rem;align-items:baseline"><span aria-hidden="true" style="flex:none;width:.7rem;'
+        f'height:.7rem;border-radius:50%;background:{cluster_map.colour(number)}"></span>'
+        f'<span>{text(one["label"])} <span class="hw-muted">{one["size"]:,} · '
+        f"{text(', '.join(one['keywords'][:4]))}</span></span></li>"
+        for number, one in enumerate(clusters[:_LEGEND_MAX])
+    )
+    thinned = "" if len(found.points) == found.total else f"; {len(found.points):,} of {found.total:,} points are drawn"
+    more = f"{len(clusters):,} clusters, {document['noise']:,} insights in none{thinned}"
+    return (
+        '<ul style="list-style:none;margin:0;padding:0;display:grid;gap:.15rem 1.5rem;'
+        f'grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))">{shown}</ul>'
+        f'<p class="hw-muted hw-small" style="margin:.5rem 0 0">{more}</p>'
+    )
+
+
+def _feed(document: Mapping[str, Any]) -> str:
+    items = document["items"]
+    lines = "".join(
+        f'<li style="margin:.5rem 0"><b>{text(item["title"])}</b> <span class="hw-muted hw-small">{item["size"]:,}</span><br>'
+        f'<span class="hw-small">{text(item["summary"])}</span></li>'
+        for item in items[:_ITEMS_MAX]
+    )
+    built = f"version {document['cluster_version']}, built {figures.iso_text(document['built_at'])}" if items else ""
+    empty = '<p class="hw-muted">The feed is empty until the first clusters are made.</p>'
+    return f'<h2 class="hw">Feed</h2><p class="hw-muted hw-small" style="margin:0">{built}</p>' + (
+        f'<ol style="margin:0;padding-left:1.2rem">{lines}</ol>' if items else empty
+    )
+
+
+def _versions(rows: list[dict[str, Any]]) -> str:
+    lines = "".join(
+        f"<tr><td>{row['cluster_version']}</td><td>{figures.moment(row['updated_at'])}</td><td>{row['clusters']:,}</td>"
+        f'<td>{row["noise"]:,}</td><td>{row["dataset_size"]:,}</td><td class="hw-mono">{text(row["caused_by"])}</td></tr>'
+        for row in rows
+    )
+    return '<h2 class="hw">Versions that are kept</h2>' + table_html(
+        ("version", "made (UTC)", "clusters", "in none", "insights", "caused by"), lines
+    )
+
+
+async def _explain(view: View, user: str, button: ui.button, tree: ui.html) -> None:
+    button.disable()
+    try:
+        explanation = await explained(view.services, lambda explainer: explainer.feed(user))
+        document = explanation.document()
+        set_html(tree, f'<ul class="hw-tree">{step_html(document["tree"], 0)}</ul>')
+    except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and stays
+        view.tell(str(error))
+    finally:
+        button.enable()
+
+
+def step_html(step: Mapping[str, Any], depth: int) -> str:
+    """A step of an explanation and its causes, as nested lists that open and close by keyboard."""
+    delay = step.get("delay_ms")
+    told = (
+        f' <span class="hw-muted hw-small">{figures.seconds(delay / 1000)} before it</span>'
+        if delay is not None
+        else ""
+    )
+    numbers = " ".join(f"{name}={value}" for name, value in step.get("numbers", {}).items() if value not in (None, ""))
+    missing = f' <span class="hw-warn">{text(step["missing"])}</span>' if step.get("missing") else ""
+    line = (
+        f"<b>{text(step['kind'])}</b> {text(step['about'])}{told}{missing}<br>"
+        f'<span class="hw-mono hw-muted">{text(step.get("position") or "")} {figures.iso_text(step.get("at"))} '
+        f"{text(numbers)}</span>"
+    )
+    causes = "".join(step_html(cause, depth + 1) for cause in step.get("causes", ()))
+    if not causes:
+        return f"<li>{line}</li>"
+    is_open = " open" if depth < _OPEN_DEPTH else ""
+    return f'<li><details{is_open}><summary>{line}</summary><ul class="hw-tree">{causes}</ul></details></li>'

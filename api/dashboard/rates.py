@@ -1,0 +1,67 @@
+"""What flows how fast: ends of topics at moments, and the rates between them.
+
+Law: a rate is what was appended between two looks, over the time between them; it is never below nothing, also where a topic
+was made anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+# Five minutes of looks at one every two seconds.
+SAMPLES_MAX = 150
+# A rate is told over ten seconds: long enough to be read, short enough to follow what happens.
+RATE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The sum of the next offsets of each topic at a moment (`at_seconds`, of a clock that only grows)."""
+
+    at_seconds: float
+    ends: Mapping[str, int]
+
+
+class Rates:
+    """The looks of the last minutes."""
+
+    def __init__(self) -> None:
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+
+    def add(self, sample: Sample) -> None:
+        """One more look."""
+        self._samples.append(sample)
+
+    def clear(self) -> None:
+        """Forget all: nobody looked for a while, and a rate over that gap would say nothing."""
+        self._samples.clear()
+
+    def per_second(self) -> dict[str, float]:
+        """Events a second of each topic, over the last `RATE_SECONDS`; empty before the second look."""
+        if len(self._samples) < 2:
+            return {}
+        last = self._samples[-1]
+        first = next(one for one in self._samples if last.at_seconds - one.at_seconds <= RATE_SECONDS)
+        if first is last:  # looks further apart than that: the one before tells what there is to tell
+            first = self._samples[-2]
+        return {topic: _rate(first, last, topic) for topic in last.ends}
+
+    def history(self, topic: str, points: int) -> list[float]:
+        """The rates of a topic between the latest looks, the oldest first; at most so many."""
+        found = list(self._samples)[-points - 1 :]
+        return [_rate(before, after, topic) for before, after in pairwise(found)]
+
+    def total_history(self, points: int) -> list[float]:
+        """The same, of all topics together."""
+        found = list(self._samples)[-points - 1 :]
+        return [sum(_rate(before, after, topic) for topic in after.ends) for before, after in pairwise(found)]
+
+
+def _rate(before: Sample, after: Sample, topic: str) -> float:
+    seconds = after.at_seconds - before.at_seconds
+    if seconds <= 0 or topic not in before.ends or topic not in after.ends:
+        return 0.0
+    return max(0, after.ends[topic] - before.ends[topic]) / seconds

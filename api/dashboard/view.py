@@ -1,0 +1,299 @@
+"""What every page stands on: who looks, how it reads, the frame around it, and what it says when a part is away.
+
+Laws. A page reads `/api` with the key of whoever looks, inside this process, so nobody sees more than the API gives him; what is
+not of the API (topics, groups) is for those who are bound to no user. A part that is away is a line on the page, and the page
+goes on by itself when it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx
+from nicegui import events, ui
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from api.auth import Role
+from api.dashboard.door import Visitor
+from api.dashboard.hub import Hub
+from api.dashboard.look import CSS
+from api.dashboard.mount import SCOPE_KEY, Dashboard
+from api.services import Services
+from schemas.errors import HighwaterError
+from streams.clock import monotonic_seconds
+
+THEME_COOKIE = "highwater_theme"
+_THEMES = {"dark": True, "light": False}
+# What a read of the API may take; the slowest waits for a part that is away.
+READ_SECONDS_MAX = 15.0
+CHECK_SECONDS = 60.0
+
+# path, name, icon; a digit opens each.
+NAVIGATION = (
+    ("/", "Overview", "hub"),
+    ("/topics", "Topics", "list"),
+    ("/browse", "Browse", "manage_search"),
+    ("/user", "Users", "person"),
+    ("/league", "Leagues", "sports_soccer"),
+    ("/queries", "Queries", "question_answer"),
+    ("/jobs", "Jobs", "work_history"),
+    ("/chunks", "Chunks", "article"),
+    ("/dead-letters", "Dead letters", "mark_email_unread"),
+    ("/policies", "Policies", "tune"),
+)
+
+Build = Callable[["View"], Awaitable[None]]
+
+
+class ReadRefusedError(HighwaterError):
+    """The API does not answer with what was asked. The page shows what it says."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+@dataclass
+class View:
+    """One page in one browser."""
+
+    dashboard: Dashboard
+    visitor: Visitor
+    request: Request
+    _banner: ui.html | None = field(default=None, init=False)
+    _checked_at: float = field(default_factory=monotonic_seconds, init=False)
+
+    @property
+    def services(self) -> Services:
+        """What the routes stand on."""
+        return self.dashboard.services
+
+    @property
+    def hub(self) -> Hub:
+        """What is sampled for all browsers."""
+        return self.dashboard.hub
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether topics and groups, which hold everybody's events, may be shown."""
+        return self.visitor.principal.role is Role.ADMIN or self.visitor.principal.user_id is None
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may change what operators change."""
+        return self.visitor.principal.role is Role.ADMIN
+
+    def asked(self, name: str, default: str = "") -> str:
+        """A parameter of the page."""
+        return self.request.query_params.get(name, default)
+
+    async def get(self, path: str, **parameters: Any) -> Any:
+        """What the API answers to this visitor; `path` is encoded already (`segment`).
+
+        Raises:
+            ReadRefusedError: it refuses, or has no such thing.
+        """
+        return (await self.send("GET", path, parameters=parameters)).json()
+
+    async def send(
+        self, method: str, path: str, *, parameters: Mapping[str, Any] | None = None, body: Any = None
+    ) -> httpx.Response:
+        """One request to the API as this visitor.
+
+        Raises:
+            ReadRefusedError: it was not answered with a 2xx.
+        """
+        headers = {} if self.visitor.authorization is None else {"Authorization": self.visitor.authorization}
+        transport = httpx.ASGITransport(self.dashboard.api)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://dashboard.invalid", headers=headers, timeout=READ_SECONDS_MAX
+        ) as client:
+            wanted = {name: value for name, value in (parameters or {}).items() if value is not None}
+            answer = await client.request(method, path, params=wanted or None, json=body)
+        if not answer.is_success:
+            raise ReadRefusedError(answer.status_code, _detail(answer))
+        return answer
+
+    def live(self, seconds: float, refresh: Callable[[], Awaitable[None]]) -> None:
+        """Call `refresh` as soon as the browser is there, and again and again; what fails is told above the page."""
+
+        async def turn() -> None:
+            self.hub.look()
+            try:
+                if not await self._is_still_let_in():
+                    return
+                await refresh()
+            except HighwaterError as error:
+                self.tell(str(error))
+            else:
+                self.tell(None)
+
+        ui.timer(seconds, turn)
+
+    async def _is_still_let_in(self) -> bool:
+        """Ask once a minute who looks: whoever signed out or lost a role sees no more of what he may not see.
+
+        Raises:
+            UnavailableError: that cannot be known now; nothing is shown meanwhile.
+        """
+        now = monotonic_seconds()
+        if now - self._checked_at < CHECK_SECONDS:
+            return True
+        visitor = await self.dashboard.door.visitor(self.request)
+        self._checked_at = now
+        if visitor == self.visitor:
+            return True
+        ui.navigate.reload()
+        return False
+
+    def tell(self, problem: str | None) -> None:
+        """Say above the page what is wrong; None: nothing is."""
+        if self._banner is None:
+            return
+        self._banner.set_visibility(problem is not None)
+        if problem is not None:
+            set_html(self._banner, f'<div class="hw-banner" role="status">{text(problem)}</div>')
+
+    @contextmanager
+    def frame(self, path: str, title: str) -> Iterator[None]:
+        """Header, navigation, and the page within."""
+        ui.add_css(CSS)
+        ui.dark_mode(_THEMES.get(self.request.cookies.get(THEME_COOKIE, "")))
+        ui.html('<a class="hw-skip" href="#page">Skip to the page</a>', sanitize=False)
+        drawer = self._drawer(path)
+        self._header(drawer)
+        ui.keyboard(on_key=_open_by_digit, repeating=False)
+        ui.html(f'<h1 class="hw" id="page" tabindex="-1">{text(title)}</h1>', sanitize=False)
+        self._banner = ui.html("", sanitize=False).classes("full-width")
+        self._banner.set_visibility(visible=False)
+        yield
+
+    def _drawer(self, path: str) -> ui.left_drawer:
+        links = "".join(
+            f'<a href="{target}"{" aria-current=page" if target == path else ""}>'
+            f'<i class="q-icon notranslate material-icons" aria-hidden="true" style="font-size:1.2rem">{icon}</i>{name}'
+            f"<kbd>{(number + 1) % 10}</kbd></a>"
+            for number, (target, name, icon) in enumerate(NAVIGATION)
+        )
+        drawer = ui.left_drawer(value=False, bottom_corner=True).props("show-if-above width=232 breakpoint=900")
+        with drawer:
+            ui.html(f'<nav class="hw-nav" aria-label="Pages">{links}</nav>', sanitize=False).classes("full-width")
+        return drawer
+
+    def _header(self, drawer: ui.left_drawer) -> None:
+        with ui.header():
+            ui.button(icon="menu", on_click=drawer.toggle).props('flat round dense color=inherit aria-label="Pages"')
+            ui.html('<a class="hw-brand" href="/">Highwater</a>', sanitize=False)
+            ui.space()
+            role = self.visitor.principal.role.label
+            whose = f" of {self.visitor.principal.user_id}" if self.visitor.principal.user_id else ""
+            ui.html(f'<span class="hw-muted hw-small">{role}{text(whose)}</span>', sanitize=False)
+            ui.button(icon="contrast", on_click=self._next_theme).props(
+                'flat round dense color=inherit aria-label="Light, dark, or as the system has it"'
+            )
+            if self.visitor.authorization is not None:
+                ui.button(icon="logout", on_click=lambda: ui.navigate.to("/logout")).props(
+                    'flat round dense color=inherit aria-label="Sign out"'
+                )
+
+    def _next_theme(self) -> None:
+        order = ("auto", "dark", "light")
+        now = self.request.cookies.get(THEME_COOKIE, "auto")
+        chosen = order[(order.index(now) + 1) % len(order)] if now in order else "dark"
+        ui.run_javascript(
+            f"document.cookie='{THEME_COOKIE}={chosen};path=/;max-age=31536000;samesite=strict';location.reload()"
+        )
+
+
+def page(path: str, title: str) -> Callable[[Build], None]:
+    """Register a page: it is shown to whoever is signed in, anybody else is asked for a key first."""
+
+    def register(build: Build) -> None:
+        async def shown(request: Request) -> Response | None:
+            dashboard: Dashboard = request.scope[SCOPE_KEY]
+            visitor = await dashboard.door.visitor(request)
+            if visitor is None:
+                here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(f"/login?next={quote(here, safe='')}", 303)
+            view = View(dashboard, visitor, request)
+            view.hub.look()
+            with view.frame(path, title):
+                await build(view)
+            return None
+
+        ui.page(path, title=f"{title} · Highwater", dark=None)(shown)
+
+    return register
+
+
+def set_html(element: ui.html, content: str) -> None:
+    """Change a picture only where it differs: what is the same is not sent again."""
+    if element.content != content:
+        element.set_content(content)
+
+
+def set_rows(table: ui.table, rows: list[dict[str, Any]]) -> None:
+    """Change the rows of a table only where they differ."""
+    if table.rows != rows:
+        table.rows = rows
+
+
+def heading(words: str) -> None:
+    """A heading within a page."""
+    ui.html(f'<h2 class="hw">{text(words)}</h2>', sanitize=False)
+
+
+def note(words: str) -> None:
+    """A line that explains."""
+    ui.html(f'<p class="hw-muted hw-small" style="margin:0">{text(words)}</p>', sanitize=False)
+
+
+def tile(value: str, label: str, *, tone: str = "", more: str = "") -> str:
+    """A figure with its name, as HTML."""
+    return f'<div class="hw-tile"><b class="{tone}">{text(value)}</b><span>{text(label)}</span>{more}</div>'
+
+
+def chip(words: str, tone: str = "hw-muted") -> str:
+    """A state as HTML: words, and a colour beside them."""
+    return f'<span class="hw-chip {tone}">{text(words)}</span>'
+
+
+def facts(pairs: Mapping[str, str]) -> str:
+    """Names and values as HTML; values are HTML already."""
+    return '<dl class="hw-facts">' + "".join(f"<dt>{text(k)}</dt><dd>{v}</dd>" for k, v in pairs.items()) + "</dl>"
+
+
+def text(value: object) -> str:
+    """Anything as HTML text."""
+    return escape(str(value))
+
+
+def segment(value: str) -> str:
+    """One segment of a path of the API."""
+    return quote(value, safe="")
+
+
+def link(path: str, **parameters: str) -> str:
+    """The address of a page."""
+    return f"{path}?{urlencode(parameters)}" if parameters else path
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        found = answer.json()
+    except ValueError:
+        return f"the API answers {answer.status_code}"
+    return str(found.get("detail") or found.get("title") or f"the API answers {answer.status_code}")
+
+
+def _open_by_digit(event: events.KeyEventArguments) -> None:
+    is_plain = not (event.modifiers.ctrl or event.modifiers.alt or event.modifiers.meta or event.modifiers.shift)
+    digit = event.key.number
+    if event.action.keydown and is_plain and digit is not None:
+        ui.navigate.to(NAVIGATION[(digit - 1) % 10][0])

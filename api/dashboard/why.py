@@ -1,0 +1,102 @@
+"""Why a user's clusters are rebuilt now, later or not at all, in words: the rules of `streams/feeds/rules.py`, one by one.
+
+Law: the verdict is that of the rules themselves; what stands beside it only tells the numbers that they looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.dashboard.figures import ago, count, moment, seconds
+from streams.feeds.policy import Policy
+from streams.feeds.rules import Idle, Rebuild, UserFacts, Wait, is_active, should_rebuild
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition: whether it holds (None: it does not matter now), and the numbers behind that."""
+
+    name: str
+    holds: bool | None
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The verdict and what it rests on."""
+
+    is_due: bool
+    verdict: str
+    conditions: tuple[Condition, ...]
+
+
+def why(facts: UserFacts, channels: int, policy: Policy, now_ms: int) -> Why:
+    """The verdict on a user at `now_ms`, subscribed to so many channels."""
+    decision = should_rebuild(facts, policy, now_ms)
+    return Why(
+        isinstance(decision, Rebuild),
+        _verdict(decision, facts, now_ms),
+        (
+            Condition("subscribed", facts.is_subscribed, f"to {count(channels)} channels"),
+            _seen(facts, policy, now_ms),
+            _novelty(facts, policy),
+            _time(facts, policy, now_ms),
+            _cooldown(facts, policy, now_ms),
+            _in_flight(facts, now_ms),
+        ),
+    )
+
+
+def _verdict(decision: Rebuild | Wait | Idle, facts: UserFacts, now_ms: int) -> str:
+    if isinstance(decision, Rebuild):
+        return f"due now, by {decision.trigger.value}: the next tick asks for a rebuild"
+    if isinstance(decision, Idle):
+        return f"not due: {decision.reason}; an event of the user changes that"
+    left = seconds(max(0.0, round((decision.until_ms - now_ms) / 1000)))
+    if facts.in_flight_until is not None and now_ms < facts.in_flight_until:
+        return f"a rebuild is under way; it is waited for until {moment(decision.until_ms)}"
+    return f"not due before {moment(decision.until_ms)}, in {left}, unless an event of the user comes first"
+
+
+def _seen(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
+    plan = policy.plan(facts.plan)
+    within = seconds(plan.active_within_seconds)
+    return Condition(
+        "active", is_active(facts, plan, now_ms), f"seen {ago(facts.last_active_at, now_ms)}; active within {within}"
+    )
+
+
+def _novelty(facts: UserFacts, policy: Policy) -> Condition:
+    wanted = policy.plan(facts.plan).novelty_count_min
+    return Condition(
+        "enough is new", facts.pending >= wanted, f"{count(facts.pending)} pending of the {count(wanted)} that suffice"
+    )
+
+
+def _time(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
+    plan = policy.plan(facts.plan)
+    looked = max((at for at in (facts.last_clustered_at, facts.last_checked_at) if at is not None), default=None)
+    is_due = looked is None or looked + plan.rebuild_interval_ms <= now_ms
+    return Condition(
+        "enough time passed",
+        is_due,
+        f"looked at {ago(looked, now_ms)}; time alone suffices after {seconds(plan.rebuild_interval_seconds)}",
+    )
+
+
+def _cooldown(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:
+    plan = policy.plan(facts.plan)
+    asked = facts.last_enqueued_at
+    is_over = asked is None or asked + plan.cooldown_ms <= now_ms
+    return Condition(
+        "cooldown is over", is_over, f"asked for {ago(asked, now_ms)}; again after {seconds(plan.cooldown_seconds)}"
+    )
+
+
+def _in_flight(facts: UserFacts, now_ms: int) -> Condition:
+    until = facts.in_flight_until
+    if until is None:
+        return Condition("none under way", True, "no rebuild of this user is being made")
+    is_free = now_ms >= until
+    told = "one was asked for and never answered" if is_free else f"one is being made, until {moment(until)} at most"
+    return Condition("none under way", is_free, told)

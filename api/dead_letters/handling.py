@@ -1,0 +1,238 @@
+"""What is done with dead letters: sent again, edited, deleted; every deed leaves a trace.
+
+Laws: a record that was sent again says in its own headers where it comes from, so that no crash can part it from its trace; an
+event on `streams.dead-letter-handled` tells the same with its new position once the broker has it. A letter stays where it is
+until it is told to go, and one that was sent again is not sent a second time unaware.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from api.dead_letters.letter import (
+    KEY,
+    WHOLE_VALUE,
+    Action,
+    Change,
+    Letter,
+    RefusedLetterError,
+    Replacement,
+    canonical,
+    changes_between,
+    edited_key,
+    plan_sending,
+)
+from api.dead_letters.reading import HANDLED
+from connectors.kafka.admin import REQUEST_SECONDS, LogRange
+from connectors.kafka.producer import AsyncProducer
+from schemas.codec import Codec
+from schemas.envelope import make_headers
+from schemas.errors import InvalidEventError, UnavailableError
+from schemas.positions import Position
+from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
+from streams.clock import Clock, fresh_id
+from streams.validation import check_event
+
+SOURCE = "highwater dlq"
+# Acknowledgements waited for together; what is under way beyond the producer's own bound is a position and a future each.
+_BATCH = 500
+
+Place = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of letters that were to be sent again: where they were and are, and why others were not."""
+
+    redriven: list[tuple[Position, Position]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    refused: list[str] = field(default_factory=list)
+
+    def refuse(self, letter: Letter, error: Exception) -> None:
+        """Note a letter that cannot be sent."""
+        why = "without_origin" if letter.origin is None else "without_bytes"
+        self.skipped["too_large" if isinstance(error, InvalidEventError) else why] += 1
+        self.refused.append(f"{error}" if isinstance(error, RefusedLetterError) else f"{letter.position}: {error}")
+
+
+def planned_edit(
+    letter: Letter, document: Mapping[str, Any], before: Mapping[str, Any], codec: Codec, embedding_dimensions: int
+) -> Replacement:
+    """What is sent for a letter that was edited to a document; `before` is the one it was edited from.
+
+    Raises:
+        InvalidEventError: the document is no event of the topic; names the field.
+    """
+    topic = TOPICS[letter.topic]
+    event, after = canonical(topic.name, document)
+    if topic.outsider:  # what its sink would refuse is refused here, or it would come back as another dead letter
+        check_event(topic.name, event, embedding_dimensions=embedding_dimensions)
+    key = edited_key(topic, event, letter.record.key)
+    changes = changes_between(before, after)
+    if key != letter.record.key and topic.key not in {change.field for change in changes}:
+        changes = (*changes, Change(KEY, letter.record.key, key))
+    return Replacement(key, codec.encode(topic.name, event), changes)
+
+
+def replaced_bytes(letter: Letter, value: bytes | None) -> Replacement:
+    """What is sent for a letter whose value is replaced as it is, unjudged."""
+    size = None if letter.record.value is None else len(letter.record.value)
+    return Replacement(letter.record.key, value, (Change(WHOLE_VALUE, size, None if value is None else len(value)),))
+
+
+class Handler:
+    """Somebody who handles dead letters: does what he is told and leaves a trace of it.
+
+    Args:
+        producer: made on the running loop.
+        codec: knows the topic of the traces.
+        partitions: of every topic on the broker.
+        clock: now.
+        by: who it is.
+        note: why he does it, where he says so.
+    """
+
+    def __init__(
+        self,
+        producer: AsyncProducer,
+        codec: Codec,
+        partitions: Mapping[str, int],
+        clock: Clock,
+        *,
+        by: str,
+        note: str | None = None,
+    ) -> None:
+        self._producer = producer
+        self._codec = codec
+        self._partitions = partitions
+        self._clock = clock
+        self._by = by
+        self._note = note
+        if HANDLED not in partitions:
+            raise UnavailableError(
+                f"{HANDLED} is not on the broker, and no deed goes without its trace: `highwater init`"
+            )
+
+    async def redrive(self, letters: AsyncIterator[Letter], *, again: bool) -> Outcome:
+        """Send letters to the topics they came from, as they were; those sent before only if `again`.
+
+        Raises:
+            UnavailableError: Kafka did not take all of them; says which it did.
+        """
+        outcome = Outcome()
+        under_way: list[tuple[Letter, asyncio.Future[Any]]] = []
+        try:
+            async for letter in letters:
+                if not letter.is_open and not again:
+                    outcome.skipped["sent_before"] += 1
+                    continue
+                try:
+                    under_way.append((letter, await self._enqueue(letter, None)))
+                except (RefusedLetterError, InvalidEventError) as error:
+                    outcome.refuse(letter, error)
+                if len(under_way) >= _BATCH:
+                    await self._acknowledged(under_way, outcome)
+        finally:  # whatever ended it: what the broker has is told
+            await self._acknowledged(under_way, outcome)
+        return outcome
+
+    async def edit(self, letter: Letter, replacement: Replacement) -> Position:
+        """Send what replaces a letter; its position.
+
+        Raises:
+            RefusedLetterError: it does not say where it came from.
+            UnavailableError: Kafka did not take it.
+            InvalidEventError: it is larger than its topic takes.
+        """
+        position: Position = await (await self._enqueue(letter, replacement))
+        await self._trace(letter, Action.EDITED, position, changed=replacement.changed)
+        return position
+
+    async def drop(self, client: Mapping[str, str], ends: Mapping[Place, int], ranges: Mapping[Place, LogRange]) -> int:
+        """Delete dead letters up to, not with, an end each, and say so; how many.
+
+        Raises:
+            UnavailableError: Kafka did not delete them.
+        """
+        wanted = {place: end for place, end in ends.items() if end > ranges[place].low}
+        if not wanted:
+            return 0
+        await asyncio.to_thread(_delete, client, wanted)
+        count = 0
+        for place, end in wanted.items():
+            count += end - ranges[place].low
+            event = self._event(Position(*place, end - 1), Action.DROPPED, count=end - ranges[place].low)
+            await (await self._told(event, Position(*place, end - 1)))
+        return count
+
+    async def _enqueue(self, letter: Letter, replacement: Replacement | None) -> asyncio.Future[Any]:
+        planned = plan_sending(letter, replacement, self._partitions, by=self._by, now_ms=self._clock())
+        return await self._producer.enqueue(
+            planned.topic, planned.value, key=planned.key, headers=planned.headers, partition=planned.partition
+        )
+
+    async def _acknowledged(self, under_way: list[tuple[Letter, asyncio.Future[Any]]], outcome: Outcome) -> None:
+        """Wait for what was handed over, and tell what the broker has, also when it has not all."""
+        sent = await asyncio.gather(*(future for _, future in under_way), return_exceptions=True)
+        failed: BaseException | None = None
+        told = []
+        for (letter, _), position in zip(under_way, sent, strict=True):
+            if isinstance(position, InvalidEventError):
+                outcome.refuse(letter, position)
+            elif isinstance(position, BaseException):
+                failed = failed or position
+            else:
+                outcome.redriven.append((letter.position, Position(*position)))
+                told.append(await self._told(self._event_of(letter, Action.REDRIVEN, position), letter.position))
+        under_way.clear()
+        await asyncio.gather(*told)
+        if failed is not None:
+            raise UnavailableError(f"{failed}; {len(outcome.redriven):,} dead letters were sent again") from failed
+
+    async def _trace(self, letter: Letter, action: Action, position: Position, *, changed: Iterable[str]) -> None:
+        await (await self._told(self._event_of(letter, action, position, changed), letter.position))
+
+    async def _told(self, event: Mapping[str, Any], letter: Position) -> asyncio.Future[Any]:
+        """Hand over the event of a deed, caused by the letter itself."""
+        value = self._codec.encode(HANDLED, event)
+        headers = make_headers(
+            event_id=fresh_id(), event_type=HANDLED, source=SOURCE, now_ms=event["handled_at"], caused_by=letter
+        )
+        return await self._producer.enqueue(HANDLED, value, key=TOPICS[HANDLED].key_of(event), headers=headers)
+
+    def _event_of(
+        self, letter: Letter, action: Action, position: Position, changed: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        told = self._event(letter.position, action)
+        return {**told, "position": str(position), "reason": letter.reason, "changed": list(changed)}
+
+    def _event(self, letter: Position, action: Action, *, count: int = 1) -> dict[str, Any]:
+        return {
+            "topic": letter.topic.removesuffix(DEAD_LETTER_SUFFIX),
+            "letter": str(letter),
+            "action": action.value,
+            "count": count,
+            "position": None,
+            "reason": None,
+            "changed": [],
+            "by": self._by,
+            "note": self._note,
+            "handled_at": self._clock(),
+        }
+
+
+def _delete(client: Mapping[str, str], ends: Mapping[Place, int]) -> None:
+    asked = [TopicPartition(*place, end) for place, end in ends.items()]
+    admin = AdminClient(dict(client))  # kept: with the client gone, its futures would never be resolved
+    try:
+        for future in admin.delete_records(asked, request_timeout=REQUEST_SECONDS).values():
+            future.result(2 * REQUEST_SECONDS)
+    except KafkaException as error:
+        raise UnavailableError(f"Kafka did not delete: {error.args[0].str()}") from error

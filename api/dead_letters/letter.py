@@ -1,0 +1,279 @@
+"""What a dead letter is, what became of it, and what is sent when it is sent again. No I/O.
+
+Laws: what is sent again is the original key, bytes and headers, save for what an edit changes; what the dead-letter topic
+added is taken off, and where it comes from, who sent it and when stand in its headers.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from connectors.kafka.records import Record
+from schemas.envelope import Headers, header, iso_from_ms, ms_from_iso
+from schemas.errors import HighwaterError, InvalidEventError
+from schemas.json_events import event_from_json, event_to_json
+from schemas.positions import Position, parse_position
+from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
+
+HEADER_PREFIX = "dlq_"
+REDRIVEN_FROM = "dlq_redriven_from"
+REDRIVEN_BY = "dlq_redriven_by"
+REDRIVEN_AT = "dlq_redriven_at"
+REDRIVES = "dlq_redrives"
+EDITED = "dlq_edited"
+# What an edit changes when it changes no single field.
+WHOLE_VALUE, KEY = "value", "key"
+
+
+class RefusedLetterError(HighwaterError):
+    """A dead letter cannot be sent again as it is. Look at it with `highwater dlq show`; edit or drop it."""
+
+
+class Action(StrEnum):
+    """What somebody did with a dead letter."""
+
+    REDRIVEN = "redriven"
+    EDITED = "edited"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """One deed, as the topic `streams.dead-letter-handled` tells it."""
+
+    letter: Position
+    action: Action
+    position: Position | None
+    by: str
+    note: str | None
+    handled_at: int
+    changed: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "action": self.action.value,
+            "position": None if self.position is None else str(self.position),
+            "by": self.by,
+            "note": self.note,
+            "handled_at": iso_from_ms(self.handled_at),
+            "changed": list(self.changed),
+        }
+
+
+def handling_of(event: Mapping[str, Any]) -> Handling:
+    """The deed that an event of `streams.dead-letter-handled` tells, given as JSON.
+
+    Raises:
+        InvalidEventError: a position in it is none.
+        ValueError: it tells of a deed that is not known here, or of no time.
+    """
+    return Handling(
+        letter=parse_position(event["letter"]),
+        action=Action(event["action"]),
+        position=None if event["position"] is None else parse_position(event["position"]),
+        by=event["by"],
+        note=event["note"],
+        handled_at=ms_from_iso(str(event["handled_at"])),
+        changed=tuple(event["changed"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A record of a dead-letter topic and, the oldest first, what was done with it."""
+
+    record: Record
+    handlings: tuple[Handling, ...] = ()
+
+    @property
+    def position(self) -> Position:
+        """Its place in the dead-letter topic."""
+        return self.record.position
+
+    @property
+    def topic(self) -> str:
+        """The topic whose event it was."""
+        return self.record.topic.removesuffix(DEAD_LETTER_SUFFIX)
+
+    @property
+    def reason(self) -> str | None:
+        """The short name of what was wrong with it."""
+        return header(self.record.headers, "dlq_reason")
+
+    @property
+    def origin(self) -> Position | None:
+        """Where it came from; None when its header is missing, malformed or names no topic of ours."""
+        found = _position(header(self.record.headers, "dlq_origin"))
+        return found if found is not None and found.topic in TOPICS else None
+
+    @property
+    def omitted_bytes(self) -> str | None:
+        """The size of what was too large to be repeated here, and is at its origin only; None when all of it is here."""
+        return header(self.record.headers, "dlq_omitted_bytes") if self.record.value is None else None
+
+    @property
+    def redrives(self) -> int:
+        """How often what is in it had been sent again before it became this letter."""
+        text = header(self.record.headers, REDRIVES) or ""
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has sent it again."""
+        return all(one.action is Action.DROPPED for one in self.handlings)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, its value left out."""
+        return {
+            "position": str(self.position),
+            "arrived_at": iso_from_ms(self.record.arrived_ms),
+            "reason": self.reason,
+            "detail": header(self.record.headers, "dlq_detail"),
+            "origin": None if self.origin is None else str(self.origin),
+            "group": header(self.record.headers, "dlq_group"),
+            "key": None if self.record.key is None else self.record.key.decode("utf-8", "backslashreplace"),
+            "open": self.is_open,
+            "redrives": self.redrives,
+            "redriven_from": header(self.record.headers, REDRIVEN_FROM),
+            "omitted_bytes": self.omitted_bytes,
+            "handled": [one.document() for one in self.handlings],
+        }
+
+    def bytes_base64(self) -> str | None:
+        """The original value, which may be anything."""
+        return None if self.record.value is None else base64.b64encode(self.record.value).decode()
+
+
+def _position(text: str | None) -> Position | None:
+    try:
+        return None if text is None else parse_position(text)
+    except InvalidEventError:
+        return None
+
+
+def dead_letters_of(topic: Topic) -> Topic:
+    """The dead-letter topic meant by either name."""
+    return topic if topic.name.endswith(DEAD_LETTER_SUFFIX) else dead_letter_topic(topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an edit does to one field; None: not there."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What is sent in place of a letter's key and value."""
+
+    key: bytes | None
+    value: bytes | None
+    changes: tuple[Change, ...]
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The fields it changes."""
+        return tuple(change.field for change in self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A record to be produced: `partition` None leaves its place to its key."""
+
+    topic: str
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def plan_sending(
+    letter: Letter, replacement: Replacement | None, partitions: Mapping[str, int], *, by: str, now_ms: int
+) -> Sending:
+    """What is produced when a letter is sent again, as it was or edited.
+
+    It goes into the partition it came from, whichever partitioner had put it there, since its key's order is that
+    partition's; an edited one with another key goes where that key belongs.
+
+    Raises:
+        RefusedLetterError: it does not say where it came from, or its bytes are not in it.
+    """
+    origin = letter.origin
+    if origin is None:
+        raise RefusedLetterError(f"{letter.position} does not say where it came from")
+    if replacement is None and letter.omitted_bytes is not None:
+        raise RefusedLetterError(
+            f"{letter.position} was too large to be kept ({letter.omitted_bytes} bytes): the event is at {origin} only"
+        )
+    record = letter.record
+    key, value = (record.key, record.value) if replacement is None else (replacement.key, replacement.value)
+    stays = key == record.key and origin.partition < partitions.get(origin.topic, 0)
+    headers = [(name, raw) for name, raw in record.headers if not name.startswith(HEADER_PREFIX)]
+    headers += [
+        (REDRIVEN_FROM, str(letter.position).encode()),
+        (REDRIVEN_BY, by.encode()),
+        (REDRIVEN_AT, iso_from_ms(now_ms).encode()),
+        (REDRIVES, str(letter.redrives + 1).encode()),
+    ]
+    if replacement is not None:
+        # Another event than the one that was dead-lettered: whoever leaves out what he has seen by its id must not miss it.
+        headers = [(name, _edited_id(raw, now_ms) if name == "ce_id" else raw) for name, raw in headers]
+        headers.append((EDITED, ",".join(replacement.changed).encode()))
+    return Sending(origin.topic, origin.partition if stays else None, key, value, headers)
+
+
+def _edited_id(raw: bytes | None, now_ms: int) -> bytes:
+    return b"%b-edited-%d" % (raw or b"", now_ms)
+
+
+def apply_edit(
+    document: Mapping[str, Any], assigned: Iterable[tuple[str, Any]], removed: Iterable[str]
+) -> dict[str, Any]:
+    """A document with fields set and taken away."""
+    edited = {**document, **dict(assigned)}
+    for name in removed:
+        edited.pop(name, None)
+    return edited
+
+
+def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Change, ...]:
+    """The fields that differ, in the order of the second document, those that went last."""
+    names = [*after, *(name for name in before if name not in after)]
+    return tuple(
+        Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+    )
+
+
+def canonical(topic: str, document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The event that an edited document stands for, and the document as it will be shown.
+
+    Raises:
+        InvalidEventError: names the field that is unknown, missing or of the wrong form.
+    """
+    event = event_from_json(topic, document)
+    return event, event_to_json(topic, event)
+
+
+def edited_key(topic: Topic, event: Mapping[str, Any], original: bytes | None) -> bytes | None:
+    """The key of an edited event: its field's value; a topic without a key field keeps what was there."""
+    return topic.key_of(event).encode() if topic.key else original
+
+
+def hex_lines(raw: bytes, *, bytes_max: int) -> Sequence[str]:
+    """Bytes as offset, hexadecimal and text, 16 a line; what is past `bytes_max` is counted."""
+    lines = []
+    for start in range(0, min(len(raw), bytes_max), 16):
+        row = raw[start : start + 16]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:06x}  {row.hex(' '):<47}  {text}")
+    if len(raw) > bytes_max:
+        lines.append(f"… {len(raw) - bytes_max:,} more bytes")
+    return lines

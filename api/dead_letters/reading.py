@@ -1,0 +1,183 @@
+"""Dead letters from the log, with what was done with them. Blocking: from a loop, call it in a thread.
+
+Law: reading joins no consumer group and moves nobody's offsets; its end is fixed before it begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any
+
+from fastavro import schemaless_reader
+
+from api.cli.reading import Decoder, Place, log_ranges_of, open_reader, read_spans
+from api.dead_letters.letter import Handling, Letter, dead_letters_of, handling_of
+from connectors.kafka.admin import Admin, LogRange
+from connectors.kafka.records import Record
+from connectors.kafka.registry import Registry
+from schemas.avro_files import parse_for_reading
+from schemas.envelope import iso_from_ms
+from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
+from schemas.positions import Position
+from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
+
+HANDLED = "streams.dead-letter-handled"
+# What one listing reads per topic; a topic with more is the sign of a broken producer, not something to read through.
+LISTED_MAX = 10_000
+# Deeds that are remembered beside letters: as many as letters are listed of two topics.
+_HANDLED_MAX = 20_000
+# The Confluent wire format: magic byte 0 and the schema's id.
+_HEADER = struct.Struct(">bI")
+
+
+class LetterBox:
+    """The dead letters of a deployment."""
+
+    def __init__(self, client: Mapping[str, str], registry: Registry) -> None:
+        self._client = client
+        self._admin = Admin(client)
+        self._registry = registry
+        self._decoders: dict[str, Decoder] = {}
+
+    def summary(self) -> list[dict[str, Any]]:
+        """For each topic that has any: how many, how many nobody has sent again, the reasons, when the latest came."""
+        topics = [dead_letter_topic(topic) for topic in TOPICS.values()]
+        counts: Counter[str] = Counter()
+        for place, held in self.ranges(topics).items():
+            counts[place[0]] += held.high - held.low
+        reasons: dict[str, Counter[str]] = {}
+        sent_again: Counter[str] = Counter()
+        arrived: dict[str, int] = {}
+        for letter in self.letters([topic for topic in topics if counts[topic.name]], latest=LISTED_MAX):
+            name = letter.record.topic
+            reasons.setdefault(name, Counter())[letter.reason or "unknown"] += 1
+            sent_again[name] += not letter.is_open
+            arrived[name] = max(letter.record.arrived_ms, arrived.get(name, 0))
+        return [
+            {
+                "topic": name.removesuffix(DEAD_LETTER_SUFFIX),
+                "count": count,
+                "open": count - sent_again[name],
+                "reasons": dict(reasons.get(name, Counter()).most_common()),
+                "latest_at": iso_from_ms(arrived[name]) if name in arrived else None,
+            }
+            for name, count in sorted(counts.items())
+            if count
+        ]
+
+    def letters(
+        self, topics: Iterable[Topic], *, latest: int | None = None, only: int | None = None
+    ) -> Iterator[Letter]:
+        """Dead letters of topics in order: all, the latest of each, or the one at an offset.
+
+        Raises:
+            UnavailableError: Kafka is away.
+        """
+        handled: dict[Position, list[Handling]] | None = None
+        for record in self._records([dead_letters_of(topic) for topic in topics], latest=latest, only=only):
+            if handled is None:  # read after the ends were fixed, and only where there is a letter
+                handled = self.handled()
+            yield Letter(record, tuple(handled.get(record.position, ())))
+
+    def handled(self) -> dict[Position, list[Handling]]:
+        """What was done, by letter; what no version of ours has written is left out."""
+        found: dict[Position, list[Handling]] = {}
+        decoder: Decoder | None = None
+        for record in self._records([TOPICS[HANDLED]], latest=_HANDLED_MAX):
+            decoder = decoder or self._decoder(HANDLED)
+            try:
+                one = handling_of(decoder.decode(record.value))
+            except (InvalidEventError, UnknownSchemaError, ValueError):
+                continue
+            found.setdefault(one.letter, []).append(one)
+        return found
+
+    def shown(self, letter: Letter) -> dict[str, Any]:
+        """A letter whole, as JSON.
+
+        Beside what `Letter.document` tells: headers; `value`, or `undecodable` with the reason and, where the bytes are
+        Avro of some schema of the registry all the same, `as_written`; `schema_id`; `bytes_base64`.
+        """
+        record = letter.record
+        document = {**self._decoder(letter.topic).shown(record), **letter.document()}
+        document["bytes_base64"] = letter.bytes_base64()
+        document["schema_id"] = None if record.value is None else schema_id_of(record.value)
+        if "value" not in document:
+            document["as_written"] = self.as_written(record.value)
+        return document
+
+    def document_of(self, letter: Letter) -> dict[str, Any]:
+        """What an edit begins with: the decoded value, else what its bytes say by their own schema, else nothing."""
+        try:
+            return self._decoder(letter.topic).decode(letter.record.value)
+        except (InvalidEventError, UnknownSchemaError):
+            found = self.as_written(letter.record.value)
+            return found if isinstance(found, dict) else {}
+
+    def as_written(self, value: bytes | None) -> Any:
+        """What bytes say by the schema that they name themselves, whatever their topic; None when they say nothing."""
+        schema_id = None if value is None else schema_id_of(value)
+        if value is None or schema_id is None:
+            return None
+        try:
+            schema = parse_for_reading(asyncio.run(self._registry.text_of(schema_id)))
+            return _json_value(schemaless_reader(io.BytesIO(value[_HEADER.size :]), schema, None))
+        except (UnknownSchemaError, UnavailableError):
+            return None
+        except Exception:  # noqa: BLE001 - fastavro raises whatever the bytes provoke; then they say nothing
+            return None
+
+    def ranges(self, topics: Iterable[Topic]) -> dict[Place, LogRange]:
+        """What the broker holds of topics; those that are not there are left out."""
+        return asyncio.run(log_ranges_of(self._admin, [topic.name for topic in topics]))
+
+    def partitions(self) -> dict[str, int]:
+        """Partitions of every topic on the broker."""
+        return asyncio.run(self._admin.partition_counts())
+
+    def _decoder(self, topic: str) -> Decoder:
+        if topic not in self._decoders:
+            self._decoders[topic] = asyncio.run(Decoder.of(topic, self._registry))
+        return self._decoders[topic]
+
+    def _records(self, topics: list[Topic], *, latest: int | None = None, only: int | None = None) -> Iterator[Record]:
+        spans = {}
+        for place, held in self.ranges(topics).items():
+            if only is not None:
+                spans[place] = LogRange(max(held.low, only), min(held.high, only + 1))
+            else:
+                spans[place] = LogRange(held.low if latest is None else max(held.low, held.high - latest), held.high)
+        if not any(span.low < span.high for span in spans.values()):
+            return
+        reader = open_reader(self._client)
+        try:
+            yield from read_spans(reader, spans)
+        finally:
+            reader.close()
+
+
+async def in_thread(letters: Iterator[Letter]) -> AsyncIterator[Letter]:
+    """Letters for a loop: each read in a thread, since reading blocks."""
+    while (letter := await asyncio.to_thread(next, letters, None)) is not None:
+        yield letter
+
+
+def schema_id_of(value: bytes) -> int | None:
+    """The schema that bytes in the wire format name; None when they are of another form."""
+    if len(value) < _HEADER.size or value[0] != 0:
+        return None
+    return int(_HEADER.unpack_from(value)[1])
+
+
+def _json_value(value: Any) -> Any:
+    """What Avro gave, as JSON: bytes as base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(name): _json_value(one) for name, one in value.items()}
+    return [_json_value(one) for one in value] if isinstance(value, list) else value

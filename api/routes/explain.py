@@ -1,0 +1,115 @@
+"""Why a feed or a page is served as it is: `connectors/stores/explaining.py` over HTTP.
+
+Law: whoever may read a resource may have it explained, nobody else; an explanation holds no text of users. It reads the log, so
+few run at once, and it is no answer that anybody polls for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeAlias
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+
+from api.auth import Principal, ReadUser, Role, Viewer, require_role, require_user
+from api.conditional import CACHE_NEVER, JSON
+from api.errors import NotFoundError
+from api.freshness import FEEDS_TOPICS
+from api.services import Services, Wired
+from connectors.kafka.registry import Registry
+from connectors.stores.explained_feeds import CHANNELS_DEFAULT, CHANNELS_MAX
+from connectors.stores.explaining import Explainer, UnknownResourceError
+from connectors.stores.explanations import Explanation
+from schemas.errors import UnavailableError
+from streams.checks import check_id
+from streams.league.resources import resource_of
+
+router = APIRouter(tags=["explain"])
+
+Ask: TypeAlias = Callable[[Explainer], Awaitable[Explanation]]
+
+# Each holds a thread and a connection to the broker for about a second; more wait, and past it come again.
+AT_ONCE = 4
+WAITING_MAX = 32
+# The kinds of resources outside the catalogue of documents: whose they are stands in the key, or everybody may read them.
+_OF_USERS = ("feed", "clusters")
+
+_slots = asyncio.Semaphore(AT_ONCE)
+_waiting: set[object] = set()
+
+
+@router.get("/api/explain/feed/{user:id}", summary="The events behind a user's feed", response_model=None)
+async def explain_feed(
+    request: Request,
+    user: ReadUser,
+    services: Wired,
+    channels: Annotated[int, Query(ge=1, le=CHANNELS_MAX, description="channels to follow")] = CHANNELS_DEFAULT,
+) -> Response:
+    """As a tree, and as the way from the first insight: each step with position, time and delay to the next."""
+    await services.fresh(request, FEEDS_TOPICS)
+    return await _answer(services, lambda explainer: explainer.feed(user, channels))
+
+
+@router.get("/api/explain/resource/{key:id}", summary="The events behind a page", response_model=None)
+async def explain_resource(request: Request, key: str, principal: Viewer, services: Wired) -> Response:
+    """Of a key such as `league:table:2025-26`, `md:{match}:live`, `ns:{namespace}` or `clusters:{user}`."""
+    check_reader(principal, key)
+    found = resource_of(key)
+    await services.fresh(request, FEEDS_TOPICS if found is None else found.kind.topics)
+    return await _answer(services, lambda explainer: explainer.resource(key))
+
+
+def check_reader(principal: Principal, key: str) -> None:
+    """Refuse whoever may not read the resource of a key.
+
+    Raises:
+        ForbiddenError: it is another user's, or for administrators.
+        InvalidEventError: it names a user by what is no id.
+    """
+    kind, _, rest = key.partition(":")
+    found = resource_of(key)
+    if found is not None and found.kind.is_private:
+        if not found.kind.has_id:
+            require_role(principal, Role.ADMIN)
+        else:
+            require_user(principal, found.id)
+    elif kind in _OF_USERS:
+        check_id("user", rest)
+        require_user(principal, rest)
+
+
+def explainer_of(services: Services) -> Explainer:
+    """The explainer over the parts of an application; the dashboard's page asks it too.
+
+    Raises:
+        UnavailableError: a part is away.
+    """
+    learn = Registry(services.settings.schema_registry).text_of
+    return Explainer(services.database.require(), services.registry.require(), services.settings.kafka_client(), learn)
+
+
+async def explained(services: Services, ask: Ask) -> Explanation:
+    """Ask an explainer, in turn.
+
+    Raises:
+        NotFoundError: nothing is stored under the key.
+        UnavailableError: a part is away, or too many ask at once.
+    """
+    if len(_waiting) >= WAITING_MAX:
+        raise UnavailableError("too many explanations are under way")
+    place = object()
+    _waiting.add(place)
+    try:
+        async with _slots:
+            return await ask(explainer_of(services))
+    except UnknownResourceError as error:
+        raise NotFoundError(str(error)) from error
+    finally:
+        _waiting.discard(place)
+
+
+async def _answer(services: Services, ask: Ask) -> Response:
+    document = (await explained(services, ask)).document()
+    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)

@@ -1,0 +1,180 @@
+"""Owns topics as tables: the records of a selection, decoded, as batches of constant memory or as one table.
+
+Laws: the ends are fixed before the first record is read, and nobody's offsets move. An event's fields are columns of its own
+name and type; what the log says of a record stands beside them under a name that begins with `_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from connectors.kafka.admin import REQUEST_SECONDS, LogRange
+from connectors.kafka.records import Record
+from connectors.replay.decoding import Decoded, Decoder
+from connectors.replay.reading import Batch, offsets_at, open_reader, read_batches, read_in_time
+from connectors.replay.selection import Bound, parse_bound, select
+from connectors.replay.subject import Subject
+from connectors.replay.table import table_of
+from connectors.replay.where import Where
+from schemas.errors import UnavailableError
+from schemas.positions import Position
+from schemas.topics import Topic
+
+Moment = str | int | datetime | timedelta | Position
+
+# Record by record in the order of arrival costs more; what has a limit is small.
+_BATCH_IN_TIME = 1_000
+# Names that no event's field has.
+_OF_THE_LOG = {
+    "_partition": "partition",
+    "_offset": "offset",
+    "_arrived_at": "timestamp",
+    "_key": "key",
+    "_headers": "headers",
+    "_undecodable": "undecodable",
+    "_bytes": "bytes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which records of a topic: `start` and `end` as `replay --from` and `--to`, or a datetime, an age, a position."""
+
+    topic: Topic
+    start: Moment | None = None
+    end: Moment | None = None
+    where: str | None = None
+    key: str | None = None
+    limit: int | None = None
+
+
+def text_of(moment: Moment) -> str:
+    """A bound as `--from` and `--to` take it; a datetime without a zone counts as UTC, as everywhere."""
+    if isinstance(moment, timedelta):
+        return f"{round(moment.total_seconds() * 1000)}ms"
+    if isinstance(moment, datetime):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+    return str(moment).removeprefix("-")  # "-1h" is the age of an hour, as at the command
+
+
+def topic_batches(
+    client: Mapping[str, str], schema_registry: str | None, selection: Selection, now_ms: int
+) -> Iterator[pa.Table]:
+    """The records of a selection, some at a time: in order in each partition; with a limit, in the order of arrival.
+
+    Every table has the same columns. Reading is done in a thread of its own, so that it also works where a loop runs, as in
+    notebooks.
+
+    Raises:
+        InvalidSelectionError: a bound is none, or not in the topic.
+        UnavailableError: Kafka or the registry is away.
+    """
+    with ThreadPoolExecutor(1, "highwater-read") as thread:
+        reading = _read(client, schema_registry, selection, now_ms)
+        try:
+            while (table := thread.submit(next, reading, None).result()) is not None:
+                yield table
+        finally:
+            thread.submit(reading.close).result()
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    """Records by arrival, then partition and offset."""
+    by = [("_arrived_at", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")]
+    return table.take(pc.sort_indices(table, by))
+
+
+def _read(
+    client: Mapping[str, str], schema_registry: str | None, asked: Selection, now_ms: int
+) -> Generator[pa.Table, None, None]:
+    """Tables; the first is empty, so that there always is one with the columns."""
+    name = asked.topic.name
+    begin, end = (None if text is None else _bound(text, name, now_ms) for text in (asked.start, asked.end))
+    decoder = Decoder(Subject.fetch(asked.topic, schema_registry))
+    where = None if asked.where is None else Where(asked.where, decoder.arrow_type, name)
+
+    def chosen(batch: Batch) -> Decoded:
+        found = decoder.decode(_of_key(batch, asked.key))
+        return found if where is None else found.only(where.kept(found))
+
+    yield _flat(table_of(decoder.decode(_batch_of(name, []))))
+    consumer = open_reader(client)
+    try:
+        held = _ranges(consumer, name)
+        spans = select(begin, end, held, lambda ms: offsets_at(consumer, name, list(held), ms), topic=name)
+        left = asked.limit
+        in_time = None if left is None else read_in_time(consumer, name, spans, lambda batch: chosen(batch).batch)
+        for batch in read_batches(consumer, name, spans) if in_time is None else _batches_of(name, in_time):
+            found = chosen(batch)
+            if left is not None:
+                found = found.only(range(min(left, len(found))))
+                left -= len(found)
+            if len(found):
+                yield _flat(table_of(found))
+            if left == 0:
+                return
+    finally:
+        consumer.close()
+
+
+def _bound(moment: Moment, topic: str, now_ms: int) -> Bound:
+    return parse_bound(text_of(moment), topic=topic, now_ms=now_ms)
+
+
+def _ranges(consumer: Consumer, topic: str) -> dict[int, LogRange]:
+    """What each partition holds now.
+
+    Raises:
+        UnavailableError: the broker does not answer, or has no such topic.
+    """
+    try:
+        known = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
+        if known.error is not None:
+            raise UnavailableError(f"{topic} is not on the broker; run `highwater init`")
+        return {
+            partition: LogRange(*consumer.get_watermark_offsets(TopicPartition(topic, partition), REQUEST_SECONDS))
+            for partition in known.partitions
+        }
+    except KafkaException as error:
+        raise UnavailableError(f"Kafka does not answer: {error.args[0].str()}") from error
+
+
+def _of_key(batch: Batch, key: str | None) -> Batch:
+    if key is None:
+        return batch
+    wanted = key.encode()
+    return batch.only([place for place, one in enumerate(batch.keys) if one == wanted])
+
+
+def _batches_of(topic: str, records: Iterator[Record]) -> Iterator[Batch]:
+    while held := list(islice(records, _BATCH_IN_TIME)):
+        yield _batch_of(topic, held)
+
+
+def _batch_of(topic: str, records: Sequence[Record]) -> Batch:
+    return Batch(
+        topic,
+        np.array([record.partition for record in records], np.int32),
+        np.array([record.offset for record in records], np.int64),
+        np.array([record.arrived_ms for record in records], np.int64),
+        [record.key for record in records],
+        [record.headers for record in records],
+        [record.value for record in records],
+    )
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """The event's fields as columns, then what the log says of the record."""
+    value = table.column("value").combine_chunks()
+    # `flatten` gives null to the fields beneath a null event; `field` would give what lies there.
+    fields = dict(zip([field.name for field in value.type], value.flatten(), strict=True))
+    return pa.table({**fields, **{name: table.column(column) for name, column in _OF_THE_LOG.items()}})

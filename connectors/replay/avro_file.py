@@ -1,0 +1,69 @@
+"""Owns Avro container files of a topic: a record of position, time, key, headers, and the event under its own schema."""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+from fastavro import parse_schema
+from fastavro.write import Writer as ContainerWriter
+
+from connectors.replay.decoding import Decoded, Decoder
+from connectors.replay.text import headers_of, text_of
+
+# Blocks of 256 KiB: large enough for deflate to find what repeats, small enough to be skipped.
+_BLOCK_BYTES = 256 * 1024
+
+
+def file_schema(event: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a file whose events have the schema `event`."""
+    return {
+        "type": "record",
+        "name": "Replayed",
+        "namespace": "highwater.replay",
+        "doc": "One record of a topic; `value` is null for a tombstone and for what is no event (see `undecodable`).",
+        "fields": [
+            {"name": "topic", "type": "string"},
+            {"name": "partition", "type": "int"},
+            {"name": "offset", "type": "long"},
+            {"name": "timestamp", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "key", "type": ["null", "string"], "default": None},
+            {"name": "headers", "type": {"type": "map", "values": ["null", "string"]}},
+            {"name": "value", "type": ["null", event], "default": None},
+            {"name": "undecodable", "type": ["null", "string"], "default": None},
+            {"name": "bytes", "type": ["null", "bytes"], "default": None},
+        ],
+    }
+
+
+class AvroFile:
+    """Writes blocks as they fill."""
+
+    def __init__(self, file: BinaryIO, decoder: Decoder) -> None:
+        schema = parse_schema(file_schema(decoder.schema))
+        self._writer = ContainerWriter(file, schema, codec="deflate", sync_interval=_BLOCK_BYTES)
+
+    def write(self, decoded: Decoded) -> None:
+        """Append a batch."""
+        batch, problems = decoded.batch, decoded.problems
+        numbers = zip(batch.partitions.tolist(), batch.offsets.tolist(), batch.times_ms.tolist(), strict=True)
+        for place, (partition, offset, arrived_ms) in enumerate(numbers):
+            self._writer.write(
+                {
+                    "topic": batch.topic,
+                    "partition": partition,
+                    "offset": offset,
+                    "timestamp": arrived_ms,
+                    "key": text_of(batch.keys[place]),
+                    "headers": headers_of(batch.headers[place]),
+                    "value": decoded.rows[place],
+                    "undecodable": problems.get(place),
+                    "bytes": batch.values[place] if place in problems else None,
+                }
+            )
+
+    def close(self) -> None:
+        """The last block."""
+        self._writer.flush()
+
+    def abandon(self) -> None:
+        """Nothing is written unless it is asked for."""

@@ -1,0 +1,183 @@
+"""Owns what becomes of a record's value: the event, or the reason why it is none.
+
+Law: a value that cannot be read never ends a replay; its record is written with the reason and its bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from fastavro import schemaless_reader
+from fastavro.schema import SchemaParseException, to_parsing_canonical_form
+
+from connectors.replay.columns import Flat, NotFlatError, arrow_type_of, struct_of
+from connectors.replay.reading import Batch
+from connectors.replay.subject import Subject
+from schemas.avro_files import parse_for_reading
+from schemas.errors import InvalidEventError, UnknownSchemaError
+
+_HEADER = struct.Struct(">bI")
+_MAGIC = 0
+# All at once costs half a millisecond a batch, whatever its size; one by one a few microseconds a record.
+_AT_ONCE_RECORDS_MIN = 100
+
+Row = dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class Decoded:
+    """A batch with its events, as rows or side by side; whichever was not made is made from the other when asked for.
+
+    `problems` tells, by place in the batch, why a value is no event. A tombstone has neither event nor problem.
+    """
+
+    batch: Batch
+    arrow_type: pa.StructType
+    problems: dict[int, str]
+    made_rows: list[Row] | None = None
+    made_column: pa.StructArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @property
+    def rows(self) -> list[Row]:
+        """Each event as the Avro library gives it: times in ms."""
+        if self.made_rows is None:
+            assert self.made_column is not None
+            fields = [_plain(self.made_column.field(i)).to_pylist() for i in range(self.arrow_type.num_fields)]
+            names = [field.name for field in self.arrow_type]
+            self.made_rows = [dict(zip(names, row, strict=True)) for row in zip(*fields, strict=True)]
+        return self.made_rows
+
+    @property
+    def column(self) -> pa.StructArray:
+        """The events as one Arrow column. A value that Arrow's types do not hold becomes a problem."""
+        if self.made_column is None:
+            assert self.made_rows is not None
+            self.made_column = struct_of(self.made_rows, self.arrow_type, self.problems)
+        return self.made_column
+
+    def some(self, names: Sequence[str]) -> list[Row]:
+        """The events with these fields alone."""
+        if self.made_rows is not None:
+            return [None if row is None else {name: row[name] for name in names} for row in self.made_rows]
+        assert self.made_column is not None
+        if not names:
+            return [{} for _ in range(len(self))]
+        fields = [_plain(self.made_column.field(name)).to_pylist() for name in names]
+        return [dict(zip(names, row, strict=True)) for row in zip(*fields, strict=True)]
+
+    def only(self, kept: Sequence[int]) -> Decoded:
+        """The records at these places."""
+        return Decoded(
+            self.batch.only(kept),
+            self.arrow_type,
+            {new: self.problems[old] for new, old in enumerate(kept) if old in self.problems},
+            None if self.made_rows is None else [self.made_rows[i] for i in kept],
+            None if self.made_column is None else self.made_column.take(pa.array(kept, pa.int64())),
+        )
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Times as the numbers that they are."""
+    return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+
+
+class Decoder:
+    """Events of one topic, each read with the schema that it was written with."""
+
+    def __init__(self, subject: Subject, *, at_once_min: int = _AT_ONCE_RECORDS_MIN) -> None:
+        """A batch of fewer than `at_once_min` records is read one by one."""
+        self._at_once_min = at_once_min
+        self._subject = subject
+        self._target = parse_for_reading(json.dumps(subject.schema))
+        self._target_form = to_parsing_canonical_form(self._target)
+        self._writers: dict[int, tuple[Any, Any]] = {}
+        self._flat: dict[int, Flat | None] = {}
+        self.schema = subject.schema
+        self.arrow_type = arrow_type_of(subject.schema)
+
+    def decode(self, batch: Batch) -> Decoded:
+        """The events of a batch: all at once where every value has one flat schema, else one by one."""
+        column = self._at_once(batch.values) if len(batch) >= self._at_once_min else None
+        if column is not None:
+            return Decoded(batch, self.arrow_type, {}, made_column=column)
+        problems: dict[int, str] = {}
+        rows: list[Row] = []
+        for place, value in enumerate(batch.values):
+            event = None
+            if value is not None:
+                try:
+                    event = self.decode_one(value)
+                except (InvalidEventError, UnknownSchemaError) as error:
+                    problems[place] = str(error)
+            rows.append(event)
+        return Decoded(batch, self.arrow_type, problems, made_rows=rows)
+
+    def _at_once(self, values: list[bytes | None]) -> pa.StructArray | None:
+        first = values[0] if values else None
+        if first is None or len(first) < _HEADER.size or first[0] != _MAGIC:
+            return None
+        schema_id = _HEADER.unpack_from(first)[1]
+        if schema_id not in self._flat:
+            self._flat[schema_id] = self._flat_of(schema_id)
+        flat = self._flat[schema_id]
+        try:
+            return None if flat is None else flat.column(values, first[: _HEADER.size])
+        except NotFlatError:
+            return None
+
+    def _flat_of(self, schema_id: int) -> Flat | None:
+        """The quick way for a schema, when it is flat and the one that is read into."""
+        try:
+            if self._writer(schema_id)[1] is not None:
+                return None
+            return Flat(self._target, self.arrow_type)
+        except (NotFlatError, InvalidEventError, UnknownSchemaError):
+            return None
+
+    def decode_one(self, value: bytes) -> dict[str, Any]:
+        """The event in a value, times as ms since 1970.
+
+        Raises:
+            InvalidEventError: the bytes are not Avro in the wire format, or do not fit their schema.
+            UnknownSchemaError: they name a schema that the registry does not have.
+        """
+        if len(value) < _HEADER.size or value[0] != _MAGIC:
+            raise InvalidEventError("not_wire_format", "the value does not start with magic byte 0 and a schema id")
+        schema_id = _HEADER.unpack_from(value)[1]
+        writer, reader = self._writers.get(schema_id) or self._writer(schema_id)
+        body = io.BytesIO(value)
+        body.seek(_HEADER.size)
+        try:
+            event = schemaless_reader(body, writer, reader)
+        except Exception as error:  # fastavro raises whatever the bytes provoke, down to IndexError and MemoryError
+            raise InvalidEventError(
+                "not_avro", f"schema {schema_id} does not fit: {error or type(error).__name__}"
+            ) from error
+        if body.tell() != len(value):
+            raise InvalidEventError("not_avro", f"{len(value) - body.tell()} bytes are left over after the event")
+        if not isinstance(event, dict):
+            raise InvalidEventError("not_avro", f"schema {schema_id} is not a record")
+        return event
+
+    def _writer(self, schema_id: int) -> tuple[Any, Any]:
+        """The schema that a value was written with, and the one to read it into where that is another."""
+        if schema_id not in self._writers:
+            text = self._subject.text_of(schema_id)
+            try:
+                writer = parse_for_reading(text)
+            except (SchemaParseException, ValueError) as error:
+                raise InvalidEventError("not_avro", f"schema {schema_id} cannot be read: {error}") from error
+            self._writers[schema_id] = (
+                writer,
+                None if to_parsing_canonical_form(writer) == self._target_form else self._target,
+            )
+        return self._writers[schema_id]

@@ -1,0 +1,104 @@
+"""Owns a replay into another topic: what may be replayed where, how fast, and what the copies say of their origin.
+
+Law: bytes and key stay as they were; a copy's headers tell the position and time of the original. Nothing that the product acts
+upon is published without being told to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from connectors.kafka.records import Record
+from connectors.replay.subject import source_of
+from schemas.envelope import Headers, iso_from_ms
+from schemas.errors import HighwaterError
+from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
+from streams.clock import monotonic_seconds
+
+ORIGIN, ORIGIN_TIME = "replay_origin", "replay_time"
+# Outsiders may publish these, and each makes the product do something: work, erasure, a bill.
+_COMMAND_ENDINGS = ("-submitted", "-requested", "-demanded", "-controlled", "-erased", ".control")
+# Waits are cut so that Ctrl-C and the progress bar are served.
+_WAIT_SECONDS_MAX = 0.2
+
+
+class RefusedError(HighwaterError):
+    """A replay into this topic would do harm. Choose another topic, or say --i-know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A record to be published."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def check_target(source: Topic, into: str, *, i_know: bool) -> None:
+    """Refuse a topic upon whose records the product acts, or whose events are others.
+
+    Raises:
+        RefusedError: it is one, and nobody said --i-know.
+    """
+    reason = None if i_know else _objection(source, into)
+    if reason is not None:
+        raise RefusedError(f"{into} {reason}; --i-know replays into it all the same")
+
+
+def _objection(source: Topic, into: str) -> str | None:
+    target = TOPICS.get(into)
+    if target is None:
+        is_inner = into.endswith(("-changelog", DEAD_LETTER_SUFFIX)) or into.startswith("__")
+        return "belongs to the product's own bookkeeping" if is_inner else None
+    if target.schema != source_of(source).schema:
+        return f"holds {target.schema}, not the {source_of(source).schema} of {source.name}"
+    if into.endswith(_COMMAND_ENDINGS):
+        return "is a command topic: the product acts upon every record in it"
+    if not target.outsider and target.consumers:
+        return f"is written by the product alone and read by {', '.join(target.consumers)}"
+    return None
+
+
+def copy_of(record: Record, partitions: int, source_partitions: int) -> Copy:
+    """The copy of a record: in the same partition where the topics have as many, else where its key belongs."""
+    kept = [header for header in record.headers if header[0] not in (ORIGIN, ORIGIN_TIME)]
+    return Copy(
+        record.partition if partitions == source_partitions else -1,
+        record.key,
+        record.value,
+        [
+            *kept,
+            (ORIGIN, str(record.position).encode()),
+            (ORIGIN_TIME, iso_from_ms(record.arrived_ms).encode()),
+        ],
+    )
+
+
+class Pace:
+    """Waits so that records are apart as they were, divided by `speed`; a speed of None waits for nothing."""
+
+    def __init__(
+        self,
+        speed: float | None,
+        seconds: Callable[[], float] = monotonic_seconds,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._speed = speed
+        self._seconds = seconds
+        self._sleep = sleep
+        self._began: tuple[float, int] | None = None
+
+    def wait(self, arrived_ms: int) -> None:
+        """Until the record that arrived then is due. One that arrived before the first is due at once."""
+        if self._speed is None:
+            return
+        if self._began is None:
+            self._began = (self._seconds(), arrived_ms)
+        began_seconds, began_ms = self._began
+        due = began_seconds + (arrived_ms - began_ms) / 1000 / self._speed
+        while (left := due - self._seconds()) > 0:
+            self._sleep(min(left, _WAIT_SECONDS_MAX))

@@ -1,0 +1,208 @@
+"""Owns the condition of a replay: an expression in CEL over key, value, headers, time, topic, partition and offset.
+
+Law: a condition can only look at the record in hand; it cannot reach files, the network or Python. One that cannot be read is
+refused before anything is, with its place; a record for which it has no answer is left out and counted.
+
+Language: Common Expression Language (github.com/google/cel-spec), core and strings, math and lists of its extensions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import cel
+import pyarrow as pa
+from cel.stdlib import STDLIB_FUNCTIONS, add_stdlib_to_context
+
+from connectors.replay.decoding import Decoded
+from connectors.replay.text import headers_of, text_of
+from schemas.errors import HighwaterError
+
+NAMES = ("key", "value", "headers", "time", "topic", "partition", "offset")
+# Nobody writes a longer one by hand, and the time of a parse grows with it.
+CHARACTERS_MAX = 4_000
+
+_FAULT = re.compile(r"ERROR: <input>:(\d+):(\d+): (?:Syntax error: )?(.*)")
+_LITERAL = re.compile(
+    r"""(?:\b[rRbB]{1,2})?(?:'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*")""", re.DOTALL
+)
+_VALUE = re.compile(r"(?<![\w.])value\b")
+_FIELD = re.compile(r"\s*\.\s*([A-Za-z_]\w*)\b(?!\s*\()")
+_BOUND = re.compile(r"\.\s*(?:all|exists|exists_one|existsOne|map|filter)\s*\(\s*([A-Za-z_]\w*)\s*,")
+_UNDEFINED = re.compile(r"Undefined variable or function: '([^']*)'")
+# What the language itself has. The library says of a null that is asked for its letters that there is no such function, so
+# what there is must be known beforehand.
+_CORE_FUNCTIONS = {
+    "size", "contains", "startsWith", "endsWith", "matches", "int", "uint", "double", "string", "bytes", "bool", "timestamp",
+    "duration", "type", "dyn", "min", "max", "getFullYear", "getMonth", "getDayOfYear", "getDayOfMonth", "getDate",
+    "getDayOfWeek", "getHours", "getMinutes", "getSeconds", "getMilliseconds",
+}  # fmt: skip
+_FUNCTIONS = _CORE_FUNCTIONS | {name.rpartition(".")[2] for name in STDLIB_FUNCTIONS}
+_NAMESPACES = {name.partition(".")[0] for name in STDLIB_FUNCTIONS if "." in name}
+_TYPES = {"int", "uint", "double", "string", "bytes", "bool", "list", "map", "null_type", "timestamp", "duration"}
+
+
+class WhereError(HighwaterError):
+    """A condition cannot be read. Correct `--where`.
+
+    `line` of the text (from 1) and `column` (from 1) are where it goes wrong.
+    """
+
+    def __init__(self, message: str, text: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(f"--where, line {line}, column {column}: {message}")
+        self.text = text
+        self.line = line
+        self.column = column
+
+    def pointer(self) -> str:
+        """The line at fault, and beneath it a caret under the spot."""
+        lines = self.text.splitlines() or [""]
+        at_fault = lines[min(self.line, len(lines)) - 1].replace("\t", " ")
+        return f"{at_fault}\n{' ' * (self.column - 1)}^"
+
+
+class Where:
+    """A condition, ready to be asked of records."""
+
+    def __init__(self, text: str, kind: pa.StructType, topic: str) -> None:
+        """`kind` is the Arrow type of the topic's events.
+
+        Raises:
+            WhereError: the text is no condition over a record of this topic.
+        """
+        self._text = text
+        self._program = _compiled(text)
+        self._bare = _LITERAL.sub(lambda found: " " * len(found[0]), text)
+        self._used = [name for name in NAMES if name in self._program.variables()]
+        self._check_names()
+        self._fields = self._fields_used([field.name for field in kind], topic)
+        self._times = {field.name for field in kind if pa.types.is_timestamp(field.type)}
+        self._context = cel.Context()
+        add_stdlib_to_context(self._context)
+        self.failed = 0
+        self.first_failure: str | None = None
+
+    def _check_names(self) -> None:
+        known = {*NAMES, *_NAMESPACES, *_TYPES, *_BOUND.findall(self._bare)}
+        for name in self._program.variables():
+            if name not in known:
+                raise self._at(name, f"there is no {name!r}; there are {', '.join(NAMES)}")
+        for name in self._program.functions():
+            if name.isidentifier() and name not in _FUNCTIONS and name != "_":
+                raise self._at(name, f"there is no function {name!r}")
+
+    def _at(self, name: str, message: str) -> WhereError:
+        """An error under the first place of a name."""
+        found = re.search(rf"(?<![\w.]){name}\b", self._bare) or re.search(rf"\b{name}\b", self._bare)
+        before = self._text[: found.start() if found else 0]
+        return WhereError(message, self._text, before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+    def _fields_used(self, known: Sequence[str], topic: str) -> list[str]:
+        """The fields that the condition looks at; all where it looks at the event as a whole."""
+        used = set()
+        for place in _VALUE.finditer(self._bare):
+            field = _FIELD.match(self._bare, place.end())
+            if field is None:
+                return list(known)
+            if field[1] not in known:
+                before = self._text[: field.start(1)]
+                raise WhereError(
+                    f"events of {topic} have no field {field[1]!r}; they have {', '.join(known)}",
+                    self._text,
+                    before.count("\n") + 1,
+                    len(before) - before.rfind("\n"),
+                )
+            used.add(field[1])
+        return [name for name in known if name in used]
+
+    def kept(self, decoded: Decoded) -> list[int]:
+        """The places in a batch of the records that meet the condition.
+
+        Raises:
+            WhereError: its answer is not true or false.
+        """
+        return [place for place, known in enumerate(self._known(decoded)) if self._is_met(known)]
+
+    def _known(self, decoded: Decoded) -> Sequence[dict[str, Any]]:
+        """What the condition may look at, by record; only what it uses is made."""
+        batch = decoded.batch
+        make: dict[str, Callable[[], Sequence[Any]]] = {
+            "key": lambda: [text_of(key) for key in batch.keys],
+            "value": lambda: self._values(decoded),
+            "headers": lambda: [headers_of(one) for one in batch.headers],
+            "time": lambda: [_moment(ms) for ms in batch.times_ms.tolist()],
+            "topic": lambda: [batch.topic] * len(batch),
+            "partition": batch.partitions.tolist,
+            "offset": batch.offsets.tolist,
+        }
+        columns = [make[name]() for name in self._used]
+        if not columns:
+            return [{} for _ in range(len(batch))]
+        return [dict(zip(self._used, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _values(self, decoded: Decoded) -> Sequence[Any]:
+        rows = decoded.some(self._fields)
+        times = [name for name in self._fields if name in self._times]
+        for row in rows if times else ():
+            if row is not None:
+                for name in times:
+                    row[name] = None if row[name] is None else _moment(row[name])
+        return rows
+
+    def _is_met(self, known: dict[str, Any]) -> bool:
+        self._context.update(known)
+        try:
+            answer = self._program.execute(self._context)
+        except (KeyError, TypeError, ValueError, ArithmeticError, RuntimeError, IndexError) as error:
+            # A tombstone has no fields to ask for; that is no fault of the condition.
+            if known.get("value", ()) is not None:
+                self.failed += 1
+                self.first_failure = self.first_failure or _said(error)
+            return False
+        if not isinstance(answer, bool):
+            raise WhereError(f"the answer is {type(answer).__name__}, not true or false", self._text)
+        return answer
+
+
+def _said(error: Exception) -> str:
+    undefined = _UNDEFINED.match(str(error))
+    if undefined is not None:
+        return f"{undefined[1]} of a value that has none"
+    return f"no field {error}" if isinstance(error, KeyError) else str(error).split(". ", maxsplit=1)[0]
+
+
+def _moment(ms: int) -> datetime | int:
+    try:
+        return datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+    except (ValueError, OverflowError, OSError):
+        return ms  # beyond the year 9999
+
+
+def _compiled(text: str) -> Any:
+    """The program of a text.
+
+    Raises:
+        WhereError: it does not parse.
+    """
+    if len(text) > CHARACTERS_MAX:
+        raise WhereError(f"it has {len(text):,} characters; at most {CHARACTERS_MAX:,} are read", text[:80])
+    try:
+        return cel.compile(text)
+    except ValueError as error:
+        faults = [(int(line), int(column), what) for line, column, what in _FAULT.findall(str(error))]
+        # Backticks name the parser's own nodes, which follow from the fault proper.
+        faults = [fault for fault in faults if "`" not in fault[2]] or faults
+        line, column, what = min(faults, key=lambda fault: fault[:2], default=(1, 1, "it does not parse"))
+        raise WhereError(_in_words(what), text, line, column) from error
+
+
+def _in_words(what: str) -> str:
+    """The parser's complaint without the list of everything that it would have taken."""
+    if "Recursion limit" in what:
+        return "it is nested too deeply"
+    if "'<EOF>'" in what and not what.endswith("expecting <EOF>"):
+        return "it ends too early"
+    return what.split(" expecting ", maxsplit=1)[0].strip() or "it does not parse"

@@ -1,0 +1,81 @@
+"""Owns the formats that a replay writes: JSON lines, CSV, Parquet and Avro, each fed batch by batch.
+
+Law: a writer holds at most one row group; every format has the same columns: topic, partition, offset, timestamp, key,
+headers, value, and `undecodable` with `bytes` where a value is no event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, BinaryIO, Protocol
+
+from connectors.replay.decoding import Decoded, Decoder
+from connectors.replay.text import json_lines
+
+
+class Writer(Protocol):
+    """Takes batches; the file is whole once it is closed."""
+
+    def write(self, decoded: Decoded) -> None:
+        """Append a batch."""
+
+    def close(self) -> None:
+        """Write what is held, and the file's end."""
+
+    def abandon(self) -> None:
+        """Write no more."""
+
+
+class JsonLines:
+    """One JSON document a line."""
+
+    def __init__(self, file: BinaryIO, decoder: Decoder) -> None:
+        del decoder
+        self._file = file
+
+    def write(self, decoded: Decoded) -> None:
+        """Append a batch."""
+        self._file.write(json_lines(decoded))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def abandon(self) -> None:
+        """Nothing is held."""
+
+
+def _csv(file: BinaryIO, decoder: Decoder) -> Writer:
+    from connectors.replay.csv_file import CsvFile  # noqa: PLC0415 - a format is loaded when it is wanted
+
+    return CsvFile(file, decoder)
+
+
+def _parquet(file: BinaryIO, decoder: Decoder) -> Writer:
+    from connectors.replay.parquet_file import ParquetFile  # noqa: PLC0415 - as above
+
+    return ParquetFile(file, decoder)
+
+
+def _avro(file: BinaryIO, decoder: Decoder) -> Writer:
+    from connectors.replay.avro_file import AvroFile  # noqa: PLC0415 - as above
+
+    return AvroFile(file, decoder)
+
+
+Open = Callable[[Any, Decoder], Writer]
+
+FORMATS: Mapping[str, Open] = MappingProxyType({"jsonl": JsonLines, "csv": _csv, "parquet": _parquet, "avro": _avro})
+
+
+@contextmanager
+def writer_of(kind: str, file: BinaryIO, decoder: Decoder) -> Iterator[Writer]:
+    """A writer, closed when the block ends well and abandoned when it does not."""
+    writer = FORMATS[kind](file, decoder)
+    try:
+        yield writer
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise

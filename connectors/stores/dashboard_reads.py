@@ -1,0 +1,92 @@
+"""What the dashboard lists over all users from PostgreSQL: values, never rows, and every time in milliseconds.
+
+Law: one function is one statement, bounded; nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from connectors.stores.postgres import QUERIES, unavailable_when_away
+from streams.clock import to_ms
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+Row: TypeAlias = dict[str, Any]
+READ_SECONDS_MAX = 5.0
+
+
+async def users(pool: Pool, beginning: str, only: str | None, limit: int) -> list[Row]:
+    """Users whose id begins so, whoever was active last first; only one of them where `only` names it.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return await _fetch(pool, "dashboard_users", beginning, only, limit)
+
+
+async def versions(pool: Pool, user_id: str) -> list[Row]:
+    """The cluster versions of a user that are kept, the newest first.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return await _fetch(pool, "dashboard_versions", user_id)
+
+
+async def texts(pool: Pool, insight_ids: Sequence[str]) -> dict[str, str]:
+    """The beginnings of insights, by id.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return {row["insight_id"]: row["text"] or "" for row in await _fetch(pool, "dashboard_texts", list(insight_ids))}
+
+
+async def documents(pool: Pool, beginning: str, limit: int) -> list[Row]:
+    """League documents whose key begins so, the one that was made last first.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return await _fetch(pool, "dashboard_documents", beginning, limit)
+
+
+async def runs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
+    """The latest queries, of one user or of all.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return await _fetch(pool, "dashboard_runs", user_id, limit)
+
+
+async def jobs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
+    """The latest jobs, of one user or of all.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return await _fetch(pool, "dashboard_jobs", user_id, limit)
+
+
+async def ingests(pool: Pool, limit: int) -> list[Row]:
+    """The ingests that were changed last.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    return await _fetch(pool, "dashboard_ingests", limit)
+
+
+async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Row]:
+    with unavailable_when_away():
+        rows = await pool.fetch(QUERIES[query], *arguments, timeout=READ_SECONDS_MAX)
+    return [{name: _told(value) for name, value in row.items()} for row in rows]
+
+
+def _told(value: Any) -> Any:
+    return to_ms(value) if isinstance(value, datetime) else value

@@ -1,0 +1,338 @@
+"""The way of a feed: served, bump, rebuild, request, and of each channel novelty, dirty, advance, insights.
+
+Law: that of `connectors/stores/explaining.py`. Of each channel the first and the last of its new insights are followed: the
+first is what made it pending, the last is how far the version reaches. What came after the request was taken along by the
+rebuild, and is said to have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from connectors.kafka.finding import Finder
+from connectors.kafka.murmur2 import murmur2_partition
+from connectors.kafka.records import Event, Record
+from connectors.stores.explained_pages import bump_step, bumped
+from connectors.stores.explanations import Step, with_causes
+from schemas.envelope import caused_by
+from schemas.positions import Position
+from schemas.topics import TOPICS
+
+ADVANCED, NOVELTY, USER_CHANGED = "feeds.channel-advanced", "feeds.novelty", "feeds.user-changed"
+FINISHED = "feeds.rebuild-finished"
+# Channels that are followed where no other number is asked for: a screen of them. The rest is counted.
+CHANNELS_DEFAULT, CHANNELS_MAX = 20, 1_000
+# How far back a demand is looked for: it waits for a request in flight, whose deadline is minutes.
+_DEMAND_MS_MAX = 3_600_000
+# Brokers of a cluster stamp by clocks of their own, which differ by less than this.
+_SKEW_MS = 1_000
+
+
+class NovelChannel(NamedTuple):
+    """A channel with new insights in a version: those with numbers above `after_seq` up to `upto_seq`."""
+
+    channel_id: str
+    after_seq: int
+    upto_seq: int
+
+    @property
+    def number(self) -> int:
+        """How many are new."""
+        return self.upto_seq - self.after_seq
+
+
+class NewInsight(NamedTuple):
+    """An insight as it is stored; `arrived_ms` is the broker's time."""
+
+    insight_id: str
+    text: str
+    position: Position
+    arrived_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFacts:
+    """What PostgreSQL says of a feed and of the clusters that it shows; `insights` by channel and number."""
+
+    user_id: str
+    cluster_version: int
+    feed_version: int
+    feed_etag: str
+    is_built: bool
+    clusters_version: int
+    request: Position | None
+    numbers: Mapping[str, Any]
+    channels: tuple[NovelChannel, ...]
+    channels_left_out: int
+    insights: Mapping[tuple[str, int], NewInsight]
+    subscribed_ms: Mapping[str, int]
+
+
+class _Probe(NamedTuple):
+    """One insight of a channel, whose way is followed."""
+
+    channel_id: str
+    seq: int
+    insight: NewInsight
+
+
+def novel_channels(hwm: Mapping[str, int] | None, before: Mapping[str, int] | None) -> list[NovelChannel]:
+    """Channels with new insights, most first. `before` None: the version before is the first, or not kept any more."""
+    found = [NovelChannel(channel, (before or {}).get(channel, 0), seq) for channel, seq in (hwm or {}).items()]
+    return sorted((one for one in found if one.number > 0), key=lambda one: (-one.number, one.channel_id))
+
+
+def trace_feed(finder: Finder, facts: FeedFacts) -> Step:
+    """The tree of a feed."""
+    key = f"feed:{facts.user_id}"
+    if facts.cluster_version == 0 or facts.request is None:
+        return Step("served", f"the empty feed of {facts.user_id}", missing="no clusters were made for this user yet")
+    request = finder.at(facts.request)
+    from_ms = 0 if request is None else request.record.arrived_ms - _SKEW_MS
+    finished = _finished(finder, facts, from_ms)
+    clusters_key = f"clusters:{facts.user_id}"
+    bump = bumped(finder, clusters_key, facts.clusters_version, from_ms)
+    built = bumped(finder, key, facts.feed_version, from_ms) if facts.is_built else None
+    told = Step("bump", f"version {facts.clusters_version} of {clusters_key}", missing=_GONE)
+    if bump is not None:
+        told = bump_step(bump, clusters_key)
+    rebuild = with_causes(_rebuild_step(facts, finished), (_request_step(finder, facts, request),))
+    return Step(
+        "served",
+        f"feed of {facts.user_id}, cluster version {facts.cluster_version}",
+        position="" if built is None else str(built.record.position),
+        at_ms=None if built is None else built.record.arrived_ms,
+        numbers={"version": facts.feed_version, "etag": facts.feed_etag, "cluster_version": facts.cluster_version},
+        missing=_missing_feed(facts, built),
+        causes=(with_causes(told, (rebuild,)),),
+    )
+
+
+_GONE = "the log does not hold this event any more"
+
+
+def _missing_feed(facts: FeedFacts, built: Event | None) -> str:
+    if not facts.is_built:
+        return "nobody has read the feed since this version was made; the next reader has it built"
+    return "" if built is not None else _GONE
+
+
+def _finished(finder: Finder, facts: FeedFacts, from_ms: int) -> Event | None:
+    key, request = facts.user_id.encode(), str(facts.request)
+    found = finder.first(
+        (FINISHED, _partition(FINISHED, key)),
+        from_ms,
+        lambda record: record.key == key,
+        {request: lambda event: event.value["request_position"] == request},
+    )
+    return found.get(request)
+
+
+def _rebuild_step(facts: FeedFacts, finished: Event | None) -> Step:
+    numbers = {name: value for name, value in facts.numbers.items() if value is not None}
+    clusters, size = facts.numbers.get("clusters"), facts.numbers.get("dataset_size")
+    about = f"rebuilt: {clusters} clusters of {size} insights, cluster version {facts.cluster_version}"
+    if finished is None:
+        return Step("rebuild", about, numbers=numbers, missing=_GONE)
+    return Step("rebuild", about, str(finished.record.position), finished.record.arrived_ms, numbers)
+
+
+def _request_step(finder: Finder, facts: FeedFacts, request: Event | None) -> Step:
+    ways = _channel_steps(finder, facts, request)
+    if request is None:
+        return Step("request", "asked for", str(facts.request), missing=_GONE, causes=ways)
+    record, value = request
+    demand = _demand(finder, facts.user_id, record) if value["trigger"] == "manual" else ()
+    about = f"{value['trigger']}: {value['pending']} pending, plan {value['plan']}"
+    names = ("trigger", "pending", "plan", "policy_hash", "tick_position", "last_clustered_at", "last_enqueued_at")
+    numbers: dict[str, Any] = {name: value[name] for name in names if value[name] is not None}
+    if facts.channels_left_out:
+        numbers["channels_left_out"] = facts.channels_left_out
+    return Step("request", about, str(record.position), record.arrived_ms, numbers, causes=(*demand, *ways))
+
+
+def _demand(finder: Finder, user_id: str, request: Record) -> tuple[Step, ...]:
+    """The last demand before a manual request, and the event that was one."""
+    key = user_id.encode()
+    place = (USER_CHANGED, _partition(USER_CHANGED, key))
+    last: Event | None = None
+    for event in finder.events(place, request.arrived_ms - _DEMAND_MS_MAX, lambda record: record.key == key):
+        if event.record.arrived_ms > request.arrived_ms + _SKEW_MS:
+            break
+        if event.value["rebuild_demanded"]:
+            last = event
+    return () if last is None else (_changed_step(finder, last, "an operator asked for a rebuild", "demand"),)
+
+
+def _changed_step(finder: Finder, changed: Event, about: str, kind: str) -> Step:
+    record = changed.record
+    cause = caused_by(record.headers)
+    origin = None if cause is None else finder.at(cause)
+    causes: tuple[Step, ...] = ()
+    if cause is not None:
+        missing = _GONE if origin is None else ""
+        at_ms = None if origin is None else origin.record.arrived_ms
+        causes = (Step("event", TOPICS[cause.topic].about, str(cause), at_ms, missing=missing),)
+    return Step(
+        kind, about, str(record.position), record.arrived_ms, {"revision": changed.value["revision"]}, causes=causes
+    )
+
+
+# -- the ways of the channels ----------------------------------------------------------------------------------------
+
+
+def _channel_steps(finder: Finder, facts: FeedFacts, request: Event | None) -> tuple[Step, ...]:
+    """The ways of the channels to a request, that of the insight which had waited longest first."""
+    probes = [
+        _Probe(one.channel_id, seq, facts.insights[one.channel_id, seq])
+        for one in facts.channels
+        for seq in dict.fromkeys((one.after_seq + 1, one.upto_seq))
+        if (one.channel_id, seq) in facts.insights
+    ]
+    advances = _advances(finder, probes)
+    novelties = _novelties(finder, facts, probes)
+    counts = {one.channel_id: one.number for one in facts.channels}
+    told: dict[tuple[str, str], list[_Probe]] = {}
+    for probe in sorted(probes, key=lambda probe: probe.insight.arrived_ms):
+        novelty = novelties.get(probe)
+        told.setdefault((probe.channel_id, "" if novelty is None else str(novelty.record.position)), []).append(probe)
+    steps = []
+    for (channel_id, position), of_novelty in told.items():
+        novelty = novelties.get(of_novelty[0])
+        below = _below(finder, channel_id, novelty, of_novelty, advances)
+        numbers: dict[str, Any] = {"channel_id": channel_id, "new": counts[channel_id]}
+        if novelty is None:
+            missing = (
+                "no event told this user of it before the rebuild took it along, or the log does not hold it any more"
+            )
+            steps.append(Step("novelty", f"{channel_id} is new", numbers=numbers, missing=missing, causes=below))
+            continue
+        is_late = request is not None and novelty.record.arrived_ms > request.record.arrived_ms
+        if is_late:
+            numbers["came_after_request"] = True
+        head = next(entry["head"] for entry in novelty.value["heads"] if entry["channel_id"] == channel_id)
+        about = f"{facts.user_id} told that {channel_id} is at {head}"
+        at_ms = novelty.record.arrived_ms
+        steps.append(Step("novelty", about, position, at_ms, {**numbers, "head": head}, causes=below))
+    return tuple(sorted(steps, key=_waited_longest))
+
+
+def _waited_longest(step: Step) -> tuple[bool, bool, int]:
+    return (bool(step.missing), bool(step.numbers.get("came_after_request")), _oldest_ms(step))
+
+
+def _oldest_ms(step: Step) -> int:
+    below = [_oldest_ms(cause) for cause in step.causes]
+    return min([*below, *([] if step.at_ms is None else [step.at_ms])], default=0)
+
+
+def _below(
+    finder: Finder, channel_id: str, novelty: Event | None, probes: Sequence[_Probe], advances: Mapping[_Probe, Event]
+) -> tuple[Step, ...]:
+    """What led to a novelty: the channel found dirty, or the subscription, and the advances with their insights."""
+    by_advance: dict[str, list[_Probe]] = {}
+    for probe in probes:
+        advance = advances.get(probe)
+        by_advance.setdefault("" if advance is None else str(advance.record.position), []).append(probe)
+    steps = []
+    for position, of_advance in by_advance.items():
+        insights = tuple(_insight_step(probe) for probe in of_advance)
+        advance = advances.get(of_advance[0])
+        if advance is None:
+            steps.append(Step("advance", f"{channel_id} moved", missing=_GONE, causes=insights))
+            continue
+        head = advance.value["head"]
+        numbers = {"channel_id": channel_id, "head": head}
+        at_ms = advance.record.arrived_ms
+        steps.append(Step("advance", f"{channel_id} reached {head}", position, at_ms, numbers, causes=insights))
+    cause = None if novelty is None else caused_by(novelty.record.headers)
+    event = None if cause is None else finder.at(cause)
+    if cause is None:
+        return tuple(steps)
+    if event is None:
+        return (Step("dirty", f"{channel_id} moved", str(cause), missing=_GONE, causes=tuple(steps)),)
+    if cause.topic == USER_CHANGED:
+        subscribed = _changed_step(finder, event, f"subscribed to {channel_id}", "subscription")
+        return (with_causes(subscribed, (*steps, *subscribed.causes)),)
+    value, record = event.value, event.record
+    about = f"{channel_id} was found to have moved, at tick {value['tick']}"
+    numbers = {"channel_id": channel_id, "head": value["head"], "tick": value["tick"]}
+    return (Step("dirty", about, str(cause), record.arrived_ms, numbers, causes=tuple(steps)),)
+
+
+def _insight_step(probe: _Probe) -> Step:
+    found = probe.insight
+    numbers = {"insight_id": found.insight_id, "channel_id": probe.channel_id, "seq": probe.seq}
+    about = found.text.strip().split("\n", 1)[0] or found.insight_id
+    return Step("insight", about, str(found.position), found.arrived_ms, numbers)
+
+
+def _advances(finder: Finder, probes: Iterable[_Probe]) -> dict[_Probe, Event]:
+    """For each insight the first advance that covers it, one pass over each partition."""
+    by_partition: dict[int, list[_Probe]] = {}
+    for probe in probes:
+        by_partition.setdefault(_partition(ADVANCED, probe.channel_id.encode()), []).append(probe)
+    found: dict[_Probe, Event] = {}
+    for partition, of_partition in by_partition.items():
+        for near in _near(of_partition):
+            keys = {probe.channel_id.encode() for probe in near}
+            wanted = {probe: partial(_is_advance_of, probe) for probe in near}
+            from_ms = min(probe.insight.arrived_ms for probe in near) - _SKEW_MS
+            found |= finder.first((ADVANCED, partition), from_ms, _has_key_in(keys), wanted)
+    return found
+
+
+def _novelties(finder: Finder, facts: FeedFacts, probes: Sequence[_Probe]) -> dict[_Probe, Event]:
+    """For each insight the first event that told the user of it; whoever subscribed later was told later."""
+    user = facts.user_id.encode()
+    place = (NOVELTY, _partition(NOVELTY, user))
+
+    def since_ms(probe: _Probe) -> int:
+        return max(probe.insight.arrived_ms, facts.subscribed_ms.get(probe.channel_id, 0))
+
+    found: dict[_Probe, Event] = {}
+    for near in _near(probes, since_ms):
+        wanted = {probe: partial(_is_novelty_of, facts.user_id, probe) for probe in near}
+        from_ms = min(since_ms(probe) for probe in near) - _SKEW_MS
+        found |= finder.first(place, from_ms, lambda record: user in (record.value or b""), wanted)
+    return found
+
+
+# Insights that came within so much of each other are looked for in one pass; beyond it a jump is cheaper than reading on.
+_PASS_MS = 600_000
+
+
+def _arrived_ms(probe: _Probe) -> int:
+    return probe.insight.arrived_ms
+
+
+def _near(probes: Iterable[_Probe], at_ms: Callable[[_Probe], int] = _arrived_ms) -> list[list[_Probe]]:
+    runs: list[list[_Probe]] = []
+    for probe in sorted(probes, key=at_ms):
+        if runs and at_ms(probe) - at_ms(runs[-1][0]) <= _PASS_MS:
+            runs[-1].append(probe)
+        else:
+            runs.append([probe])
+    return runs
+
+
+def _has_key_in(keys: set[bytes]) -> Callable[[Record], bool]:
+    return lambda record: record.key in keys
+
+
+def _is_advance_of(probe: _Probe, event: Event) -> bool:
+    return bool(event.value["channel_id"] == probe.channel_id and event.value["head"] >= probe.seq)
+
+
+def _is_novelty_of(user_id: str, probe: _Probe, event: Event) -> bool:
+    return any(
+        entry["channel_id"] == probe.channel_id and entry["head"] >= probe.seq and user_id in entry["users"]
+        for entry in event.value["heads"]
+    )
+
+
+def _partition(topic: str, key: bytes) -> int:
+    return murmur2_partition(key, TOPICS[topic].partitions)

@@ -1,0 +1,146 @@
+"""The way of a page of the leagues, and of whatever else has a version: its bump, the request for it, the change, the event.
+
+Law: that of `connectors/stores/explaining.py`. The text of an event is not shown: a page may be made of what users said.
+"""
+
+from __future__ import annotations
+
+from connectors.kafka.finding import Finder
+from connectors.kafka.murmur2 import murmur2_partition
+from connectors.kafka.records import Event, Record
+from connectors.stores.explanations import Step, position_of, with_causes
+from schemas.envelope import caused_by
+from schemas.positions import Position
+from schemas.topics import TOPICS
+
+BUMPED, REFRESH, MATCH_CHANGED = "cache.version-bumped", "league.refresh-requested", "league.match-changed"
+_MATCH_EVENTS = frozenset({"league.match-scheduled", "league.match-updated", "league.match-finalized"})
+# A request follows the change that it is for within a batch or a tick; the rest of this is for a worker that was away.
+REFRESH_MS_MAX = 600_000
+# How far the product's clock may be behind the broker's before a bump is looked for from its cause on instead.
+_CLOCK_MS = 60_000
+
+
+def trace_page(finder: Finder, key: str, version: int, position: str, changed_ms: int) -> Step:
+    """The tree of a page: served, its bump, the request for it, the change of a match, the event behind it."""
+    cause = position_of(position)
+    event = None if cause is None else finder.at(cause)
+    bump = _bump(finder, key, version, changed_ms, event)
+    source = _source_step(cause, event)
+    requested = () if event is None or bump is None else _requested(finder, key, event, bump, source)
+    causes = requested or ((source,) if source is not None else ())
+    served = Step(
+        "served",
+        f"version {version} of {key}",
+        position="" if bump is None else str(bump.record.position),
+        at_ms=None if bump is None else bump.record.arrived_ms,
+        numbers={"version": version},
+        missing="" if bump is not None else "the event that told of this version is not in the log any more",
+    )
+    if bump is None:
+        return with_causes(served, causes)
+    told = bump_step(bump, key)
+    return with_causes(served, (with_causes(told, causes),))
+
+
+def bump_step(bump: Event, key: str) -> Step:
+    """The step of a `version-bumped`."""
+    record, value = bump
+    reason = value.get("reason") or ""
+    about = f"version {value['version']} of {key} told" + (f" ({reason})" if reason else "")
+    numbers = {"version": value["version"], "etag": value["etag"], **({"reason": reason} if reason else {})}
+    return Step("bump", about, str(record.position), record.arrived_ms, numbers)
+
+
+def bumped(finder: Finder, key: str, version: int, from_ms: int) -> Event | None:
+    """The event that told of a version."""
+    place = (BUMPED, murmur2_partition(key.encode(), TOPICS[BUMPED].partitions))
+    found = finder.first(
+        place,
+        from_ms,
+        lambda record: record.key == key.encode(),
+        {key: lambda event: event.value["version"] == version},
+    )
+    return found.get(key)
+
+
+def _bump(finder: Finder, key: str, version: int, changed_ms: int, event: Event | None) -> Event | None:
+    """By the time that its row tells; the product's clock may be moved, so then from the event behind it on."""
+    found = bumped(finder, key, version, changed_ms - _CLOCK_MS)
+    if found is None:
+        found = bumped(finder, key, version, 0 if event is None else event.record.arrived_ms)
+    return found
+
+
+def _requested(finder: Finder, key: str, event: Event, bump: Event, source: Step | None) -> tuple[Step, ...]:
+    """The request that had the page made, with what led to it; empty where none is known (it was made when it was read)."""
+    changed = _match_changed(finder, event)
+    ends = bump.record.arrived_ms
+    origins = {str(event.record.position), "" if changed is None else str(changed.record.position)}
+
+    def is_for(found: Event) -> bool:
+        cause = str(caused_by(found.record.headers) or "")
+        return cause in origins and key in [*found.value["keys"], *found.value["dropped"]]
+
+    until_ms = min(ends, event.record.arrived_ms + REFRESH_MS_MAX)
+    needle = key.encode()
+    for partition in range(TOPICS[REFRESH].partitions):
+        found = finder.first(
+            (REFRESH, partition), event.record.arrived_ms, lambda r: needle in (r.value or b""), {key: is_for}, until_ms
+        ).get(key)
+        if found is None:
+            continue
+        through = (source,) if source is not None else ()
+        if changed is not None:
+            through = (with_causes(_changed_step(changed), through),)
+        record, value = found
+        about = f"{len(value['keys'])} pages may be old ({value['reason']})"
+        numbers = {"reason": value["reason"], "pages": len(value["keys"])}
+        return (Step("request", about, str(record.position), record.arrived_ms, numbers, causes=through),)
+    return ()
+
+
+def _match_changed(finder: Finder, event: Event) -> Event | None:
+    season = event.value.get("season")
+    if event.record.topic not in _MATCH_EVENTS or not season:
+        return None
+    place = (MATCH_CHANGED, murmur2_partition(season.encode(), TOPICS[MATCH_CHANGED].partitions))
+    from_ms = event.record.arrived_ms
+
+    def is_key(record: Record) -> bool:
+        return record.key == season.encode() and caused_by(record.headers) == event.record.position
+
+    found = finder.first(place, from_ms, is_key, {season: lambda _: True}, from_ms + REFRESH_MS_MAX)
+    return found.get(season)
+
+
+def _changed_step(changed: Event) -> Step:
+    record, value = changed
+    goals = "" if value["home_goals"] is None else f" {value['home_goals']}:{value['away_goals']}"
+    about = f"{value['home']} - {value['away']}{goals}: {', '.join(value['changed'])} changed"
+    numbers = {"match_id": value["match_id"], "state": value["state"], "revision": value["revision"]}
+    return Step("change", about, str(record.position), record.arrived_ms, numbers)
+
+
+def _source_step(cause: Position | None, event: Event | None) -> Step | None:
+    """The event behind a page."""
+    if cause is None:
+        return None
+    if event is None:
+        return Step("event", cause.topic, str(cause), missing="the log does not hold this event any more")
+    value = event.value
+    kept = (
+        "match_id",
+        "season",
+        "round",
+        "home",
+        "away",
+        "home_goals",
+        "away_goals",
+        "minute",
+        "ns",
+        "slot",
+        "source_id",
+    )
+    numbers = {name: value[name] for name in kept if value.get(name) is not None}
+    return Step("event", TOPICS[cause.topic].about, str(cause), event.record.arrived_ms, numbers)

@@ -1,0 +1,130 @@
+"""From a served feed or page back to the events that made it: what PostgreSQL names, then the log, then a tree.
+
+Law: nothing is guessed. What PostgreSQL or a header names is read at its position; what nothing names (the advance of a
+channel, the novelty that told of it) is the first event in the log that fits, and what is not there is said to be missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+import asyncpg
+import orjson
+
+from connectors.kafka.finding import Finder
+from connectors.stores.explained_feeds import CHANNELS_DEFAULT, FeedFacts, NewInsight, novel_channels, trace_feed
+from connectors.stores.explained_pages import trace_page
+from connectors.stores.explanations import Explanation, position_of
+from connectors.stores.postgres import QUERIES, reading
+from schemas.codec import Codec
+from schemas.errors import HighwaterError, UnknownSchemaError
+from schemas.positions import Position
+from streams.clock import to_ms
+
+# Schemas of other versions of the program in one topic; more is a registry that answers nonsense.
+_SCHEMAS_MAX = 20
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+Learn = Callable[[int], Awaitable[str]]
+_Found = TypeVar("_Found")
+
+
+class UnknownResourceError(HighwaterError):
+    """Nothing is stored under this key. `GET /api/changes` names keys as they change; a page has one once it was asked for."""
+
+
+class Explainer:
+    """Explains feeds and pages; the command, the API and the dashboard ask the same one."""
+
+    def __init__(self, pool: Pool, codec: Codec, client: Mapping[str, str], learn: Learn) -> None:
+        """`client` is librdkafka's connection; `learn` gives the text of a schema that the codec was not told of."""
+        self._pool = pool
+        self._codec = codec
+        self._client = client
+        self._learn = learn
+
+    async def feed(self, user_id: str, channels_max: int = CHANNELS_DEFAULT) -> Explanation:
+        """Why a user's feed is as it is; of its channels those with most that is new.
+
+        Raises:
+            UnavailableError: PostgreSQL, Kafka or the registry is away.
+        """
+        facts = await self._feed_facts(user_id, channels_max)
+        tree = await self._in_log(lambda finder: trace_feed(finder, facts))
+        return Explanation(f"feed:{user_id}", facts.feed_version, facts.feed_etag, tree)
+
+    async def resource(self, key: str) -> Explanation:
+        """Why the resource of a key is as it is; `feed:{user}` and `clusters:{user}` are explained as feeds.
+
+        Raises:
+            UnknownResourceError: nothing is stored under the key.
+            UnavailableError: PostgreSQL, Kafka or the registry is away.
+        """
+        kind, _, user_id = key.partition(":")
+        if kind in ("feed", "clusters") and user_id:
+            return await self.feed(user_id)
+        async with reading(self._pool) as connection:
+            row = await connection.fetchrow(QUERIES["explain_resource"], key)
+        if row is None:
+            raise UnknownResourceError(f"nothing is stored under {key!r}")
+        held = (key, row["version"], row["position"], to_ms(row["changed_at"]))
+        tree = await self._in_log(lambda finder: trace_page(finder, *held))
+        return Explanation(key, row["version"], row["etag"], tree)
+
+    async def _feed_facts(self, user_id: str, channels_max: int) -> FeedFacts:
+        async with reading(self._pool) as connection:
+            row = await connection.fetchrow(QUERIES["explain_feed"], user_id)
+            hwm, before = _marks(row["hwm"]), _marks(row["hwm_before"])
+            channels = novel_channels(hwm, before)
+            shown = channels[:channels_max]
+            asked = sorted({(one.channel_id, seq) for one in shown for seq in (one.after_seq + 1, one.upto_seq)})
+            rows = (
+                await connection.fetch(QUERIES["explain_insights"], *map(list, zip(*asked, strict=True)))
+                if asked
+                else []
+            )
+            subscribed = await connection.fetch(
+                QUERIES["explain_subscriptions"], user_id, [one.channel_id for one in shown]
+            )
+        return FeedFacts(
+            user_id=user_id,
+            cluster_version=row["cluster_version"],
+            feed_version=row["feed_version"] or 0,
+            feed_etag=row["feed_etag"] or "",
+            is_built=row["built_at"] is not None and row["document_cluster_version"] == row["cluster_version"],
+            clusters_version=row["clusters_version"] or 0,
+            request=position_of(row["caused_by"] or ""),
+            numbers={name: row[name] for name in ("clusters", "dataset_size", "noise", "omitted", "basis_id")},
+            channels=tuple(shown),
+            channels_left_out=len(channels) - len(shown),
+            insights={(r["channel_id"], r["seq"]): _insight(r) for r in rows},
+            subscribed_ms={r["channel_id"]: r["changed_ms"] for r in subscribed},
+        )
+
+    async def _in_log(self, trace: Callable[[Finder], _Found]) -> _Found:
+        """Run a trace in a thread; one that met a schema nobody knew here is run again once it was learnt."""
+        for _ in range(_SCHEMAS_MAX):
+            try:
+                return await asyncio.to_thread(self._traced, trace)
+            except UnknownSchemaError as error:
+                self._codec.teach(error.schema_id, await self._learn(error.schema_id))
+        return await asyncio.to_thread(self._traced, trace)
+
+    def _traced(self, trace: Callable[[Finder], _Found]) -> _Found:
+        finder = Finder(self._client, self._codec)
+        try:
+            return trace(finder)
+        finally:
+            finder.close()
+
+
+def _marks(text: str | None) -> dict[str, int] | None:
+    found: dict[str, int] | None = None if text is None else orjson.loads(text)
+    return found
+
+
+def _insight(row: Any) -> NewInsight:
+    position = Position("feeds.insight-ingested", row["source_partition"], row["source_offset"])
+    return NewInsight(row["insight_id"], row["text"] or "", position, to_ms(row["arrived_at"]))

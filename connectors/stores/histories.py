@@ -1,0 +1,177 @@
+"""Histories for backtests: insights from PostgreSQL for a made-up population, and the recorded log for the users there are.
+
+Law: a history is read up to ends that were fixed before, joins no group, and is put in the order of the broker's time; what came
+in the same millisecond as a tick comes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+import asyncpg
+import numpy as np
+
+from connectors.kafka.finding import Finder
+from connectors.kafka.murmur2 import murmur2_partition
+from connectors.kafka.records import Event
+from connectors.stores.postgres import QUERIES, reading
+from schemas.errors import HighwaterError
+from schemas.topics import PARTITIONS, TOPICS
+from streams.clock import to_datetime, to_ms
+from streams.feeds.backtest import (
+    Advanced,
+    Answered,
+    Changed,
+    Costs,
+    Happening,
+    Milliseconds,
+    Player,
+    Report,
+    Ticked,
+    Told,
+)
+from streams.feeds.backtest_recorded import AskedBy, Comparison, RecordedPlayer, asked_by
+from streams.feeds.policy import Policy
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+TICK, CHANGED, NOVELTY, ADVANCED, FINISHED, REQUESTED = (
+    "streams.tick",
+    "feeds.user-changed",
+    "feeds.novelty",
+    "feeds.channel-advanced",
+    "feeds.rebuild-finished",
+    "feeds.rebuild-requested",
+)
+# Happenings of the recorded users are held in memory to be put in order: 2 million are about 1 GB.
+HAPPENINGS_MAX = 2_000_000
+_DAY_MS = 86_400_000
+
+
+class TooMuchHistoryError(HighwaterError):
+    """The log holds more than a backtest of recorded users keeps in memory. Use `--population` over its insights."""
+
+
+class Arrivals(NamedTuple):
+    """Insights in the order of time: when, and in which channel."""
+
+    at_ms: Milliseconds
+    channel_ids: tuple[str, ...]
+
+
+async def read_span(pool: Pool, *, by_arrival: bool) -> tuple[int, int] | None:
+    """When the first and the last insight came; None where there is none."""
+    async with reading(pool) as connection:
+        row = await connection.fetchrow(QUERIES["backtest_span"])
+    first, last = ("first_arrived_at", "last_arrived_at") if by_arrival else ("first_ts", "last_ts")
+    return None if row[first] is None else (to_ms(row[first]), to_ms(row[last]))
+
+
+async def read_arrivals(pool: Pool, begin_ms: int, end_ms: int, *, by_arrival: bool) -> Arrivals:
+    """Insights of a time."""
+    statement = QUERIES["backtest_by_arrival"] if by_arrival else QUERIES["backtest_by_event_time"]
+    bounds: tuple[datetime, datetime] = to_datetime(begin_ms), to_datetime(end_ms)
+    async with reading(pool) as connection:
+        rows = await connection.fetch(statement, *bounds)
+    at_ms = np.array([to_ms(row["at"]) for row in rows], dtype=np.int64)
+    return Arrivals(at_ms, tuple(row["channel_id"] for row in rows))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The log of the users there are, in order; `users`: those that it tells of."""
+
+    happenings: tuple[Happening, ...]
+    asked: AskedBy
+    users: int
+
+    @property
+    def span_ms(self) -> tuple[int, int]:
+        """From the first recorded tick to the last."""
+        ticks = [one.now_ms for one in self.happenings if isinstance(one, Ticked)]
+        return (min(ticks), max(ticks)) if ticks else (0, 0)
+
+
+def partition_of(user_id: str) -> int:
+    """The partition of a user's events."""
+    return murmur2_partition(user_id.encode(), PARTITIONS)
+
+
+def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None) -> Recorded:
+    """The recorded history. Rows are made from the beginning of the log; only ticks from `from_ms` until `until_ms` count.
+
+    Blocks; see `Finder` for what it raises.
+
+    Raises:
+        TooMuchHistoryError: it does not fit into memory.
+    """
+    ends = {place: finder.ends(place)[1] for topic in (TICK, CHANGED, NOVELTY, ADVANCED, FINISHED, REQUESTED)
+            for place in ((topic, partition) for partition in range(TOPICS[topic].partitions))}  # fmt: skip
+
+    def events(topic: str) -> Iterable[Event]:
+        for place, end in ends.items():
+            if place[0] == topic:
+                yield from finder.span(place, end)
+
+    happenings: list[Happening] = []
+    for topic in (CHANGED, NOVELTY, ADVANCED, FINISHED, TICK):
+        for event in events(topic):
+            happenings += _happenings(event, from_ms, until_ms)
+            if len(happenings) > HAPPENINGS_MAX:
+                raise TooMuchHistoryError
+    # The sort is stable: what came in the same millisecond as a tick stays before it, as ticks were read last.
+    happenings.sort(key=lambda one: one.at_ms)
+    requests = [
+        (record.offset, value)
+        for record, value in events(REQUESTED)
+        if from_ms <= value["planned_at"] and (until_ms is None or value["planned_at"] < until_ms)
+    ]
+    answers = [(one.at_ms, one.event) for one in happenings if isinstance(one, Answered)]
+    users = {one.event["user_id"] for one in happenings if isinstance(one, Changed)}
+    return Recorded(tuple(happenings), asked_by(requests, answers), len(users))
+
+
+def _happenings(event: Event, from_ms: int, until_ms: int | None) -> list[Happening]:
+    (record, value), at_ms = event, event.record.arrived_ms
+    match record.topic:
+        case "streams.tick":
+            is_counted = from_ms <= value["now"] and (until_ms is None or value["now"] < until_ms)
+            return [Ticked(at_ms, value["number"], value["now"], record.partition)] if is_counted else []
+        case "feeds.user-changed":
+            return [Changed(at_ms, value)]
+        case "feeds.novelty":
+            return [Told(at_ms, one["channel_id"], one["head"], tuple(one["users"])) for one in value["heads"]]
+        case "feeds.channel-advanced":
+            # The insight's own arrival, from which staleness counts.
+            return [Advanced(min(at_ms, value["arrived_at"]), value["channel_id"], value["head"])]
+        case _:
+            return [Answered(at_ms, value)]
+
+
+def replay_live(policy: Policy, recorded: Recorded, costs: Costs) -> tuple[Report, Comparison]:
+    """The live policy over its recorded ticks, with the answers that came; how far its requests are those that happened."""
+    player = RecordedPlayer(policy, costs, partition_of, recorded.asked)
+    player.play(recorded.happenings)
+    return _report(policy, recorded, costs, player), player.comparison
+
+
+def replay_other(policy: Policy, recorded: Recorded, costs: Costs) -> Report:
+    """Another policy over the same users and ticks; its rebuilds are answered as `Costs` says."""
+    player = Player(policy, costs, partition_of)
+    player.play(recorded.happenings)
+    return _report(policy, recorded, costs, player)
+
+
+def _report(policy: Policy, recorded: Recorded, costs: Costs, player: Player) -> Report:
+    begin_ms, end_ms = recorded.span_ms
+    return Report(policy.hash, recorded.users, (end_ms - begin_ms) / _DAY_MS, player.tally, costs)
+
+
+def described(reports: Mapping[str, Report], comparison: Comparison | None) -> dict[str, Any]:
+    """Reports by the name of their policy as JSON, the live one first, and the comparison with what happened."""
+    return {
+        "policies": [{"policy": name, **report.document()} for name, report in reports.items()],
+        "live_check": None if comparison is None else comparison.document(),
+    }

@@ -1,0 +1,251 @@
+"""How each kind of recorded decision is judged again: by the live rule, on the inputs that its event carries.
+
+The law: inputs are held against the events that told them, where those are other events; the rule is the one that decides live. A
+judge gives None for a decision that stands, else the field, what the rule says, and what was recorded.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from connectors.kafka.records import Record
+from schemas.envelope import caused_by, iso_from_ms
+from schemas.errors import InvalidEventError
+from schemas.positions import Position, parse_position
+from streams.agents import TICK
+from streams.chunks import completion
+from streams.chunks.states import Outcome
+from streams.chunks.temperature import HOUR_MS
+from streams.feeds.policy import Policy
+from streams.feeds.rules import Rebuild, Trigger, UserFacts, should_rebuild
+from streams.league.affected import affected_keys
+from streams.league.state import Row, apply_changed
+from streams.queries.states import ArchiveStatus, Status, stage_at
+
+Event = Mapping[str, Any]
+Verdict = tuple[str, Any, Any]
+
+
+class LeftOpenError(Exception):
+    """A decision that cannot be judged, with why."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What the log told before the decisions: their inputs, from the events that brought them."""
+
+    ticks: dict[int, tuple[int, array[int]]] = field(default_factory=dict)
+    heads: dict[str, dict[int, int]] = field(default_factory=dict)
+    stages: set[tuple[str, int, str]] = field(default_factory=set)
+    progress: dict[tuple[str, str, int], Event] = field(default_factory=dict)
+    usage: dict[tuple[str, str], dict[int, Event]] = field(default_factory=dict)
+    matches: dict[tuple[str, str], Row] = field(default_factory=dict)
+    affected: dict[Position, list[str]] = field(default_factory=dict)
+    truncated: set[str] = field(default_factory=set)
+
+    def note(self, record: Record, event: Event) -> None:
+        """Note an event that decisions were made from; those of a partition come in order."""
+        match record.topic:
+            case "streams.tick":
+                _, times = self.ticks.setdefault(record.partition, (record.offset, array("q")))
+                times.append(event["now"])
+            case "feeds.channel-advanced":
+                self.heads.setdefault(event["channel_id"], {})[event["head"]] = event["arrived_at"]
+            case "queries.pipeline-stage":
+                self.stages.add((event["id"], event["revision"], event["status"]))
+            case "chunks.ingest-progressed":
+                self.progress[completion.source_key(event), event["ingest_id"], event["revision"]] = event
+            case "jobs.usage-recorded":
+                self.usage.setdefault((event["organization_id"], event["period"]), {}).setdefault(event["seq"], event)
+            case "league.match-changed":
+                self._note_match(record, event)
+
+    def _note_match(self, record: Record, event: Any) -> None:
+        key = event["season"], event["match_id"]
+        known = self.matches.get(key)
+        try:
+            self.matches[key] = apply_changed(known, event)
+        except InvalidEventError:
+            return  # dead-lettered live
+        self.affected[record.position] = affected_keys(known, event)
+
+    def tick_at(self, position: Position | None) -> int:
+        """The `now` of the tick at a position.
+
+        Raises:
+            LeftOpenError: the log no longer has it.
+        """
+        if position is None or position.topic != TICK:
+            raise LeftOpenError("not decided at a tick")
+        first, times = self.ticks.get(position.partition, (0, array("q")))
+        if position.offset < first or not times:
+            raise LeftOpenError("the log no longer has its tick")
+        place = position.offset - first
+        return times[place] if place < len(times) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the rules are given beside the events."""
+
+    policy: Policy
+
+
+def judge_rebuild(event: Event, record: Record, told: Told, rules: Rules) -> Verdict | None:
+    """`should_rebuild` on the facts that the request carries, at the tick that it names."""
+    now = told.tick_at(_position(event["tick_position"]))
+    if now != event["planned_at"]:
+        return "planned_at", now, event["planned_at"]
+    if str(caused_by(record.headers)) != event["tick_position"]:
+        return "ce_causedby", event["tick_position"], str(caused_by(record.headers))
+    if event["policy_hash"] != rules.policy.hash:
+        raise LeftOpenError("made by another policy than the one in force")
+    facts = UserFacts(
+        plan=event["plan"],
+        pending=event["pending"],
+        is_subscribed=True,
+        last_active_at=event["last_active_at"],
+        last_clustered_at=event["last_clustered_at"],
+        last_checked_at=event["last_checked_at"],
+        last_enqueued_at=event["last_enqueued_at"],
+        is_demanded=event["trigger"] == Trigger.MANUAL,
+    )
+    decision = should_rebuild(facts, rules.policy, now)
+    if decision != Rebuild(Trigger(event["trigger"])):
+        return "decision", str(decision), event["trigger"]
+    return None
+
+
+def judge_dirty(event: Event, record: Record, told: Told, _rules: Rules) -> Verdict | None:
+    """A head that was told of the channel, at its tick; dirty since one of the advances up to it."""
+    now = told.tick_at(caused_by(record.headers))
+    if now != event["now"]:
+        return "now", now, event["now"]
+    heads = told.heads.get(event["channel_id"], {})
+    if event["head"] not in heads:
+        return "head", sorted(heads)[-3:], event["head"]
+    since = [at for head, at in heads.items() if head <= event["head"]]
+    return None if event["dirty_since"] in since else ("dirty_since", min(since), event["dirty_since"])
+
+
+def judge_stage(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+    """The stage that a run waits for in its status, of a run that was told to be in it."""
+    stage = stage_at(Status(event["status"]), ArchiveStatus.WAITING)
+    if stage != event["stage"]:
+        return "stage", stage, event["stage"]
+    if (event["request_id"], event["revision"], event["status"]) not in told.stages:
+        return "status", "a queries.pipeline-stage that tells it", f"{event['status']} at revision {event['revision']}"
+    return None
+
+
+_COUNTS = (
+    "seen",
+    "failed",
+    "inserted",
+    "updated",
+    "unchanged",
+    "expected",
+    "full",
+    "force",
+    "truncated",
+    "is_superseded",
+)
+
+
+def judge_ingest(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+    """`decide` on the counts, which are those of the progress that the decision names."""
+    key = completion.source_key(event)
+    progress: Any = told.progress.get((key, event["ingest_id"], event["revision"]))
+    if progress is None:
+        return "revision", "a chunks.ingest-progressed that tells it", event["revision"]
+    for name in _COUNTS:
+        if progress[name] != event[name]:
+            return name, progress[name], event[name]
+    decision = completion.decide(completion.progressed(None, progress), event["decided_at"])
+    outcome = None if decision is None else decision.outcome
+    if outcome != event["outcome"]:
+        return "outcome", outcome, event["outcome"]
+    is_complete = outcome is Outcome.COMPLETE
+    return None if event["marks_orphans"] == is_complete else ("marks_orphans", is_complete, event["marks_orphans"])
+
+
+_AMOUNTS = ("presentations", "slides", "tokens", "cost_cents")
+
+
+def judge_usage(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+    """The totals up to their number, summed from what was recorded."""
+    recorded = told.usage.get((event["organization_id"], event["period"]), {})
+    upto = event["upto_seq"]
+    if missing := next((seq for seq in range(1, upto + 1) if seq not in recorded), None):
+        return "upto_seq", f"{missing - 1} (jobs.usage-recorded has no {missing})", upto
+    if len(recorded) > 0 and max(recorded) - len(recorded) > 0:
+        raise LeftOpenError("numbers beyond a missing one are in its totals")
+    for name in _AMOUNTS:
+        total = sum(recorded[seq][name] for seq in range(1, upto + 1))
+        if total != event[name]:
+            return name, total, event[name]
+    return None
+
+
+def judge_refresh(event: Event, record: Record, told: Told, _rules: Rules) -> Verdict | None:
+    """The documents that a change can alter, by what was known of the match before it."""
+    if event["reason"] != "match-changed":
+        raise LeftOpenError(f"of {event['reason']}: its event does not carry what it was made from")
+    cause = caused_by(record.headers)
+    expected = None if cause is None else told.affected.get(cause)
+    if expected is None:
+        return "ce_causedby", "a league.match-changed", str(cause)
+    if event["keys"] == expected:
+        return None
+    # After a crash a change is told again by a row that has it already: then more is not named than the first time.
+    if set(event["keys"]) <= set(expected):
+        raise LeftOpenError("told again after a crash, by a row that knew the change")
+    return "keys", expected, event["keys"]
+
+
+def judge_sweep(event: Event, _record: Record, _told: Told, _rules: Rules) -> Verdict | None:
+    """The hour of its tick."""
+    hour = iso_from_ms(event["now"] // HOUR_MS * HOUR_MS)
+    return None if event["sweep"] == hour else ("sweep", hour, event["sweep"])
+
+
+def _position(text: str) -> Position | None:
+    try:
+        return parse_position(text)
+    except InvalidEventError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A kind of decision: its topic, what told its inputs, and its judge."""
+
+    topic: str
+    sources: tuple[str, ...]
+    judge: Callable[[Event, Record, Told, Rules], Verdict | None]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+
+
+DECISIONS: tuple[Decision, ...] = (
+    Decision(
+        "feeds.rebuild-requested", (TICK,), judge_rebuild,
+        {
+            "pending, plan and times as inputs": "as the agent held them; what it holds is compared with tables",
+            "in_flight, is_subscribed": "not in the event: nobody asks in flight, and nobody is due who subscribes to nothing",
+        },
+    ),
+    Decision("feeds.channel-dirty", (TICK, "feeds.channel-advanced"), judge_dirty),
+    Decision("queries.stage-requested", ("queries.pipeline-stage",), judge_stage, {"queued": "of two topics' order"}),
+    Decision("chunks.ingest-decided", ("chunks.ingest-progressed",), judge_ingest),
+    Decision("jobs.usage-flushed", ("jobs.usage-recorded",), judge_usage),
+    Decision("league.refresh-requested", ("league.match-changed",), judge_refresh),
+    Decision("chunks.sweep-requested", (), judge_sweep),
+)  # fmt: skip
+NOT_JUDGED: Mapping[str, str] = {
+    "cache.prewarm-requested": "a window begins by the agent's rows, which are compared as a table",
+    "chunks.namespace-rated": "the event does not say by which passport it was rated",
+    "feeds.rebuild-finished, feeds.clusters-rebuilt": "results of work, held against what is stored (effects)",
+}

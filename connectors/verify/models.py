@@ -1,0 +1,345 @@
+"""(a) Read models: the sinks store the log again in a database of its own, and its rows are compared with the live ones.
+
+The law: the live side is one snapshot, positions and rows together; the shadow ends exactly at those positions. What is no
+function of the log is named in `MODELS` with why, and a row that the log leaves open is counted, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+
+from connectors.kafka.admin import LogRange
+from connectors.kafka.handler import Surroundings
+from connectors.stores.positions import Place
+from connectors.stores.postgres import QUERIES, STATEMENT_SECONDS_MAX, unavailable_when_away
+from connectors.verify.log import read_in_order
+from connectors.verify.report import Checked, Difference
+from connectors.verify.shadow import Ambiguous, Shadow, shadow_database
+from schemas.errors import ConfigurationError
+from streams.settings import Settings
+
+PART = "read models"
+# Read alongside, so that what they leave open is known; no sink of the shadow stores them.
+_NOTED = ("queries.run-controlled",)
+_ROWS_AT_ONCE = 1_000
+
+Row = tuple[Any, ...]
+# Why a row that differs in these fields is left open by the log; None = it is not.
+Open = Callable[[Mapping[str, Any], frozenset[str], Ambiguous], str | None]
+
+
+def _never(_row: Mapping[str, Any], _fields: frozenset[str], _found: Ambiguous) -> str | None:
+    return None
+
+
+def _erased(row: Mapping[str, Any], _fields: frozenset[str], found: Ambiguous) -> str | None:
+    if row["user_id"] in found.erased_users:
+        return "of a user who was erased: what other topics told around it depends on the order of reading"
+    return None
+
+
+def _user(row: Mapping[str, Any], fields: frozenset[str], found: Ambiguous) -> str | None:
+    if fields <= {"last_active_at"} and row["user_id"] in found.ahead_users:
+        return "a time that lay ahead was stored as the moment in which the sink read it"
+    return _erased(row, fields, found)
+
+
+def _insight(row: Mapping[str, Any], fields: frozenset[str], found: Ambiguous) -> str | None:
+    if "source_partition" in fields:
+        return "sent to two partitions: which one was read first is not in the log"
+    if fields <= {"seq"} and row["channel_id"] in found.spread_channels:
+        return "of a channel in several partitions: its numbers follow the order of reading"
+    return None
+
+
+def _match(row: Mapping[str, Any], _fields: frozenset[str], found: Ambiguous) -> str | None:
+    if row["match_id"] in found.early_matches:
+        return "of a match that was told of before its schedule: what waits and what is refused depends on the moment"
+    return None
+
+
+def _said(row: Mapping[str, Any], fields: frozenset[str], found: Ambiguous) -> str | None:
+    return _match(row, fields, found) or _erased(row, fields, found)
+
+
+def _run(row: Mapping[str, Any], fields: frozenset[str], found: Ambiguous) -> str | None:
+    if fields <= {"ordinal"} and row["user_id"] in found.restarted_users | found.erased_users:
+        return "a place in the order of a user who restarted a run or was erased: places are shared by two topics"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A table or part of one. Its query gives `columns`, the first `key` of them the key, then the position of the event."""
+
+    name: str
+    group: str
+    query: str
+    columns: tuple[str, ...]
+    key: int = 1
+    is_open: Open = _never
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    is_subset: bool = False  # rows of the log may be gone, by what other groups do
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_BATCHES = "follows from how the events fell into batches"
+_CLOCK = "a time of day of the process that stored it"
+_WORKERS = "stored by workers, held to account by the events that told it"
+
+MODELS: tuple[Model, ...] = (
+    Model(
+        "channels", "insights", "verify_channels", _columns("channel_id current_seq last_insight_ts last_arrived_at"),
+        excluded={"announced_seq": "how far a worker has told; moves with each tick"},
+    ),
+    Model(
+        "insights", "insights", "verify_insights",
+        _columns(
+            "insight_id channel_id seq ts arrived_at text url embedding embedding_model is_retracted source_partition "
+            "source_offset"
+        ),
+        is_open=_insight,
+        excluded={
+            "embedding, embedding_model of vectors that were made": "which basis was in force is no matter of the log",
+            "next_embedding, next_model": "the roll-out of a basis",
+            "retracted_at": _CLOCK + "; that there is one is compared",
+            "excluded_at": "how long a service did not answer",
+        },
+    ),
+    Model(
+        "user_stats", "users", "verify_users",
+        _columns("user_id plan plan_changed_ms last_active_at subscriptions_replaced_ms"), is_open=_user,
+        excluded={
+            "revision, caused_by": _BATCHES + "; `revision` is compared with feeds.user-changed",
+            "pending_insights_count, last_clustered_at, last_enqueued_at, last_checked_at, cluster_version, in_flight, "
+            "in_flight_until, last_request": _WORKERS,
+        },
+    ),
+    Model(
+        "subscriptions", "users", "verify_subscriptions", _columns("user_id channel_id changed_ms"), key=2, is_open=_erased,
+        excluded={"rows that are off": "there may be one or none, by which of two topics was read first"},
+    ),
+    Model(
+        "league_matches", "results", "verify_matches",
+        _columns(
+            "match_id season round kickoff time_unknown status home away home_goals away_goals minute finalized_at schedule_ms "
+            "schedule_position score_ms score_position result_ms result_position"
+        ),
+        is_open=_match,
+        excluded={
+            "score_ms, score_position of matches with a result": "scores after the result change nothing; two topics",
+            "league_seasons.revision": _BATCHES,
+        },
+    ),
+    Model(
+        "league_votes", "votes", "verify_votes", _columns("match_id user_id choice cast_at cast_ms position"), key=2,
+        is_open=_said,
+    ),
+    Model(
+        "league_predictions", "votes", "verify_predictions",
+        _columns("match_id user_id home_goals away_goals made_at made_ms position"), key=2, is_open=_said,
+    ),
+    Model(
+        "league_vote_counts", "votes", "verify_vote_counts", _columns("match_id home draw away"), is_open=_match,
+        excluded={"cast_ms, position": "of the batch that counted last"},
+    ),
+    Model(
+        "league_comments", "posts", "verify_comments",
+        _columns("match_id position posted_ms user_id body posted_at"), key=2, is_open=_said,
+    ),
+    Model("league_ads", "posts", "verify_ads", _columns("ad_id payload changed_at changed_ms position")),
+    Model(
+        "pipeline_runs", "queries", "verify_runs", _columns("id user_id ordinal user_query arrived_ms position"),
+        is_open=_run,
+        excluded={
+            "runs that were restarted, and all columns after the submission": "the work of the stages: answers of a model",
+            "raw_logs, lsm_storage, llm_calls": "answers of a model",
+        },
+    ),
+    Model(
+        "system_prompts", "queries", "verify_prompts",
+        _columns("position role_name prompt_template is_active arrived_ms"),
+        excluded={"id, changed_at": _CLOCK},
+    ),
+    Model(
+        "organizations", "organizations", "verify_organizations",
+        _columns("organization_id plan subscription_status period_end arrived_ms position"),
+        excluded={"changed_at": _CLOCK, "user_roles": "given by the API at once as well, before its event"},
+    ),
+    Model(
+        "jobs", "jobs", "verify_jobs",
+        _columns("job_id kind organization_id user_id args expires_ms arrived_ms position"), is_open=_erased,
+        excluded={
+            "status and all that follows": "limits are judged with what was used at that moment; the rest is work",
+            "presentations, presentation_shares, blobs, semantic_vectors": "answers of a model, and uploads",
+        },
+    ),
+    Model(
+        "usage_records", "usage", "verify_usage",
+        _columns("organization_id period presentations slides tokens cost_cents upto_seq"), key=2,
+        excluded={"flushed_at": _CLOCK},
+    ),
+    Model(
+        "chunks", "chunks", "verify_chunks",
+        _columns(
+            "ns slot source_id chunk_no content title url content_hash published_at ingest_id source_partition source_offset"
+        ),
+        key=4, is_subset=True,
+        excluded={
+            "embedding, embedding_model, embedding_stale": "made by a worker, in a model of the moment",
+            "to_delete, marked_at, and rows that are gone": "ends of ingests and sweeps, decided by ticks",
+            "created_at, updated_at": _CLOCK,
+            "chunk_ingests, chunk_failures, chunk_namespaces": "counts of an ingest depend on how its two topics were read",
+        },
+    ),
+)  # fmt: skip
+# Whole tables that are not compared at all.
+NOT_COMPARED: Mapping[str, str] = {
+    "documents, feed_documents": "made when somebody asks, of what is stored by then",
+    "resource_versions": "counted up by whoever asks and by workers; held to account by cache.version-bumped",
+    "user_clusters, user_cluster_hwm, cluster_history": _WORKERS,
+    "league_ratings, run_events, alerts_sent": _WORKERS,
+    "positions, outbox, copy_leases, active_basis, bases, reembedding": "of the machinery, not of the log",
+}
+
+
+async def verify_models(around: Surroundings, settings: Settings) -> list[Checked]:
+    """Compare the read models with what the sinks make of the log."""
+    async with _snapshot(settings) as live:
+        positions: dict[str, dict[Place, tuple[int, str]]] = {}
+        for row in await live.fetch(QUERIES["verify_positions"]):
+            positions.setdefault(row["group"], {})[row["topic"], row["partition"]] = (row["next"], row["topic_id"])
+        async with shadow_database(around, settings) as shadow:
+            spans, unusable = await _spans(around, shadow, positions)
+            groups = frozenset(sink.group for sink in shadow.sinks if sink.group not in unusable)
+            await shadow.fill(read_in_order(around.client, spans), sinks=groups)
+            async with shadow.pool.acquire() as made, made.transaction():
+                return [await _compared(model, live, made, shadow.ambiguous, unusable) for model in MODELS]
+
+
+@asynccontextmanager
+async def _snapshot(settings: Settings) -> AsyncIterator[Any]:
+    """The live database as it is at this moment."""
+    if settings.database is None:
+        raise ConfigurationError("DATABASE_URL is not set")
+    with unavailable_when_away():
+        connection: Any = await asyncpg.connect(
+            settings.database,
+            timeout=5.0,
+            command_timeout=STATEMENT_SECONDS_MAX,
+            server_settings={"timezone": "UTC"},
+        )
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            yield connection
+    finally:
+        await connection.close()
+
+
+async def _spans(
+    around: Surroundings, shadow: Shadow, positions: Mapping[str, Mapping[Place, tuple[int, str]]]
+) -> tuple[dict[Place, LogRange], dict[str, str]]:
+    """What each sink has read, and the sinks whose log is not what it was."""
+    topics = sorted({topic for sink in shadow.sinks for topic in sink.topics} | set(_NOTED))
+    counts = await around.admin.partition_counts()
+    ranges = await around.admin.log_ranges([(t, p) for t in topics for p in range(counts.get(t, 0))])
+    topic_ids = await around.admin.topic_ids([topic for topic in topics if topic in counts])
+    spans = {(t, p): ranges[t, p] for t in _NOTED for p in range(counts.get(t, 0))}
+    unusable: dict[str, str] = {}
+    for sink in shadow.sinks:
+        for place, (upto, topic_id) in positions.get(sink.group, {}).items():
+            topic = place[0]
+            if topic not in sink.topics or place not in ranges:
+                continue
+            if topic_ids[topic] != topic_id:
+                unusable[sink.group] = f"{topic} was made anew since it was read"
+            elif ranges[place].low > 0:
+                unusable[sink.group] = f"the log of {topic} no longer has its beginning"
+            spans[place] = LogRange(ranges[place].low, min(upto, ranges[place].high))
+    if "fixtures" in unusable:
+        for group in ("results", "votes", "posts"):
+            unusable.setdefault(group, unusable["fixtures"])
+    return spans, unusable
+
+
+async def _compared(model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str]) -> Checked:
+    checked = Checked(PART, model.name)
+    checked.skipped = unusable.get(model.group)
+    if checked.skipped is not None:
+        return checked
+    ours, theirs = _Rows(made, model), _Rows(live, model)
+    expected, found = await ours.next(), await theirs.next()
+    while expected is not None or found is not None:
+        if found is None or (expected is not None and expected[: model.key] < found[: model.key]):
+            if expected is not None and not model.is_subset:
+                _differ(checked, model, ambiguous, expected, None)
+            expected = await ours.next()
+        elif expected is None or found[: model.key] < expected[: model.key]:
+            _differ(checked, model, ambiguous, None, found)
+            found = await theirs.next()
+        else:
+            checked.compared += 1
+            if expected[:-1] != found[:-1]:
+                _differ(checked, model, ambiguous, expected, found)
+            expected, found = await ours.next(), await theirs.next()
+    return checked
+
+
+def _differ(checked: Checked, model: Model, ambiguous: Ambiguous, expected: Row | None, found: Row | None) -> None:
+    """Count a difference, or what the log leaves open."""
+    row = expected or found or ()
+    named = dict(zip(model.columns, row, strict=False))
+    fields: frozenset[str]
+    if expected is None or found is None:
+        fields = frozenset({"row"})
+    else:
+        fields = frozenset(n for n, one, other in zip(model.columns, expected, found, strict=False) if one != other)
+    why = model.is_open(named, fields, ambiguous)
+    if why is not None:
+        checked.leave_out(why)
+        return
+    key = "|".join(map(str, row[: model.key]))
+    if expected is None or found is None:
+        checked.compared += 1
+        shown = None if expected is None else _shown(model, expected), None if found is None else _shown(model, found)
+        # A row that the log does not give has no event, whatever it says of itself.
+        checked.differs(Difference(key, "row", *shown, None if expected is None else row[-1]))
+        return
+    for number, name in enumerate(model.columns):
+        if expected[number] != found[number]:
+            checked.differs(Difference(key, name, expected[number], found[number], expected[-1]))
+
+
+def _shown(model: Model, row: Row) -> str:
+    return ", ".join(f"{name}={value}" for name, value in zip(model.columns, row, strict=False))
+
+
+class _Rows:
+    """The rows of a model in the order of its key, a few at a time."""
+
+    def __init__(self, connection: Any, model: Model) -> None:
+        self._connection = connection
+        self._query = QUERIES[model.query]
+        self._cursor: Any = None
+        self._rows: Sequence[Row] = ()
+        self._at = 0
+
+    async def next(self) -> Row | None:
+        """The next row; None at the end."""
+        if self._cursor is None:
+            self._cursor = await self._connection.cursor(self._query)
+        if self._at == len(self._rows):
+            self._rows = [tuple(row) for row in await self._cursor.fetch(_ROWS_AT_ONCE)]
+            self._at = 0
+            if not self._rows:
+                return None
+        self._at += 1
+        return self._rows[self._at - 1]

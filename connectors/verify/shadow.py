@@ -1,0 +1,245 @@
+"""A second database that the product's own sinks fill from the log, up to the positions that the live ones recorded.
+
+The law: it stands beside the live one and is dropped in the end; nothing that a sink tells leaves it, since its outbox is emptied
+and never relayed. The sinks are those that run live, so a difference is one of what is stored, not of two programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from connectors.kafka.admin import Admin, LogRange
+from connectors.kafka.handler import Handler, Surroundings
+from connectors.kafka.records import DeadLetter, Event, Record
+from connectors.sinks.chunks import ChunksSink
+from connectors.sinks.fixtures import FixturesSink
+from connectors.sinks.insights import InsightsSink
+from connectors.sinks.jobs import JobsSink
+from connectors.sinks.posts import PostsSink
+from connectors.sinks.queries import QueriesSink
+from connectors.sinks.results import ResultsSink
+from connectors.sinks.usage import UsageSink
+from connectors.sinks.users import UsersSink
+from connectors.sinks.votes import VotesSink
+from connectors.stores import organizations
+from connectors.stores.positions import Place
+from connectors.stores.postgres import QUERIES, Connection, migrate, open_pool, transaction, unavailable_when_away
+from schemas.errors import ConfigurationError, InvalidEventError, UnavailableError, UnknownSchemaError
+from streams.chunks.passports import load_passports
+from streams.jobs.plans import load_plans
+from streams.jobs.validation import PLAN_CHANGED, check_jobs_event
+from streams.settings import Settings
+
+_NAME = "highwater_verify"
+# A database is files that are copied and synced; on a disk that is busy it takes many seconds.
+_MAKING_SECONDS_MAX = 120.0
+# Records of all sinks together that are dealt with before those after them: as many as a sink's largest batch.
+_SLICE_MAX = 5_000
+# The sinks ask what time it is for what is no function of the log, and for capping what users claim of the future. None was later
+# than this, so nothing is capped here.
+_LATE_MS = 16_725_225_600_000  # 2500-01-01
+
+
+class _Nothing(Admin):
+    """A broker that holds nothing more: a sink that waits for another one's topic has it all behind it here."""
+
+    def __init__(self) -> None:
+        """Without a client."""
+
+    async def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """None is of interest."""
+        return dict.fromkeys(names, "")
+
+    async def log_ranges(self, partitions: Iterable[Place]) -> dict[Place, LogRange]:
+        """No partition holds anything that is not here yet."""
+        return dict.fromkeys(partitions, LogRange(0, 0))
+
+
+class _Plans:
+    """What the sink of organizations stores of plans; it tells Redis as well, and here is none."""
+
+    group = "organizations"
+    topics: tuple[str, ...] = (PLAN_CHANGED,)
+    batch_max = 200
+
+    async def prepare(self, events: Sequence[Event]) -> list[Event]:
+        """Check them."""
+        return [event for event in events if _is_valid(event)]
+
+    async def apply(self, tx: Connection, _events: Sequence[Event], prepared: list[Event]) -> Sequence[DeadLetter]:
+        """Store them."""
+        if prepared:
+            await organizations.store_words(tx, list(map(organizations.plan_word, prepared)), _LATE_MS)
+        return []
+
+    async def settle(self, _prepared: list[Event]) -> None:
+        """Nothing is held."""
+
+
+def _is_valid(event: Event) -> bool:
+    try:
+        check_jobs_event(event.record.topic, event.value)
+    except InvalidEventError:
+        return False
+    return True
+
+
+@dataclass(slots=True)
+class Ambiguous:
+    """What the log leaves open, because it depends on which of two topics was read first (see `models.py`)."""
+
+    erased_users: set[str] = field(default_factory=set)
+    ahead_users: set[str] = field(default_factory=set)
+    restarted_users: set[str] = field(default_factory=set)
+    early_matches: set[str] = field(default_factory=set)
+    spread_channels: set[str] = field(default_factory=set)
+    _scheduled: set[str] = field(default_factory=set)
+    _partition_of: dict[str, int] = field(default_factory=dict)
+
+    def note(self, event: Event) -> None:
+        """Note what an event leaves open; events come in the order of the broker's time."""
+        record, value = event
+        match record.topic:
+            case "feeds.user-erased":
+                self.erased_users.add(value["user_id"])
+            case "feeds.user-active":
+                if value["ts"] > record.arrived_ms:
+                    self.ahead_users.add(value["user_id"])
+            case "queries.run-controlled":
+                self.restarted_users.add(value["user_id"])
+            case "feeds.insight-ingested":
+                if self._partition_of.setdefault(value["channel_id"], record.partition) != record.partition:
+                    self.spread_channels.add(value["channel_id"])
+            case "league.match-scheduled":
+                self._scheduled.add(value["match_id"])
+            case _ if "match_id" in value and value["match_id"] not in self._scheduled:
+                self.early_matches.add(value["match_id"])
+
+
+class Shadow:
+    """The database and the sinks that fill it."""
+
+    def __init__(self, around: Surroundings, settings: Settings) -> None:
+        self.pool = around.pool
+        self._around = around
+        self._registry = around.registry
+        dimensions = settings.embedding_dimensions
+        self.sinks: tuple[Handler, ...] = (
+            UsersSink(around.codec, around.clock, dimensions=dimensions),
+            InsightsSink(around.codec, around.clock, around.pool, dimensions=dimensions),
+            FixturesSink(around.codec, around.clock),
+            ResultsSink(around),
+            VotesSink(around, window_seconds=settings.vote_window_seconds),
+            PostsSink(around),
+            QueriesSink(around),
+            _Plans(),
+            JobsSink(around, load_plans(settings.plans_file)),
+            UsageSink(),
+            ChunksSink(around, load_passports(settings.namespaces_file)),
+        )
+        self.ambiguous = Ambiguous()
+        self.failed: list[DeadLetter] = []
+
+    async def fill(self, records: Iterable[Record], *, sinks: frozenset[str]) -> None:
+        """Let the named sinks store records, which come in the order of the broker's time."""
+        waiting: list[Record] = []
+        for record in records:
+            waiting.append(record)
+            if len(waiting) >= _SLICE_MAX:
+                await self._store(waiting, sinks)
+                waiting = []
+        await self._store(waiting, sinks)
+
+    async def _store(self, records: Sequence[Record], sinks: frozenset[str]) -> None:
+        events = [event for record in records if (event := await self._decoded(record)) is not None]
+        for event in events:
+            self.ambiguous.note(event)
+        for sink in self.sinks:
+            if sink.group in sinks:
+                own = [event for event in events if event.record.topic in sink.topics]
+                for first in range(0, len(own), sink.batch_max):
+                    await self._apply(sink, own[first : first + sink.batch_max])
+        async with transaction(self.pool) as tx:
+            await tx.execute(QUERIES["verify_empty_outbox"])
+
+    async def _decoded(self, record: Record) -> Event | None:
+        codec = self._around.codec
+        try:
+            return Event(record, codec.decode(record.topic, record.value))
+        except UnknownSchemaError as unknown:
+            try:
+                codec.teach(unknown.schema_id, await self._registry.text_of(unknown.schema_id))
+                return Event(record, codec.decode(record.topic, record.value))
+            except (UnknownSchemaError, InvalidEventError):
+                return None
+        except InvalidEventError:
+            return None  # dead-lettered live, and stored nowhere
+
+    async def _apply(self, sink: Handler, events: Sequence[Event]) -> None:
+        """As the consumer framework does: a batch that cannot be taken is tried event by event."""
+        try:
+            prepared = await sink.prepare(events)
+            try:
+                async with transaction(self.pool) as tx:
+                    await sink.apply(tx, events, prepared)
+            finally:
+                await sink.settle(prepared)
+        except UnavailableError:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it was, live it was dead-lettered as well)
+            if len(events) == 1:
+                self.failed.append(DeadLetter(events[0].record, "handler_failed", repr(error)))
+                return
+            for event in events:
+                await self._apply(sink, [event])
+
+
+@asynccontextmanager
+async def shadow_database(around: Surroundings, settings: Settings) -> AsyncIterator[Shadow]:
+    """An empty database with all tables beside the live one, and the sinks to fill it.
+
+    Raises:
+        ConfigurationError: the user of the live database may not make one.
+        UnavailableError: another verification uses it.
+    """
+    if settings.database is None:
+        raise ConfigurationError("DATABASE_URL is not set")
+    await _administer(settings.database, "verify_drop", "verify_create", "verify_hasten")
+    try:
+        async with await open_pool(_beside(settings.database), size_max=4) as pool:
+            await migrate(pool)
+            late: Callable[[], int] = lambda: _LATE_MS  # noqa: E731 (a clock that stands)
+            yield Shadow(replace(around, pool=pool, admin=_Nothing(), clock=late), settings)
+    finally:
+        await _administer(settings.database, "verify_drop")
+
+
+async def _administer(url: str, *names: str) -> None:
+    with unavailable_when_away():
+        connection: Any = await asyncpg.connect(url, timeout=5.0, command_timeout=_MAKING_SECONDS_MAX)
+    try:
+        for name in names:
+            await connection.execute(QUERIES[name])
+    except asyncpg.ObjectInUseError as error:
+        raise UnavailableError("another verification is under way: its database highwater_verify is in use") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise ConfigurationError(f"the user of DATABASE_URL may not make a database beside it: {error}") from error
+    finally:
+        await connection.close()
+
+
+def _beside(url: str) -> str:
+    """The address of the database beside the live one."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"/{_NAME}"))
+
+
+def wanted_topics(sinks: Iterable[Handler]) -> Mapping[str, tuple[str, ...]]:
+    """Group -> its topics."""
+    return {sink.group: sink.topics for sink in sinks}

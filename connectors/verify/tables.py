@@ -1,0 +1,204 @@
+"""(a) The agents' tables: the agents read the log again, without a broker, and their rows are compared with the changelogs.
+
+The law: nothing here reads a changelog to make what it compares with it. Positions are fixed before: up to what the group had
+committed when the changelogs were read every row must be the same; a row that later events touch may be as it was before or after
+any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from connectors.kafka.admin import Admin, LogRange
+from connectors.kafka.records import Record
+from connectors.kafka.registry import Registry
+from connectors.stores.positions import Place
+from connectors.verify.log import committed_offsets, read_all, read_in_order
+from connectors.verify.report import Checked, Difference
+from connectors.verify.rows import ROWS, fields_that_differ
+from schemas.codec import Codec
+from schemas.positions import Position
+from streams.agents import GROUP, TICK
+from streams.driver import Delivered, Driver
+from streams.settings import Settings
+
+PART = "tables"
+# The changelog is written before the offset is committed, but by another connection; what differs is looked at again after this.
+_SETTLE_SECONDS = 2.0
+
+Key = tuple[int, bytes]  # partition, key
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Positions fixed for one comparison: what the group had dealt with, and how far the log went afterwards."""
+
+    committed: Mapping[Place, int]
+    inputs: Mapping[Place, LogRange]
+
+    def before(self) -> dict[Place, LogRange]:
+        """What the tables must hold."""
+        return {
+            place: LogRange(span.low, min(span.high, max(span.low, self.committed.get(place, span.low))))
+            for place, span in self.inputs.items()
+        }
+
+    def after(self) -> dict[Place, LogRange]:
+        """What they may hold."""
+        return {
+            place: LogRange(max(span.low, self.committed.get(place, span.low)), span.high)
+            for place, span in self.inputs.items()
+        }
+
+
+@dataclass(slots=True)
+class Shadow:
+    """The rows that the log gives, per table, with the event that wrote each last; of rows that later events touch all states."""
+
+    rows: dict[str, dict[Key, bytes]] = field(default_factory=dict)
+    written_by: dict[str, dict[Key, Position]] = field(default_factory=dict)
+    states: dict[str, dict[Key, list[bytes | None]]] = field(default_factory=dict)
+
+
+def changelog_of(table: str) -> str:
+    """The topic that holds a table."""
+    return f"{GROUP}-{table}-changelog"
+
+
+async def verify_tables(
+    client: Mapping[str, str], admin: Admin, registry: Registry, codec: Codec, settings: Settings
+) -> list[Checked]:
+    """Compare every table of the agents with what the log gives."""
+    driver = _driver(codec, registry, settings)
+    ends, live = await _fixed(client, admin, driver)
+    truncated = sorted({topic for (topic, _), span in ends.inputs.items() if span.low > 0 and topic != TICK})
+    shadow = await shadow_of(driver, partial(read_in_order, client), ends)
+    checked = [compare(table, shadow, live[table], truncated, driver) for table in driver.tables]
+    if any(one.differences_count for one in checked):
+        # Both looks may fall into a moment in which a row was on its way; what stays is a difference.
+        await asyncio.sleep(_SETTLE_SECONDS)
+        driver = _driver(codec, registry, settings)
+        ends, live = await _fixed(client, admin, driver)
+        shadow = await shadow_of(driver, partial(read_in_order, client), ends)
+        checked = [compare(table, shadow, live[table], truncated, driver) for table in driver.tables]
+    return checked
+
+
+def _driver(codec: Codec, registry: Registry, settings: Settings) -> Driver:
+    async def learn(schema_id: int) -> None:
+        codec.teach(schema_id, await registry.text_of(schema_id))
+
+    driver = Driver(settings=settings, codec=codec, learn=learn)
+    driver.keeps_outputs = False
+    return driver
+
+
+async def _fixed(client: Mapping[str, str], admin: Admin, driver: Driver) -> tuple[Ends, dict[str, dict[Key, bytes]]]:
+    """What was dealt with, then the tables, then the ends of the log: in this order, so that no row is ahead of the log."""
+    committed = await asyncio.to_thread(committed_offsets, client, GROUP)
+    counts = await admin.partition_counts()
+    changelogs = {changelog_of(table): table for table in driver.tables}
+    spans = await admin.log_ranges([(topic, n) for topic in changelogs for n in range(counts.get(topic, 0))])
+    live: dict[str, dict[Key, bytes]] = {table: {} for table in driver.tables}
+    for record in read_all(client, spans):
+        rows = live[changelogs[record.topic]]
+        if record.value is None:
+            rows.pop((record.partition, record.key or b""), None)
+        else:
+            rows[record.partition, record.key or b""] = record.value
+    places = [(topic, number) for topic in sorted(driver.topics) for number in range(counts.get(topic, 0))]
+    return Ends(committed, await admin.log_ranges(places)), live
+
+
+async def shadow_of(driver: Driver, read: Callable[[Mapping[Place, LogRange]], Iterable[Record]], ends: Ends) -> Shadow:
+    """Let the agents of a driver read the log: first what the tables must hold, then what they may hold."""
+    shadow = Shadow()
+    at: list[Record] = []
+    is_late = False
+
+    def watch(table: str) -> None:
+        rows = shadow.rows.setdefault(table, {})
+        written_by = shadow.written_by.setdefault(table, {})
+        states = shadow.states.setdefault(table, {})
+
+        def written(partition: int, key: bytes, row: bytes | None) -> None:
+            place = partition, key
+            if is_late:
+                states.setdefault(place, [rows.get(place)]).append(row)
+            if row is None:
+                rows.pop(place, None)
+            else:
+                rows[place] = row
+            written_by[place] = at[0].position
+
+        driver.tables[table].watch = written
+
+    for table in driver.tables:
+        watch(table)
+    for is_late, spans in ((False, ends.before()), (True, ends.after())):  # noqa: B007 (read by `written`)
+        for record in read(spans):
+            at[:] = [record]
+            await driver.deliver(
+                Delivered(record.topic, record.partition, record.offset, record.key, record.value, record.headers)
+            )
+    return shadow
+
+
+def compare(table: str, shadow: Shadow, live: Mapping[Key, bytes], truncated: list[str], driver: Driver) -> Checked:
+    """Compare the rows of a table, as its changelog has them, with those of the shadow."""
+    checked = Checked(PART, table)
+    if missing := sorted(set(driver.sources.get(table, ())) & set(truncated)):
+        checked.skipped = f"the log of {', '.join(missing)} no longer has its beginning"
+        return checked
+    expected, states = shadow.rows.get(table, {}), shadow.states.get(table, {})
+    for place in sorted(expected.keys() | live.keys()):
+        _, key = place
+        found = live.get(place)
+        candidates = states.get(place, [expected.get(place)])
+        if any(_is_same(table, key, candidate, found) for candidate in candidates):
+            checked.compared += 1
+            continue
+        if place in states:
+            checked.moved += 1
+            continue
+        wanted = expected.get(place)
+        present = wanted if wanted is not None else found
+        if (wanted is None or found is None) and present is not None and _may_be_gone(table, key, present):
+            checked.leave_out("forgotten at a tick")
+            continue
+        checked.compared += 1
+        name, one, other = fields_that_differ(
+            table,
+            _comparable(table, key, wanted),
+            _comparable(table, key, found),
+        )
+        cause = shadow.written_by.get(table, {}).get(place)
+        shown = key.decode("utf-8", "backslashreplace")
+        checked.differs(Difference(shown, name, one, other, None if cause is None else str(cause)))
+    return checked
+
+
+def _is_same(table: str, key: bytes, one: bytes | None, other: bytes | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if one == other:
+        return True
+    return _comparable(table, key, one) == _comparable(table, key, other)
+
+
+def _comparable(table: str, key: bytes, row: bytes | None) -> bytes | None:
+    """What of a row is compared; a row that cannot be read is not one that the log gives, and is compared whole."""
+    try:
+        return None if row is None else ROWS[table].comparable(key, row)
+    except (ValueError, TypeError, KeyError):
+        return row
+
+
+def _may_be_gone(table: str, key: bytes, row: bytes) -> bool:
+    try:
+        return ROWS[table].may_be_gone(key, row)
+    except (ValueError, TypeError, KeyError):
+        return False

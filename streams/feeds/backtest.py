@@ -1,0 +1,356 @@
+"""The rebuild policy in virtual time: what it would have asked for over a history, and what that would have meant.
+
+Law: every decision is made by the live rules (`novelty.judge`, `rules.reason_to_skip`) on a row that the live merges keep
+(`streams/feeds/state.py`); only time and answers are played. `backtest_fast.py` does the same for a whole population at once
+and is held equal to this by tests; `backtest_recorded.py` plays what the log recorded. What a rebuild costs is a model (`Costs`)
+and says so.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.positions import Position
+from streams.due import DueIndex
+from streams.feeds.agents import REQUESTED, USERS_PER_TICK_MAX
+from streams.feeds.novelty import Forget, Remember, facts_of, judge, pending_in_channel, pending_of
+from streams.feeds.policy import Policy
+from streams.feeds.rules import Rebuild, Trigger, UserFacts, Wait, reason_to_skip
+from streams.feeds.state import User, apply_changed, apply_finished, apply_head, apply_requested
+
+DAY_MS = 86_400_000
+# Bins of staleness a doubling: a quantile is told within 1.1 %.
+_BINS_A_DOUBLING = 64
+# 2**41 ms are seventy years.
+_BINS = 41 * _BINS_A_DOUBLING
+
+Milliseconds: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a rebuild is taken to cost, by the insights in its window and those that are new.
+
+    Clustering: 30 ms and 0.1 ms an insight, as measured over 900 to 10,000 real commits (ARCHITECTURE, quality of clusters).
+    Titles: one call of at most 30 clusters, 330 tokens to read and 100 to write for each; a cluster is asked about when half of
+    it is new, so a tenth of the new insights is how many are. Without prices (USD per million tokens) money is not counted.
+    """
+
+    fixed_ms: int = 30
+    per_thousand_ms: int = 100
+    insights_max: int = 20_000
+    window_ms: int = 30 * DAY_MS
+    deadline_ms: int = 900_000
+    price_in_usd: float | None = None
+    price_out_usd: float | None = None
+
+    def clustering_ms(self, insights: Any) -> Any:
+        """Milliseconds to cluster so many insights, at least 1; a number or an array."""
+        return np.maximum(1, self.fixed_ms + np.minimum(insights, self.insights_max) * self.per_thousand_ms // 1000)
+
+    def titles_asked(self, new: Any) -> Any:
+        """Clusters that the model is asked about after so many new insights; a number or an array."""
+        return np.minimum(30, -(-new // 10))
+
+    def usd(self, titles: int) -> float | None:
+        """What the calls cost; None when there is no price."""
+        if self.price_in_usd is None or self.price_out_usd is None:
+            return None
+        return titles * (330 * self.price_in_usd + 100 * self.price_out_usd) / 1_000_000
+
+
+class Request(NamedTuple):
+    """A request that a policy made: whose, at which tick, why, and how much was pending."""
+
+    user_id: str
+    tick: int
+    now_ms: int
+    trigger: Trigger
+    pending: int
+
+
+@dataclass
+class Tally:
+    """What a run adds up to. `staleness`: per insight and user, from its arrival to the version that it is in."""
+
+    requests: dict[Trigger, int] = field(default_factory=lambda: dict.fromkeys(Trigger, 0))
+    rebuilds: int = 0
+    skips: int = 0
+    users_rebuilt: int = 0
+    insights_clustered: int = 0
+    clustering_ms: int = 0
+    titles: int = 0
+    staleness: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BINS, dtype=np.int64))
+    staleness_ms_max: int = 0
+    rebuilds_by_day: dict[int, int] = field(default_factory=dict)
+
+    def add_staleness(self, waits_ms: Milliseconds) -> None:
+        """Count waits, in milliseconds."""
+        if len(waits_ms):
+            self.staleness += np.bincount(bins_of(waits_ms), minlength=_BINS)
+            self.staleness_ms_max = max(self.staleness_ms_max, int(waits_ms.max()))
+
+    def staleness_ms(self, share: float) -> int | None:
+        """The wait that a share of all is within; None when nothing was served."""
+        total = int(self.staleness.sum())
+        if total == 0:
+            return None
+        number = int(np.searchsorted(np.cumsum(self.staleness), share * total))
+        return min(self.staleness_ms_max, int(2 ** ((number + 1) / _BINS_A_DOUBLING)) - 1)
+
+
+def bins_of(waits_ms: Milliseconds) -> NDArray[np.int64]:
+    """The bin of each wait: 64 a doubling."""
+    logs = np.log2(np.maximum(waits_ms, 0).astype(np.float64) + 1.0)
+    return np.minimum((logs * _BINS_A_DOUBLING).astype(np.int64), _BINS - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A policy over a history of `days` days and `users` users."""
+
+    policy_hash: str
+    users: int
+    days: float
+    tally: Tally
+    costs: Costs
+
+    def document(self) -> dict[str, Any]:
+        """The figures as JSON; durations in seconds."""
+        tally, person_days = self.tally, self.users * self.days
+        quantiles = {f"staleness_p{int(share * 100)}_seconds": tally.staleness_ms(share) for share in (0.5, 0.95)}
+        usd = self.costs.usd(tally.titles)
+        return {
+            "policy_hash": self.policy_hash,
+            "users": self.users,
+            "days": round(self.days, 3),
+            "requests": sum(tally.requests.values()),
+            "requests_by_trigger": {trigger.value: count for trigger, count in tally.requests.items()},
+            "rebuilds": tally.rebuilds,
+            "skips": tally.skips,
+            "users_rebuilt": tally.users_rebuilt,
+            "rebuilds_per_user_day": round(tally.rebuilds / person_days, 4) if person_days else None,
+            **{name: None if ms is None else ms / 1000 for name, ms in quantiles.items()},
+            "staleness_max_seconds": tally.staleness_ms_max / 1000 if tally.staleness.any() else None,
+            "insights_served": int(tally.staleness.sum()),
+            "clustering_seconds": tally.clustering_ms / 1000,
+            "insights_clustered": tally.insights_clustered,
+            "llm_clusters_titled": tally.titles,
+            "llm_cost_usd": None if usd is None else round(usd, 4),
+            "rebuilds_by_day": {str(day): tally.rebuilds_by_day[day] for day in sorted(tally.rebuilds_by_day)},
+        }
+
+
+# -- a history, event by event ---------------------------------------------------------------------------------------
+
+
+class Ticked(NamedTuple):
+    """A tick of a partition, by its place in time and its own `now`."""
+
+    at_ms: int
+    number: int
+    now_ms: int
+    partition: int = 0
+
+
+class Changed(NamedTuple):
+    """A `feeds.user-changed`."""
+
+    at_ms: int
+    event: Any
+
+
+class Told(NamedTuple):
+    """Users told of a channel's head (`feeds.novelty`)."""
+
+    at_ms: int
+    channel_id: str
+    head: int
+    users: tuple[str, ...]
+
+
+class Advanced(NamedTuple):
+    """A channel moved: what a rebuild finds in PostgreSQL, whoever was told of it."""
+
+    at_ms: int
+    channel_id: str
+    head: int
+
+
+class Answered(NamedTuple):
+    """A `feeds.rebuild-finished`, of the recorded request or of one that was played."""
+
+    at_ms: int
+    event: Any
+
+
+Happening: TypeAlias = Ticked | Changed | Told | Advanced | Answered
+
+
+class Player:
+    """One policy over one history; what happens is played in the order in which it is given."""
+
+    def __init__(self, policy: Policy, costs: Costs, partition_of: Callable[[str], int] = lambda _: 0) -> None:
+        self.requests: list[Request] = []
+        self.tally = Tally()
+        self._policy = policy
+        self._costs = costs
+        self._partition_of = partition_of
+        self._users: dict[str, User] = {}
+        self._due: dict[int, DueIndex] = {}
+        self._now: dict[int, int] = {}
+        self._number: dict[int, int] = {}
+        self._arrivals: dict[str, list[int]] = {}
+        self._answers: list[tuple[int, str, int, Any]] = []
+        self._rebuilt: set[str] = set()
+
+    def play(self, history: Iterable[Happening]) -> None:
+        """Go through a history; answers fall in between by their time, before a tick of the same moment."""
+        for happening in history:
+            while self._answers and self._answers[0][0] <= happening.at_ms:
+                self._answer(heapq.heappop(self._answers)[-1])
+            self._happen(happening)
+
+    def _happen(self, happening: Happening) -> None:
+        match happening:
+            case Ticked():
+                self._tick(happening)
+            case Changed(_, event):
+                self._change(event["user_id"], lambda user: apply_changed(user, event))
+            case Told(_, channel_id, head, users):
+                for user_id in users:
+                    self._change(user_id, lambda user: apply_head(user, channel_id, head))
+            case Advanced(at_ms, channel_id, head):
+                arrivals = self._arrivals.setdefault(channel_id, [])
+                arrivals.extend([at_ms] * (head - len(arrivals)))
+            case Answered():
+                pass  # it answers a request that this policy may never have made
+
+    def _change(self, user_id: str, merge: Callable[[User], None]) -> None:
+        user = self._users.setdefault(user_id, User())
+        merge(user)
+        partition = self._partition_of(user_id)
+        self._index(partition).put(user_id, self._now.get(partition, 0))
+
+    def _index(self, partition: int) -> DueIndex:
+        return self._due.setdefault(partition, DueIndex())
+
+    def _tick(self, tick: Ticked) -> None:
+        if self._admit(tick):
+            index = self._index(tick.partition)
+            for user_id in index.take(tick.now_ms, USERS_PER_TICK_MAX):
+                self._judge(user_id, tick, index)
+
+    def _admit(self, tick: Ticked) -> bool:
+        """As the agent admits them: after a rebalance a tick may be told twice."""
+        now_ms, number = self._now.get(tick.partition, -1), self._number.get(tick.partition)
+        if tick.now_ms <= now_ms or tick.number == number:
+            return False
+        self._now[tick.partition], self._number[tick.partition] = tick.now_ms, tick.number
+        return True
+
+    def _judge(self, user_id: str, tick: Ticked, index: DueIndex) -> None:
+        user = self._users[user_id]
+        pending = pending_of(user)
+        match judge(user, pending, self._policy, tick.now_ms):
+            case Rebuild(trigger):
+                self.requests.append(Request(user_id, tick.number, tick.now_ms, trigger, pending.total))
+                self._request(user_id, user, trigger, tick.now_ms)
+                index.put(user_id, tick.now_ms + self._costs.deadline_ms)
+            case Wait(until_ms):
+                index.put(user_id, until_ms)
+            case Remember(until_ms):
+                user.forget_at = until_ms
+                index.put(user_id, until_ms)
+            case Forget():
+                del self._users[user_id]
+
+    def _request(self, user_id: str, user: User, trigger: Trigger, now_ms: int) -> None:
+        """Apply a request, and play what the worker makes of it: it begins at once, and reads what is there by then."""
+        number = max(user.requested_offset, user.finished_offset) + 1
+        is_forced = user.is_forced
+        apply_requested(user, trigger, offset=number, now=now_ms, deadline_ms=self._costs.deadline_ms)
+        self.tally.requests[trigger] += 1
+        facts = facts_of(user, pending_of(user))
+        heads = {name: len(self._arrivals.get(name, ())) for name, view in user.channels.items() if view.is_subscribed}
+        new = sum(pending_in_channel(head, user.channels[name].hwm) for name, head in heads.items())
+        reason = reason_to_skip(trigger, _with_pending(facts, new), self._policy, now_ms)
+        if trigger is Trigger.MANUAL and not is_forced and new == 0:
+            reason = "nothing_new"
+        if reason is not None:
+            self.tally.skips += 1
+            self._finish(user_id, number, now_ms + 1, user, checked_ms=now_ms if reason == "nothing_new" else None)
+            return
+        finish_ms = now_ms + self._count_rebuild(user_id, user, heads, now_ms)
+        self._count_staleness(user, heads, finish_ms)
+        self._finish(user_id, number, finish_ms, user, hwm=heads, clustered_ms=finish_ms)
+
+    def _outside(self, channel_id: str, hwm: int, now_ms: int) -> int:
+        """How many of a channel's insights are neither new nor in the window."""
+        return min(hwm, bisect_left(self._arrivals.get(channel_id, []), now_ms - self._costs.window_ms))
+
+    def _count_rebuild(self, user_id: str, user: User, heads: Mapping[str, int], now_ms: int) -> int:
+        """Count a version that reaches up to `heads`; the milliseconds that it takes."""
+        marks = {name: user.channels[name].hwm if name in user.channels else 0 for name in heads}
+        insights = sum(head - self._outside(name, marks[name], now_ms) for name, head in heads.items())
+        cost_ms = int(self._costs.clustering_ms(insights))
+        tally = self.tally
+        tally.rebuilds += 1
+        tally.insights_clustered += min(insights, self._costs.insights_max)
+        tally.clustering_ms += cost_ms
+        tally.titles += int(
+            self._costs.titles_asked(sum(pending_in_channel(head, marks[name]) for name, head in heads.items()))
+        )
+        day = now_ms // DAY_MS
+        tally.rebuilds_by_day[day] = tally.rebuilds_by_day.get(day, 0) + 1
+        self._rebuilt.add(user_id)
+        tally.users_rebuilt = len(self._rebuilt)
+        return cost_ms
+
+    def _count_staleness(self, user: User, heads: Mapping[str, int], finish_ms: int) -> None:
+        for name, head in heads.items():
+            hwm = user.channels[name].hwm if name in user.channels else 0
+            arrived = self._arrivals.get(name, [])[hwm:head]
+            self.tally.add_staleness(finish_ms - np.array(arrived, dtype=np.int64))
+
+    def _finish(
+        self,
+        user_id: str,
+        number: int,
+        at_ms: int,
+        user: User,
+        *,
+        hwm: Mapping[str, int] | None = None,
+        clustered_ms: int | None = None,
+        checked_ms: int | None = None,
+    ) -> None:
+        event = {
+            "user_id": user_id,
+            "request_position": str(Position(REQUESTED, 0, number)),
+            "hwm": dict(hwm or {}),
+            "last_clustered_at": clustered_ms if clustered_ms is not None else user.last_clustered_at,
+            "last_checked_at": checked_ms,
+        }
+        heapq.heappush(self._answers, (at_ms, user_id, number, event))
+
+    def _answer(self, event: Any) -> None:
+        self._change(event["user_id"], lambda user: apply_finished(user, event))
+
+
+def _with_pending(facts: UserFacts, pending: int) -> UserFacts:
+    """What the worker judges by: its own count, and neither the demand nor the request that is under way."""
+    return UserFacts(
+        plan=facts.plan,
+        pending=pending,
+        is_subscribed=facts.is_subscribed,
+        last_active_at=facts.last_active_at,
+        last_clustered_at=facts.last_clustered_at,
+        last_checked_at=facts.last_checked_at,
+    )

@@ -1,0 +1,73 @@
+"""Signing in: a cookie that stands for a key and does not hold it."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from api.auth import Authenticator, parse_api_keys
+from api.dashboard.door import COOKIE, VISITORS_MAX, Door
+
+
+async def no_session(_token: str) -> None:
+    """There are none."""
+
+
+@pytest.fixture
+def door() -> Door:
+    """A door with two keys."""
+    authenticator = Authenticator(parse_api_keys("viewer:look-key:ada,admin:do-key"), no_session)
+    return Door(lambda: authenticator)
+
+
+def client(door: Door) -> httpx.AsyncClient:
+    """A browser before it."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url="http://t")
+
+
+async def test_a_key_opens_and_the_cookie_does_not_hold_it(door):
+    """HttpOnly and strict, so that no script and no other site uses it."""
+    async with client(door) as browser:
+        answer = await browser.post("/login?next=/topics", data={"key": "do-key"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/topics")
+    cookie = answer.headers["set-cookie"]
+    assert "do-key" not in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+
+
+async def test_a_wrong_key_does_not(door):
+    """It is told so, and no cookie is given."""
+    async with client(door) as browser:
+        answer = await browser.post("/login", data={"key": "guess"})
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+    assert "not valid" in answer.text
+
+
+@pytest.mark.parametrize(
+    "wanted", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"]
+)
+async def test_it_leads_to_pages_of_ours_only(door, wanted):
+    """A link to the form sends nobody elsewhere."""
+    async with client(door) as browser:
+        answer = await browser.post("/login", params={"next": wanted}, data={"key": "do-key"})
+    assert answer.headers["location"] == "/"
+
+
+async def test_signing_out_forgets_the_key(door):
+    """The cookie stands for nobody after it."""
+    async with client(door) as browser:
+        await browser.post("/login", data={"key": "do-key"})
+        assert browser.cookies.get(COOKIE) in door._keys
+        await browser.get("/logout")
+    assert dict(door._keys) == {}
+
+
+async def test_browsers_that_are_remembered_are_bounded(door):
+    """The one that signed in first is asked again."""
+    first = door._remember("Bearer do-key")
+    for _ in range(VISITORS_MAX):
+        door._remember("Bearer do-key")
+    assert len(door._keys) == VISITORS_MAX
+    assert first not in door._keys

@@ -1,0 +1,46 @@
+"""The picture of the flow: made from the catalogue, complete, and one rate told once."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from api.dashboard.flow import Behind, draw, lanes
+from schemas.topics import TOPICS
+
+
+def test_every_topic_with_a_reader_is_in_the_picture():
+    """Whoever adds a topic to the catalogue finds it here; what only its own writer reads flows nowhere."""
+    drawn = {topic for lane in lanes() for edge in lane.edges for topic in edge.topics}
+    flowing = {t.name for t in TOPICS.values() if any(reader not in t.producers for reader in t.consumers)}
+    assert flowing == drawn
+
+
+def test_every_process_of_an_edge_has_a_place():
+    """No line ends nowhere."""
+    for lane in lanes():
+        placed = [name for column in lane.columns for name in column]
+        assert len(placed) == len(set(placed))
+        assert {end for edge in lane.edges for end in (edge.source, edge.target)} <= set(placed)
+
+
+def test_a_topic_bears_its_rate_once_for_each_reader():
+    """Two writers of one topic do not double it."""
+    for lane in lanes():
+        bearing = [(t, edge.target) for edge in lane.edges if edge.bears_rate for t in edge.topics]
+        assert len(bearing) == len(set(bearing))
+
+
+def test_a_lane_is_well_formed_and_tells_rates_and_lag():
+    """The picture is XML, and says what was measured."""
+    feeds = next(lane for lane in lanes() if lane.name == "feeds")
+    picture = draw(feeds, {"feeds.insight-ingested": 12.34}, {"rebuild": Behind(7, 61.0), "insights": Behind(0, None)})
+    ET.fromstring(picture)
+    assert ">12.3/s<" in picture
+    assert "7 to read, 1 min 1 s" in picture
+    assert "up to date" in picture
+
+
+def test_before_the_first_look_no_rate_is_told():
+    """Nothing is known, so nothing is said; 0 would be a claim."""
+    for lane in lanes():
+        assert "/s<" not in draw(lane, None, {})

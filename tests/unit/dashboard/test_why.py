@@ -1,0 +1,32 @@
+"""Why a rebuild is due, in words: never another verdict than the rules'."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.dashboard.why import why
+from streams.feeds.policy import PlanPolicy, make_policy
+from streams.feeds.rules import Rebuild, Trigger, UserFacts, should_rebuild
+
+POLICY = make_policy({"free": PlanPolicy(10, 1_000, 5_000, 100)})
+NOW = 10_000_000
+_TIMES = st.none() | st.integers(NOW - 6_000_000, NOW + 200_000)
+
+
+@given(st.integers(0, 20), st.booleans(), _TIMES, _TIMES, _TIMES, _TIMES, _TIMES)
+def test_the_conditions_explain_the_verdict(pending, subscribed, active, clustered, checked, enqueued, in_flight):
+    """It is due exactly when novelty or time suffices and everything else holds; the verdict is the rules' own."""
+    facts = UserFacts("free", pending, subscribed, active, clustered, checked, enqueued, in_flight)
+    told = why(facts, 3, POLICY, NOW)
+    decision = should_rebuild(facts, POLICY, NOW)
+    holds = {one.name: one.holds for one in told.conditions}
+    suffices = holds["enough is new"] or holds["enough time passed"]
+    needed = ("subscribed", "active", "cooldown is over", "none under way")
+    assert isinstance(decision, Rebuild) == told.is_due == bool(suffices and all(holds[name] for name in needed))
+
+
+def test_the_verdict_names_the_trigger():
+    """Novelty, here."""
+    facts = UserFacts("free", 10, is_subscribed=True, last_active_at=NOW)
+    assert Trigger.NOVELTY.value in why(facts, 1, POLICY, NOW).verdict

@@ -1,0 +1,95 @@
+"""The test driver: the worker's own agents, with no broker and with virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams.driver import AgentFailedError, Driver
+from streams.feeds.state import decode_user
+
+NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
+MINUTE = 60_000
+CHANGED, NOVELTY, REQUESTED, FINISHED = (
+    "feeds.user-changed", "feeds.novelty", "feeds.rebuild-requested", "feeds.rebuild-finished",
+)  # fmt: skip
+
+
+def changed(user_id: str = "u1", revision: int = 1, **more: Any) -> dict[str, Any]:
+    """An active user who subscribes to a channel."""
+    event = {
+        "user_id": user_id, "revision": revision, "plan": "free", "last_active_at": NOON, "subscribed": ["c1"],
+        "unsubscribed": [], "rebuild_demanded": False, "rebuild_forced": False, "erased": False,
+    }  # fmt: skip
+    return {**event, **more}
+
+
+async def with_novelty(driver: Driver, head: int, user_id: str = "u1") -> None:
+    """Subscribers of a channel are told of its head."""
+    event = {"heads": [{"channel_id": "c1", "head": head, "users": [user_id]}]}
+    known = set(event["heads"][0])
+    assert known == {"channel_id", "head", "users"}
+    await driver.publish(NOVELTY, event, partition=driver.partition_of(user_id))
+
+
+async def test_an_insight_becomes_a_request():
+    """Head, dirty channel, novelty, request: the decisions of a tick, with what they were made from."""
+    driver = Driver("channels", "users")
+    await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": 500, "arrived_at": NOON})
+    await driver.publish(CHANGED, changed())
+    await with_novelty(driver, 500)
+    await driver.tick(NOON)
+    assert [dirty["head"] for dirty in driver.sent("feeds.channel-dirty")] == [500]
+    (request,) = driver.sent(REQUESTED)
+    assert (request["trigger"], request["pending"], request["planned_at"]) == ("novelty", 500, NOON)
+    sent = next(one for one in driver.outputs if one.position.topic == REQUESTED)
+    assert decode_user(driver.row("users", "u1")).requested_offset == sent.position.offset
+    assert sent.position.partition == driver.partition_of("u1")
+
+
+async def test_tables_outlive_a_restart():
+    """Another worker goes on from the rows: a request in flight is not made again, a second tick is heard once."""
+    driver = Driver("users")
+    await driver.publish(CHANGED, changed())
+    await with_novelty(driver, 500)
+    await driver.tick(NOON)
+    driver.restart()
+    await driver.tick(NOON)
+    await driver.advance(NOON + 2 * MINUTE)
+    assert len(driver.sent(REQUESTED)) == 1
+
+
+async def test_poison_is_put_aside_with_its_bytes():
+    """Bytes that are no event go to the dead-letter topic with a reason, and the stream goes on."""
+    driver = Driver("users")
+    await driver.publish(CHANGED, b"\xff", partition=0)
+    await driver.publish(CHANGED, changed())
+    (letter,) = driver.dead_letters(CHANGED)
+    assert (letter.value, dict(letter.headers)["dlq_reason"]) == (b"\xff", b"not_wire_format")
+    assert driver.row("users", "u1") is not None
+
+
+async def test_an_agent_that_cannot_go_on_says_so():
+    """A row that the program cannot read ends a worker; the driver raises."""
+    driver = Driver("users")
+    await driver.publish(CHANGED, changed())
+    users = driver.tables["users"]
+    for rows in users.partitions.values():
+        rows[b"u1"] = b"[99,{}]"
+    with pytest.raises(AgentFailedError, match="version 99"):
+        await driver.publish(CHANGED, changed(revision=2))
+
+
+async def test_every_agent_of_the_worker_is_driven():
+    """A tick reaches all of them, in every partition, and leaves its mark for each."""
+    driver = Driver()
+    await driver.tick(NOON)
+    marks = {key for _, key, _ in driver.tables["ticks"].rows()}
+    assert marks == {b"channels", b"users", b"seasons", b"runs", b"usage", b"ingests", b"namespaces"}
+
+
+def test_an_unknown_agent_is_refused():
+    """With the names of those there are."""
+    with pytest.raises(ValueError, match="there is no agent nobody; there are channels, users"):
+        Driver("nobody")

@@ -1,0 +1,153 @@
+"""Decisions made again: each kind stands on its recorded inputs, and none stands on others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.kafka.records import Record
+from connectors.verify.judging import DECISIONS, LeftOpenError, Rules, Told
+from schemas.topics import TOPICS
+from streams.driver import Delivered, Driver
+from streams.feeds.policy import load_policy
+from tests.unit.chunks.test_completion import progress
+
+NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
+JUDGES = {decision.topic: decision.judge for decision in DECISIONS}
+RULES = Rules(load_policy(None))
+
+
+def judged(driver: Driver, topic: str, told: Told, **changes: Any) -> Any:
+    """The verdict on the last decision that a driver sent to a topic, some of it changed."""
+    sent = next(one for one in reversed(driver.outputs) if one.position.topic == topic)
+    record = Record(*sent.position, NOON, sent.key, sent.value, list(sent.headers))
+    return JUDGES[topic]({**(sent.event or {}), **changes}, record, told, RULES)
+
+
+class Telling(Driver):
+    """A driver whose inputs are noted as told."""
+
+    def __init__(self, *agents: str) -> None:
+        self.told = Told()
+        super().__init__(*agents)
+
+    async def deliver(self, record: Any) -> None:
+        """Let the agents deal with it, and note it."""
+        event = self.codec.decode(record.topic, record.value)
+        at = Record(record.topic, record.partition, record.offset, NOON, record.key, record.value, [])
+        self.told.note(at, event)
+        await super().deliver(record)
+
+
+def changed(**more: Any) -> dict[str, Any]:
+    """An active user who subscribes to a channel."""
+    event = {
+        "user_id": "u1", "revision": 1, "plan": "free", "last_active_at": NOON, "subscribed": ["c1"], "unsubscribed": [],
+        "rebuild_demanded": False, "rebuild_forced": False, "erased": False,
+    }  # fmt: skip
+    return {**event, **more}
+
+
+async def with_request() -> Telling:
+    """A user for whom a rebuild was requested."""
+    driver = Telling("users")
+    await driver.publish("feeds.user-changed", changed())
+    heads = {"heads": [{"channel_id": "c1", "head": 500, "users": ["u1"]}]}
+    await driver.publish("feeds.novelty", heads, partition=driver.partition_of("u1"))
+    await driver.tick(NOON)
+    return driver
+
+
+async def test_a_request_stands_on_its_inputs_only():
+    """The rule is asked again: less novelty, a cooldown, or another time would not have made it."""
+    driver = await with_request()
+    topic = "feeds.rebuild-requested"
+    assert judged(driver, topic, driver.told) is None
+    assert judged(driver, topic, driver.told, pending=0)[0] == "decision"
+    assert judged(driver, topic, driver.told, trigger="time")[0] == "decision"
+    assert judged(driver, topic, driver.told, last_enqueued_at=NOON - 1)[0] == "decision"
+    assert judged(driver, topic, driver.told, planned_at=NOON + 1) == ("planned_at", NOON, NOON + 1)
+    with pytest.raises(LeftOpenError, match="another policy"):
+        judged(driver, topic, driver.told, policy_hash="other")
+
+
+async def test_a_tick_that_the_log_has_no_longer_leaves_a_request_open():
+    """It was kept for a week; what cannot be known is not called a difference."""
+    driver = await with_request()
+    first, times = driver.told.ticks[driver.partition_of("u1")]
+    driver.told.ticks[driver.partition_of("u1")] = (first + 5, times)
+    with pytest.raises(LeftOpenError, match="no longer has its tick"):
+        judged(driver, "feeds.rebuild-requested", driver.told)
+
+
+async def test_a_dirty_channel_names_a_head_that_was_told():
+    """And is dirty since an advance."""
+    driver, topic = Telling("channels"), "feeds.channel-dirty"
+    for head in (3, 8):
+        await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": head, "arrived_at": NOON + head})
+    await driver.tick(NOON)
+    assert judged(driver, topic, driver.told) is None
+    assert judged(driver, topic, driver.told, head=9) == ("head", [3, 8], 9)
+    assert judged(driver, topic, driver.told, dirty_since=1) == ("dirty_since", NOON + 3, 1)
+    assert judged(driver, topic, driver.told, now=NOON - 1)[0] == "now"
+
+
+async def test_an_ingest_is_decided_by_its_counts():
+    """Which are those of the progress that it names."""
+    driver, topic = Telling("ingests"), "chunks.ingest-decided"
+    await driver.publish("chunks.ingest-progressed", progress(3))
+    assert judged(driver, topic, driver.told) is None
+    assert judged(driver, topic, driver.told, outcome="failed") == ("outcome", "complete", "failed")
+    assert judged(driver, topic, driver.told, marks_orphans=False)[0] == "marks_orphans"
+    assert judged(driver, topic, driver.told, seen=7)[0] == "seen"
+    assert judged(driver, topic, driver.told, revision=4)[0] == "revision"
+
+
+async def test_a_change_of_a_match_names_its_documents():
+    """Told again by a row that knows the change it may name fewer, and is left open; more are a difference."""
+    driver, topic = Telling("seasons"), "league.refresh-requested"
+    event = {
+        "match_id": "m1", "season": "s", "changed": ["score"], "kickoff": NOON, "status": "scheduled", "state": "live",
+        "home": "A", "away": "B", "former_teams": [], "home_goals": 1, "away_goals": 0, "finalized_at": None, "revision": 1,
+    }  # fmt: skip
+    at = await driver.publish("league.match-changed", event)
+    assert judged(driver, topic, driver.told) is None
+    keys = list(driver.sent(topic)[-1]["keys"])
+    assert judged(driver, topic, driver.told, keys=[*keys, "league:table:s"])[0] == "keys"
+    value = driver.codec.encode("league.match-changed", event)
+    await Driver.deliver(driver, Delivered(at.topic, at.partition, at.offset, b"s", value, ()))
+    assert len(driver.sent(topic)[-1]["keys"]) < len(keys)
+    with pytest.raises(LeftOpenError, match="told again"):
+        judged(driver, topic, driver.told)
+
+
+def test_totals_are_the_sum_of_what_was_recorded():
+    """Up to their number; a number that nobody recorded is named."""
+    told, topic = Told(), "jobs.usage-flushed"
+    amounts = {"presentations": 1, "slides": 2, "tokens": 3, "cost_cents": 4}
+    for seq in (1, 2):
+        record = Record("jobs.usage-recorded", 0, seq, NOON, b"o", b"", [])
+        told.note(record, {"organization_id": "o", "period": "2026-11", "seq": seq, **amounts})
+    flushed = {"organization_id": "o", "period": "2026-11", "upto_seq": 2, **{n: 2 * v for n, v in amounts.items()}}
+    at = Record(topic, 0, 0, NOON, b"o", b"", [])
+    judge = JUDGES[topic]
+    assert judge(flushed, at, told, RULES) is None
+    assert judge({**flushed, "tokens": 5}, at, told, RULES) == ("tokens", 6, 5)
+    assert judge({**flushed, "upto_seq": 3}, at, told, RULES)[0] == "upto_seq"
+
+
+def test_a_stage_is_that_of_a_run_that_was_told():
+    """In the status that waits for it, at that revision."""
+    told, topic = Told(stages={("r1", 4, "ANALYZED")}), "queries.stage-requested"
+    request = {"request_id": "r1", "stage": "assembler", "status": "ANALYZED", "revision": 4}
+    at = Record(topic, 0, 0, NOON, b"u", b"", [])
+    judge = JUDGES[topic]
+    assert judge(request, at, told, RULES) is None
+    assert judge({**request, "stage": "responder"}, at, told, RULES) == ("stage", "assembler", "responder")
+    assert judge({**request, "revision": 5}, at, told, RULES)[0] == "status"
+
+
+def test_every_judge_is_of_a_topic_of_the_catalogue():
+    """And so is what it is told by."""
+    assert {topic for one in DECISIONS for topic in (one.topic, *one.sources)} <= set(TOPICS)
