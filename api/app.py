@@ -24,6 +24,7 @@ from api.paths import RouteOnRawPath
 from api.routes import (
     blobs,
     cache,
+    chunk_search,
     chunks,
     events,
     feeds_reads,
@@ -162,7 +163,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    for module in (*reads, chunks, *writes, *of_jobs, query_socket, prompts, cache, system):
+    for module in (*reads, chunks, chunk_search, *writes, *of_jobs, query_socket, prompts, cache, system):
         application.include_router(module.router)
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)
