@@ -25,6 +25,7 @@ from api.paths import RouteOnRawPath
 from api.routes import (
     blobs,
     cache,
+    chunk_search,
     chunks,
     events,
     explain,
@@ -167,7 +168,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    for module in (*reads, chunks, *writes, *of_jobs, query_socket, prompts, cache, explain, system):
+    for module in (*reads, chunks, chunk_search, *writes, *of_jobs, query_socket, prompts, cache, explain, system):
         application.include_router(module.router)
     application.router.routes.append(DashboardRoute(dashboard))
     application.add_middleware(LimitBody)

@@ -1,68 +1,48 @@
-"""Chunks: ingested, searched, and how they age.
+"""Chunks: ingested, and what became of an ingest.
 
-Laws. An ingest is events first, and its sink is the judge: what a chunk's schema can carry is taken down and counted there, so
-that one bad chunk never costs the others (R3.24). A search is told with the version of its namespace, read before and after it:
-the tag of a version never stands over what another version gave.
+Law: an ingest is events first, and its sink is the judge: what a chunk's schema can carry is taken down and counted there, so
+that one bad chunk never costs the others (R3.24).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import uuid4
 
 import orjson
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api import conditional
-from api.auth import Admin, Principal, Role, Viewer
-from api.errors import BadRequestError, ForbiddenError, NotFoundError, UnprocessableError
+from api.auth import Admin, Viewer
+from api.errors import BadRequestError, NotFoundError, UnprocessableError
 from api.freshness import WRITE_WAIT_MS
 from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from api.publishing import NotTakenError
 from api.rate_limits import LimitedRoute
 from api.services import Services, Wired
-from connectors.stores import chunk_reads, chunk_search
-from connectors.stores.chunk_reads import FIRST_PLACE, Failure, Ingest, Lifecycle, Namespace, SourceIngest
-from connectors.stores.chunk_search import RESULTS_MAX, Result
+from connectors.stores import chunk_reads
+from connectors.stores.chunk_reads import FIRST_PLACE, Failure, Ingest, SourceIngest
 from connectors.stores.redis import Head
-from schemas.envelope import iso_from_ms, ms_from_iso
+from schemas.envelope import iso_from_ms
 from schemas.errors import InvalidEventError
 from schemas.json_events import event_from_json
 from schemas.positions import Position, parse_position
 from schemas.topics import TOPICS
-from streams.checks import check_id, check_text, check_time
+from streams.checks import check_id
 from streams.chunks.identity import check_key_part
-from streams.chunks.passports import PASSPORT_KEYS
-from streams.chunks.scoring import Mode
 from streams.chunks.states import Outcome
-from streams.chunks.validation import FINISHED, SUBMITTED, check_embedding
-from streams.clock import to_ms
+from streams.chunks.validation import FINISHED, SUBMITTED
 
-DECIDED, RATED, SWEPT = "chunks.ingest-decided", "chunks.namespace-rated", "chunks.sweep-requested"
+DECIDED = "chunks.ingest-decided"
 INGEST_TOPICS = frozenset({SUBMITTED, FINISHED, DECIDED})
-SEARCH_TOPICS = INGEST_TOPICS | {RATED, SWEPT}
 # In one request; the body is bounded too, and a longer source is sent in several, of which the last one finishes it.
 CHUNKS_MAX = 10_000
 # Headers and framing of a record, generously; a value that leaves them no room is refused here.
 _RECORD_OVERHEAD_BYTES = 4_096
-RESULTS_DEFAULT = 10
-# A question of a few pages; more says no better what is looked for.
-QUESTION_CHARACTERS_MAX = 8_000
-SOURCES_MAX = 100
-# A search without a moment is as of the minute that has begun, so that polling it costs a 304: an age of half a minute moves no
-# score by more than a hundred-thousandth at a half-life of a month.
-MINUTE_MS = 60_000
-# Writes that land while a search reads make it read again; after so many it is told without a tag that anybody else gets.
-_READS_MAX = 3
-# base64 of 4,000 numbers, the most that an index takes.
-_VECTOR_CHARACTERS_MAX = 21_336
 # What an ingest is called whose sources ended differently: by the one that most needs a look.
 _WORST_FIRST = (
     *(Outcome.FAILED, Outcome.ABANDONED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.SUPERSEDED, Outcome.EMPTY),
@@ -238,7 +218,7 @@ def ingest_document(found: Ingest, limit: int) -> dict[str, Any]:
         "window": _json(found.window),
         "created_at": iso_from_ms(found.created_ms),
         "updated_at": iso_from_ms(found.updated_ms),
-        "finished_at": _iso(found.decided_ms) if found.sources_done == found.sources_total else None,
+        "finished_at": iso_or_none(found.decided_ms) if found.sources_done == found.sources_total else None,
         "sources_total": found.sources_total,
         "sources_done": found.sources_done,
         "statuses": found.statuses,
@@ -272,7 +252,7 @@ def _source_document(one: SourceIngest) -> dict[str, Any]:
         "window": _json(one.window),
         "created_at": iso_from_ms(one.created_ms),
         "updated_at": iso_from_ms(one.updated_ms),
-        "finished_at": _iso(one.decided_ms),
+        "finished_at": iso_or_none(one.decided_ms),
         "position": one.position,
     }
 
@@ -294,243 +274,6 @@ def _json(text: str | None) -> Any:
     return None if text is None else orjson.Fragment(text)
 
 
-def _iso(ms: int | None) -> str | None:
+def iso_or_none(ms: int | None) -> str | None:
+    """A time as people write it."""
     return None if ms is None else iso_from_ms(ms)
-
-
-# -- searching --------------------------------------------------------------------------------------------------------------
-
-
-class Asked(BaseModel):
-    """What is looked for, but for the moment."""
-
-    model_config = ConfigDict(extra="forbid")
-    ns: str
-    q: Annotated[str, Field(max_length=QUESTION_CHARACTERS_MAX, description="words, or a question")] = ""
-    vector: Annotated[
-        str | None,
-        Field(max_length=_VECTOR_CHARACTERS_MAX, description="base64 of little-endian float32, instead of that of `q`"),
-    ] = None
-    limit: Annotated[int, Field(ge=1, le=RESULTS_MAX, description="how many at most")] = RESULTS_DEFAULT
-    slot: Annotated[str | None, Field(description="of this slot only")] = None
-    source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
-    mode: Annotated[Mode, Field(description="hybrid: words count too")] = Mode.SEMANTIC
-    as_of: Annotated[str | None, Field(description="ages are taken at this moment: ISO 8601 or ms since 1970")] = None
-
-
-@router.get("/api/chunks/search", summary="Search a namespace; conditional", response_model=None)
-async def get_search(
-    request: Request, asked: Annotated[Asked, Query()], principal: Viewer, services: Wired
-) -> Response:
-    """The best chunks by alpha * similarity + beta * decay(age) (R3.17), each with its scores, age and temperature."""
-    for name, value in (("ns", asked.ns), ("slot", asked.slot), *(("source_id", one) for one in asked.source_id)):
-        if value is not None:
-            check_key_part(name, value)
-    check_text("q", asked.q, 4 * QUESTION_CHARACTERS_MAX)
-    vector = None if asked.vector is None else _vector(asked.vector)
-    as_of_ms = services.clock() // MINUTE_MS * MINUTE_MS if asked.as_of is None else _moment(asked.as_of)
-    await services.fresh(request, SEARCH_TOPICS)
-    pool = services.database.require()
-    found = await chunk_reads.namespace(pool, asked.ns)
-    _require_readable(principal, services, found)
-    if found.row is not None:
-        services.served.note(asked.ns)
-    head = _search_head(services, found, asked, as_of_ms)
-    if conditional.is_match(conditional.condition(request), head.etag):
-        return conditional.not_modified("chunk_search", head)
-    payload = b""
-    for _ in range(_READS_MAX):
-        payload = orjson.dumps(await _searched(services, found, asked, vector, as_of_ms))
-        now = await chunk_reads.namespace(pool, asked.ns)
-        if _search_head(services, now, asked, as_of_ms).etag == head.etag:
-            return conditional.answer(request, "chunk_search", head, payload)
-        found, head = now, _search_head(services, now, asked, as_of_ms)
-    mixed = Head(head.version, f"{head.etag}-{sha256(payload).hexdigest()[:16]}", head.caused_by, head.checked_ms)
-    return conditional.answer(request, "chunk_search", mixed, payload)
-
-
-def _require_readable(principal: Principal, services: Services, found: Namespace) -> None:
-    """Refuse a closed namespace to who is bound to a user: it is quoted to nobody, so nobody reads it this way either.
-
-    Raises:
-        ForbiddenError: it is closed.
-    """
-    is_open = services.passports.of(found.ns).is_open if found.row is None else found.row["is_open"]
-    if not is_open and principal.user_id is not None and principal.role is not Role.ADMIN:
-        raise ForbiddenError(f"the namespace {found.ns!r} is not open to users")
-
-
-def _search_head(services: Services, found: Namespace, asked: Asked, as_of_ms: int) -> Head:
-    """The version and tag of an answer: of the namespace, its passport and everything that was asked."""
-    of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
-    basis = [asked.model_dump(exclude={"as_of"}), as_of_ms, of_row, services.query_vectors.model]
-    digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
-    return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
-
-
-async def _searched(
-    services: Services, found: Namespace, asked: Asked, vector: bytes | None, as_of_ms: int
-) -> dict[str, Any]:
-    results: Sequence[Result] = ()
-    is_complete, is_exact, compared_by = True, True, None
-    if found.row is not None:
-        vector, compared_by = await _compared(services, found, asked, vector)
-        answer = await chunk_search.search(
-            services.database.require(),
-            found.row,
-            q_vector=vector,
-            words=asked.q or None,
-            limit=asked.limit,
-            slot=asked.slot,
-            source_ids=asked.source_id or None,
-            as_of_ms=as_of_ms,
-            mode=asked.mode,
-        )
-        results, is_complete, is_exact = answer.results, answer.is_complete, answer.is_exact
-    return {
-        "ns": asked.ns,
-        "as_of": iso_from_ms(as_of_ms),
-        "mode": asked.mode,
-        "compared_by": compared_by,
-        "complete": is_complete,
-        "exact": is_exact,
-        "results": [result_document(one) for one in results],
-    }
-
-
-def result_document(one: Result) -> dict[str, Any]:
-    """A result as it is served. `final` is alpha * similarity + beta * decay; in hybrid mode of similarity blended with words."""
-    return {
-        "ns": one.ns,
-        "slot": one.slot,
-        "source_id": one.source_id,
-        "chunk_no": one.chunk_no,
-        "title": one.title,
-        "url": one.url,
-        "content": one.content,
-        "published_at": _iso(one.published_ms),
-        "created_at": iso_from_ms(one.created_ms),
-        "updated_at": iso_from_ms(one.updated_ms),
-        "similarity": one.similarity,
-        "text_score": one.text_score,
-        "decay": one.decay,
-        "age_days": one.age_days,
-        "temperature": one.temperature,
-        "final": one.final,
-        "stale": one.is_stale,
-        "position": one.position,
-    }
-
-
-async def _compared(
-    services: Services, found: Namespace, asked: Asked, vector: bytes | None
-) -> tuple[bytes | None, str | None]:
-    """The vector that chunks are compared with, and whose it is; none where it would be that of another model."""
-    dimensions, model = found.row["dimensions"], found.row["embedding_model"]
-    if vector is not None:
-        if dimensions is not None and len(vector) != 4 * dimensions:
-            raise UnprocessableError(
-                f"vector has {len(vector) // 4} numbers; those of {found.ns!r} have {dimensions}", field="vector"
-            )
-        return vector, "sent"
-    if not asked.q or model != services.query_vectors.model:
-        return None, None
-    return await services.query_vectors.of(asked.q), model
-
-
-def _vector(text: str) -> bytes:
-    try:
-        found = text.translate(_URL_SAFE).rstrip("=")
-        value = base64.b64decode(found + "=" * (-len(found) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise UnprocessableError(f"vector is not base64: {error}", field="vector", reason="wrong_type") from error
-    check_embedding("vector", value)
-    return value
-
-
-# Both alphabets of base64 are read; a + of a query that nobody encoded has become a space.
-_URL_SAFE = str.maketrans("-_ ", "+/+")
-
-
-def _moment(text: str) -> int:
-    """A moment in milliseconds.
-
-    Raises:
-        InvalidEventError: it is none.
-    """
-    try:
-        moment = int(text) if text.lstrip("-").isdecimal() else ms_from_iso(text)
-    except (ValueError, OverflowError) as error:
-        raise InvalidEventError("not_a_time", "as_of is neither ISO 8601 nor milliseconds", field="as_of") from error
-    check_time("as_of", moment)
-    return moment
-
-
-# -- how a namespace ages -----------------------------------------------------------------------------------------------------
-
-
-@router.get(
-    "/api/chunks/lifecycle", summary="How many chunks are hot, warm, cold, marked, archived", response_model=None
-)
-async def get_lifecycle(
-    request: Request,
-    _principal: Viewer,
-    services: Wired,
-    ns: Annotated[str | None, Query(description="a namespace; without it all of them")] = None,
-) -> Response:
-    """Counted at this moment, beside what the passport of the namespace says."""
-    if ns is not None:
-        check_key_part("ns", ns)
-    await services.fresh(request, SEARCH_TOPICS)
-    now_ms = services.clock()
-    found = await chunk_reads.lifecycles(services.database.require(), ns, now_ms)
-    documents = [lifecycle_document(one, now_ms) for one in found]
-    document: dict[str, Any] = {"as_of": iso_from_ms(now_ms), "namespaces": documents}
-    if ns is not None:
-        document = documents[0] if documents else _nothing_held(services, ns, now_ms)
-    headers = {"Cache-Control": conditional.CACHE_NEVER}
-    return Response(orjson.dumps(document), headers=headers, media_type=conditional.JSON)
-
-
-def lifecycle_document(found: Lifecycle, now_ms: int) -> dict[str, Any]:
-    """What a namespace holds, as it is served. Only `to_delete` and `archived` count what no search finds."""
-    row = found.row
-    return {
-        "ns": row["ns"],
-        "as_of": iso_from_ms(now_ms),
-        "chunks": found.chunks,
-        "sources": found.sources,
-        "hot": found.hot,
-        "warm": found.warm,
-        "cold": found.cold,
-        "without_embedding": found.without_embedding,
-        "stale_embedding": found.stale_embedding,
-        "to_delete": found.to_delete,
-        "archived": found.archived,
-        "is_hot": row["is_hot"],
-        "queries_per_day": row["queries_per_day"],
-        "rated_at": None if row["rated_at"] is None else iso_from_ms(to_ms(row["rated_at"])),
-        "dimensions": row["dimensions"],
-        "embedding_model": row["embedding_model"],
-        "passport": {name: row[name] for name in PASSPORT_KEYS},
-    }
-
-
-_COUNTS = (
-    *("chunks", "sources", "hot", "warm", "cold", "without_embedding", "stale_embedding", "to_delete", "archived"),
-)
-
-
-def _nothing_held(services: Services, ns: str, now_ms: int) -> dict[str, Any]:
-    """A namespace in which no chunk was ever seen: what its passport would be."""
-    return {
-        "ns": ns,
-        "as_of": iso_from_ms(now_ms),
-        **dict.fromkeys(_COUNTS, 0),
-        "is_hot": False,
-        "queries_per_day": 0.0,
-        "rated_at": None,
-        "dimensions": None,
-        "embedding_model": None,
-        "passport": asdict(services.passports.of(ns)),
-    }

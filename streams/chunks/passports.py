@@ -6,7 +6,6 @@ Law: every namespace has one. What a file leaves out is as the default says, and
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -15,6 +14,7 @@ from typing import Any
 
 from schemas.errors import ConfigurationError, InvalidEventError
 from streams.chunks.identity import check_key_part
+from streams.toml_files import read_toml
 
 _DEFAULT_FILE = Path(__file__).with_name("default_namespaces.toml")
 # A century: whatever is longer is a typing error, and its milliseconds fit every integer of ours.
@@ -100,7 +100,7 @@ _Values = dict[str, Any]
 
 def _read(path: Path) -> tuple[_Values, dict[str, _Values]]:
     """The values of `[default]`, and of each namespace, checked one by one."""
-    document = _document(path)
+    document = read_toml(path, "the namespaces are")
     unknown = sorted(set(document) - {"default", "namespaces"})
     if unknown:
         raise ConfigurationError(f"{path}: {unknown[0]} is neither [default] nor a table [namespaces.<name>]")
@@ -111,15 +111,6 @@ def _read(path: Path) -> tuple[_Values, dict[str, _Values]]:
         _check_name(path, ns)
     default = _values(path, "default", document.get("default", {}))
     return default, {ns: _values(path, f"namespaces.{ns}", table) for ns, table in namespaces.items()}
-
-
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path}: the namespaces cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: the namespaces are not TOML: {error}") from error
 
 
 def _check_name(path: Path, ns: str) -> None:

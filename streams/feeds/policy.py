@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from schemas.errors import ConfigurationError
+from streams.toml_files import read_plan_tables
 
 FALLBACK_PLAN = "free"
 
@@ -97,7 +97,7 @@ def load_policy(path: Path | None = None) -> Policy:
 
 def _read_plans(path: Path, base: Mapping[str, PlanPolicy]) -> dict[str, PlanPolicy]:
     plans = dict(base)
-    for name, table in _plan_tables(path).items():
+    for name, table in read_plan_tables(path, "the policy is").items():
         known = plans.get(name) or plans.get(FALLBACK_PLAN)
         values: dict[str, Any] = asdict(known) if known is not None else {}
         if not isinstance(table, dict):
@@ -109,20 +109,6 @@ def _read_plans(path: Path, base: Mapping[str, PlanPolicy]) -> dict[str, PlanPol
             raise ConfigurationError(f"{path}: plans.{name} lacks {', '.join(missing)}")
         plans[name] = PlanPolicy(**values)
     return plans
-
-
-def _plan_tables(path: Path) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path}: the policy cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: the policy is not TOML: {error}") from error
-    unknown = sorted(set(document) - {"plans"})
-    tables = document.get("plans", {})
-    if unknown or not isinstance(tables, dict):
-        raise ConfigurationError(f"{path}: {unknown[0] if unknown else 'plans'} is not a table [plans.<name>]")
-    return tables
 
 
 def _checked(path: Path, plan: str, key: str, value: Any) -> Any:

