@@ -8,8 +8,8 @@ that were sent, of one model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 from connectors import outbox
@@ -50,9 +50,9 @@ class Waiting(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Sources with chunks that wait; `is_last`: none come after it."""
+    """Sources with how many of their chunks wait; `is_last`: none come after it."""
 
-    sources: tuple[SourceKey, ...]
+    sources: dict[SourceKey, int]
     is_last: bool
 
 
@@ -73,15 +73,22 @@ async def page(
     rows = await tx.fetch(
         QUERIES["sources_to_fill"], to_datetime(now_ms), *maker, is_hot, *after, PAGE_CHUNKS, list(aside)
     )
-    sources = tuple(SourceKey(row["ns"], row["slot"], row["source_id"]) for row in rows)
-    return Page(sources, is_last=sum(row["chunks"] for row in rows) < PAGE_CHUNKS)
+    sources = {SourceKey(row["ns"], row["slot"], row["source_id"]): row["chunks"] for row in rows}
+    return Page(sources, is_last=sum(sources.values()) < PAGE_CHUNKS)
 
 
-async def claim(tx: Connection, sources: Sequence[SourceKey]) -> list[SourceKey]:
-    """Those of these sources that are this session's now, until `let_go`."""
-    if not sources:
-        return []
-    return [SourceKey(*row) for row in await tx.fetch(QUERIES["claim_sources"], _LOCK_CLASS, *_columns(sources))]
+async def claim(tx: Connection, sources: Mapping[SourceKey, int], *, chunks: int) -> list[SourceKey]:
+    """Sources that are this session's now, until `let_go`: as many as hold `chunks` that wait, the rest is left to others."""
+    claimed: list[SourceKey] = []
+    left, wanted = list(sources), chunks
+    while left and wanted > 0:
+        totals = accumulate(sources[source] for source in left)
+        enough = next((count for count, total in enumerate(totals, 1) if total >= wanted), len(left))
+        tried, left = left[:enough], left[enough:]
+        got = [SourceKey(*row) for row in await tx.fetch(QUERIES["claim_sources"], _LOCK_CLASS, *_columns(tried))]
+        wanted -= sum(sources[source] for source in got)
+        claimed += got
+    return claimed
 
 
 async def let_go(tx: Connection) -> None:

@@ -179,7 +179,7 @@ class BackfillWorker:
                 page = await chunk_backfill.page(
                     lane.connection, self._maker, is_hot=is_hot, after=after, aside=aside, now_ms=now_ms
                 )
-                claimed = await chunk_backfill.claim(lane.connection, page.sources)
+                claimed = await chunk_backfill.claim(lane.connection, page.sources, chunks=lane.texts_max)
                 chunks = await chunk_backfill.waiting(
                     lane.connection, claimed, most=lane.texts_max, aside=aside, now_ms=now_ms
                 )
@@ -189,7 +189,7 @@ class BackfillWorker:
                 if page.is_last and is_round:
                     break
                 is_round = is_round or page.is_last
-                after = START if page.is_last else page.sources[-1]
+                after = START if page.is_last else list(page.sources)[-1]
             lane.after[is_hot] = after
         return []
 

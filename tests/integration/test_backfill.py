@@ -203,16 +203,17 @@ async def test_two_workers_make_each_vector_once(case: Case, monkeypatch: pytest
     for source in range(30):
         await case.rows.put(f"s{source}", [f"{source}.{n}" for n in range(5)])
     first, second = Scripted(), Scripted()
+    both = asyncio.Barrier(2)
 
-    async def slowly(_: Sequence[str]) -> None:
-        await asyncio.sleep(0.005)
+    async def meet(_: Sequence[str]) -> None:
+        """No first batch ends before the other worker has one too: what one works on leaves enough for the other."""
+        if len(first.asked) <= 1 and len(second.asked) <= 1:
+            await both.wait()
 
-    first.before = second.before = slowly
+    first.before = second.before = meet
     async with case.working(case.worker(first), case.worker(second)):
         await case.filled()
     assert sorted(first.texts + second.texts) == sorted(f"{source}.{n}" for source in range(30) for n in range(5))
-    assert first.texts
-    assert second.texts
 
 
 async def test_whoever_writes_chunks_does_not_wait_for_it(case: Case):
@@ -290,7 +291,7 @@ async def test_a_killed_worker_leaves_no_claim(case: Case):
     await case.rows.namespace()
     await case.rows.put("a", ["text"])
     holder = await asyncpg.connect(case.url)
-    assert await chunk_backfill.claim(holder, [chunk_backfill.SourceKey("docs", "s", "a")])
+    assert await chunk_backfill.claim(holder, {chunk_backfill.SourceKey("docs", "s", "a"): 1}, chunks=1)
     async with case.working():
         await asyncio.sleep(0.3)
         assert case.embedder.asked == []
