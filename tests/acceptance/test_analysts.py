@@ -90,6 +90,20 @@ def test_verify_finds_nothing(product: Product) -> None:
     assert json.loads(done.stdout)
 
 
+@pytest.mark.usefixtures("published")
+def test_a_backtest_of_the_live_policy_asks_for_what_happened(product: Product, tmp_path: Path) -> None:
+    """Over the recorded ticks the live policy makes exactly the recorded requests; with another one beside it too."""
+    policy = tmp_path / "eager.toml"
+    policy.write_text("[plans.free]\ncooldown_seconds = 60\nrebuild_interval_seconds = 60\n", encoding="utf-8")
+    document = json.loads(product.cli("backtest", "--policy", str(policy), "--json").stdout)
+    check = document["live_check"]
+    recorded = {(record.partition(), record.offset()) for record in product.records("feeds.rebuild-requested")}
+    assert 0 < check["recorded"] == check["same"] <= len(recorded)
+    assert (check["missing"], check["extra"], check["other_policy"]) == (0, 0, 0)
+    assert [one["policy"] for one in document["policies"]] == ["live", "eager"]
+    assert document["policies"][0]["requests"] == check["recorded"]
+
+
 def test_explain_reaches_the_insight(product: Product, published: dict[Place, dict[str, Any]]) -> None:
     """The chain behind a feed ends at events that are in the log; behind a league's page at its matches."""
     feed = product.cli("explain", "feed", READER, "--json").stdout
