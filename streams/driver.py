@@ -4,13 +4,15 @@ The law: the agents are the product's own and are driven through the door that t
 what holds here holds in a worker; nothing waits and nobody asks what time it is. For tests of agents, and for `highwater verify`,
 which lets them read the recorded log.
 
-    async def test_a_demand_is_answered():
-        driver = Driver()
-        await driver.publish("feeds.user-changed", {"user_id": "u1", "revision": 1, "rebuild_demanded": True, …})
-        await driver.tick(1_790_000_000_000)
-        assert [request["trigger"] for request in driver.sent("feeds.rebuild-requested")] == ["manual"]
-        driver.restart()                                 # another worker takes over: tables stay, memory goes
-        assert driver.row("users", "u1") is not None     # a table's row as bytes, as its changelog has it
+    driver = Driver("channels")
+    await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": 3, "arrived_at": now})
+    await driver.tick(now)                           # virtual time is what ticks say
+    assert [told["head"] for told in driver.sent("feeds.channel-dirty")] == [3]
+    driver.restart()                                 # another worker takes over: tables stay, memory goes
+    assert driver.row("channel_heads", "c1")         # a table's row as bytes, as its changelog has it
+
+docs/driver.md shows more, and the tests run it. What an agent sends is acknowledged at once; between `hold` and `release`
+nothing is, and an agent waits, as it does for a broker that is slow.
 
 An event of a topic without a key (`feeds.novelty`) is for a partition: `publish(…, partition=driver.partition_of("u1"))`.
 """
@@ -144,7 +146,9 @@ class Driver:
         self._tables = {name: Table() for name in (*app.AGENT_KINDS.values(), _TICKS)}
         self._table_of = {name: app.AGENT_KINDS[kinds[name]] for name in self._makers}
         self._offsets: dict[tuple[str, int], int] = {}
-        self._ticks = 0
+        self._acknowledged = asyncio.Event()
+        self._acknowledged.set()
+        self._asked = asyncio.Event()
         self.outputs: list[Sent] = []
         self.keeps_outputs = True
         self.on_sent: Callable[[Sent], None] | None = None
@@ -207,14 +211,29 @@ class Driver:
         for now_ms in range((self.now_ms // step_ms + 1) * step_ms, until_ms + 1, step_ms):
             await self.tick(now_ms)
 
+    def hold(self) -> None:
+        """Acknowledge nothing from now on: an agent that sends waits, and has written no row of what it decided."""
+        self._acknowledged.clear()
+        self._asked.clear()
+
+    def release(self) -> None:
+        """Acknowledge what waits, and again at once."""
+        self._acknowledged.set()
+
+    async def until_sent(self) -> None:
+        """Wait until something was sent since `hold`; what was published then runs as a task beside."""
+        await self._asked.wait()
+
     def restart(self) -> None:
         """Another worker takes over: what the tables and the log hold stays, what was in memory is gone."""
         heartbeats = Heartbeats(list(self._makers))
         wiring = Wiring(self.codec, self._send, heartbeats, _fail, lambda _now, _newest: None)
         self._readers: dict[str, list[TableAgent]] = {}
+        self.agents: dict[str, TableAgent] = {}
         for name, make in self._makers.items():
             intake = Intake(GROUP, self.codec, self._learn, self._send)
             agent = make(wiring, intake, self._tables[self._table_of[name]], self._tables[_TICKS])
+            self.agents[name] = agent
             for topic in agent.topics:
                 self._readers.setdefault(topic, []).append(agent)
 
@@ -228,8 +247,7 @@ class Driver:
     @property
     def sources(self) -> Mapping[str, tuple[str, ...]]:
         """Table -> the topics of the agents that write it."""
-        agents = {agent.name: agent for readers in self._readers.values() for agent in readers}
-        return {self._table_of[name]: agent.topics for name, agent in agents.items()}
+        return {self._table_of[name]: agent.topics for name, agent in self.agents.items()}
 
     @property
     def tables(self) -> Mapping[str, Table]:
@@ -274,9 +292,12 @@ class Driver:
             self.outputs.append(sent)
         if self.on_sent is not None:
             self.on_sent(sent)
-        acknowledged: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        acknowledged.set_result(position)
-        return acknowledged
+        self._asked.set()
+        return self._acknowledge(position)
+
+    async def _acknowledge(self, position: Position) -> Position:
+        await self._acknowledged.wait()
+        return position
 
 
 @dataclass(frozen=True, slots=True)

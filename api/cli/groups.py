@@ -11,18 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient
-
-from api.cli.reading import Place, kafka_error, log_ranges_of, open_reader, read_spans
+from api.cli.reading import Place, log_ranges_of, open_reader, read_spans
 from connectors.kafka.admin import Admin, LogRange
+from connectors.kafka.offsets import committed_offsets
 from schemas.topics import TOPICS
 from streams.clock import ProductClock
 
 if TYPE_CHECKING:
     import asyncpg
 
-REQUEST_SECONDS = 10.0
 KAFKA_GROUP_PREFIX = "highwater-"
 # The catalogue's name of the Faust worker, and its group in Kafka (streams/agents.py).
 WORKER, WORKER_KAFKA_GROUP = "worker", "highwater-feeds"
@@ -114,18 +111,7 @@ def catalogued_groups() -> dict[str, list[str]]:
 
 async def committed(client: Mapping[str, str], kafka_group: str) -> dict[Place, int]:
     """The offsets a group has committed in Kafka."""
-
-    def ask() -> dict[Place, int]:
-        admin = AdminClient(dict(client))
-        asked = [ConsumerGroupTopicPartitions(kafka_group)]
-        try:
-            future = admin.list_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[kafka_group]
-            found = future.result(2 * REQUEST_SECONDS).topic_partitions
-        except KafkaException as error:
-            raise kafka_error(error) from error
-        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
-
-    return await asyncio.to_thread(ask)
+    return await asyncio.to_thread(committed_offsets, client, kafka_group)
 
 
 async def standings(

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,17 +20,21 @@ import click
 
 from api.cli.command import Command, CommandFailedError, TopicArgument, json_option
 from api.cli.connection import kafka_client, stack_settings
-from api.cli.terminal import print_json, printable, progress, warn
+from api.cli.terminal import Bar, print_json, printable, progress, warn
+from connectors.replay.arrow_alone import without_pandas
 from schemas.topics import Topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from connectors.kafka.admin import LogRange
+    from connectors.kafka.admin import Admin, LogRange
     from connectors.kafka.records import Record
-    from connectors.replay.decoding import Decoder
-    from connectors.replay.selection import Ranges
-    from connectors.replay.where import Where
+    from connectors.replay.decoding import Decoded, Decoder
+    from connectors.replay.running import Chooser
+    from connectors.replay.selection import Bound, Ranges
+    from connectors.replay.shares import Share
+    from connectors.replay.subject import Subject
+    from connectors.replay.task import Task
     from streams.settings import Settings
 
 # The names of `connectors.replay.writers.FORMATS`, repeated so that --help need not load them.
@@ -41,13 +48,20 @@ _SPEEDS = {"1x": 1.0, "10x": 10.0, "max": None}
 @click.command(cls=Command)
 @click.argument("topic", type=TopicArgument(dead_letters=True))
 @click.option(
-    "--from", "begin", metavar="WHERE", help="First record: offset, PARTITION/OFFSET, time, age (7d), earliest."
+    "--from", "begin", metavar="WHERE", help="First record: offset, PARTITION/OFFSET, time, age (7d, -1h), earliest."
 )
 @click.option(
     "--to", "end", metavar="WHERE", help="Where to stop, itself not included (default: the end as it is now)."
 )
 @click.option(
     "--where", "condition", metavar="CEL", help="Only these, e.g. 'value.channel_id == \"git\" && has(value.url)'."
+)
+@click.option("--key", metavar="KEY", help="Only the records of this key.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the first N of them to have arrived; reads no further.",
 )
 @click.option("--format", "kind", type=click.Choice(_FORMATS), help="Default: by the file's name, else jsonl.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file; `-`, the default, is standard output.")
@@ -60,6 +74,8 @@ def replay(
     begin: str | None,
     end: str | None,
     condition: str | None,
+    key: str | None,
+    limit: int | None,
     kind: str | None,
     output: Path | None,
     into: str | None,
@@ -69,7 +85,8 @@ def replay(
 ) -> None:
     """Write all records of TOPIC to a file or pipe (JSONL, CSV, Parquet, Avro), or publish them to another topic.
 
-    The condition may look at key, value, headers, time, topic, partition and offset, in the language CEL.
+    The condition may look at key, value, headers, time, topic, partition and offset, in the language CEL. Records of a key are
+    found in whatever partition they are. An age is written with or without a minus.
     """
     if into is not None and (output is not None or kind is not None):
         raise click.UsageError("--into excludes --output and --format", click.get_current_context())
@@ -78,8 +95,9 @@ def replay(
     if into is None and output is None and kind in ("parquet", "avro") and sys.stdout.isatty():
         raise click.UsageError(f"a terminal cannot show {kind}; say --output FILE", click.get_current_context())
     settings = stack_settings("kafka", "schema_registry")
-    with _ended_by_signals():
-        meant = _Replay(settings, topic, condition, begin, end)
+    with _ended_by_signals(), without_pandas(), _conditions_shown():
+        meant = _Replay(settings, topic, begin, end)
+        meant.choose(condition, key, limit)
         told = meant.write(kind, output) if into is None else meant.publish(into, _SPEEDS[speed], i_know=i_know)
     if output is not None or into is not None:
         _tell(told, as_json=as_json)
@@ -113,41 +131,62 @@ def _tell(told: Mapping[str, Any], *, as_json: bool) -> None:
 class _Replay:
     """One topic, what of it is meant, and how far it is read."""
 
-    def __init__(
-        self, settings: Settings, topic: Topic, condition: str | None, begin: str | None, end: str | None
-    ) -> None:
-        from connectors.replay.decoding import Decoder
-        from connectors.replay.running import Counts
-        from connectors.replay.subject import Subject
+    def __init__(self, settings: Settings, topic: Topic, begin: str | None, end: str | None) -> None:
+        from connectors.replay.counts import Counts
 
         self._settings = settings
         self._topic = topic
         self._client = kafka_client(settings)
-        self._decoder: Decoder = Decoder(Subject.fetch(topic, settings.schema_registry))
-        self._where = _condition(condition, self._decoder, topic)
-        self._spans = self._select(begin, end)
+        bounds = self._bound(begin), self._bound(end)
+        self._spans = self._select(*bounds)
         self._counts = Counts()
 
-    def _select(self, begin: str | None, end: str | None) -> Ranges:
-        from api.cli.reading import log_ranges_of
-        from connectors.kafka.admin import Admin
-        from connectors.replay.reading import offsets_at, open_reader
-        from connectors.replay.selection import InvalidSelectionError, parse_bound, select
+    def choose(self, condition: str | None, key: str | None, limit: int | None) -> None:
+        """What of it is meant beside from and to."""
+        self._condition = condition
+        self._key = None if key is None else key.encode("utf-8", "surrogateescape")
+        self._limit = limit
+
+    @cached_property
+    def _subject(self) -> Subject:
+        from connectors.replay.subject import Subject
+
+        return Subject.fetch(self._topic, self._settings.schema_registry)
+
+    @cached_property
+    def _decoder(self) -> Decoder:
+        from connectors.replay.decoding import Decoder
+
+        return Decoder(self._subject)
+
+    @cached_property
+    def _chooser(self) -> Chooser:
+        from connectors.replay.running import Chooser
+
+        return Chooser(self._topic.name, self._decoder, self._counts, key=self._key, condition=self._condition)
+
+    def _bound(self, text: str | None) -> Bound | None:
+        from connectors.replay.selection import InvalidSelectionError, parse_bound
         from streams.clock import ProductClock
 
-        now_ms = ProductClock(self._settings.clock_file)()
-        name = self._topic.name
+        if text is None:
+            return None
         try:
-            first = None if begin is None else parse_bound(begin, topic=name, now_ms=now_ms)
-            last = None if end is None else parse_bound(end, topic=name, now_ms=now_ms)
+            return parse_bound(text, topic=self._topic.name, now_ms=ProductClock(self._settings.clock_file)())
         except InvalidSelectionError as error:
             raise click.UsageError(str(error), click.get_current_context()) from error
-        found = asyncio.run(log_ranges_of(Admin(self._client), [name]))
-        ranges: dict[int, LogRange] = {partition: held for (_, partition), held in found.items()}
+
+    def _select(self, begin: Bound | None, end: Bound | None) -> Ranges:
+        from connectors.kafka.admin import Admin
+        from connectors.replay.consumer import offsets_at, open_reader
+        from connectors.replay.selection import select
+
+        name = self._topic.name
+        ranges = asyncio.run(_ranges(Admin(self._client), name))
         if not ranges:
             raise CommandFailedError(f"{name} is not on the broker; run `highwater init`")
         with _reader(open_reader(self._client)) as reader:
-            return select(first, last, ranges, lambda ms: offsets_at(reader, name, list(ranges), ms), topic=name)
+            return select(begin, end, ranges, lambda ms: offsets_at(reader, name, list(ranges), ms), topic=name)
 
     @property
     def _total(self) -> int:
@@ -173,17 +212,51 @@ class _Replay:
         return self._told(shown)
 
     def _write_to(self, file: BinaryIO, kind: str) -> None:
-        from connectors.replay.reading import open_reader, read_batches
+        shares = self._shares(kind)
+        with progress(self._topic.name, self._total) as bar:
+            if len(shares) == 1:
+                self._write_alone(file, kind, bar)
+                return
+            from connectors.replay.parts import write_in_parts
+
+            def tasks() -> list[Task]:
+                from connectors.replay.task import Task
+
+                known = (self._client, self._settings.schema_registry, self._topic, self._subject.versions)
+                return [Task(*known, share, self._key, self._condition, kind) for share in shares]
+
+            write_in_parts(kind, len(shares), tasks, file, self._counts, bar.update)
+
+    def _shares(self, kind: str) -> list[dict[int, Share]]:
+        """The partitions of each process; what comes first over all of them is known to one alone."""
+        from connectors.replay.shares import KINDS, shares_of
+
+        is_divisible = kind in KINDS and self._limit is None
+        return shares_of(self._spans, len(os.sched_getaffinity(0)) if is_divisible else 1)
+
+    def _write_alone(self, file: BinaryIO, kind: str, bar: Bar) -> None:
+        from connectors.replay.consumer import open_reader
         from connectors.replay.running import write_batches
         from connectors.replay.writers import writer_of
 
-        with (
-            writer_of(kind, file, self._decoder) as writer,
-            progress(self._topic.name, self._total) as bar,
-            _reader(open_reader(self._client)) as reader,
-        ):
-            batches = read_batches(reader, self._topic.name, self._spans)
-            write_batches(batches, self._decoder, self._where, writer, self._counts, bar.update)
+        with writer_of(kind, file, self._decoder) as writer, _reader(open_reader(self._client)) as reader:
+            write_batches(self._decoded(reader), writer, self._counts, bar.update)
+
+    def _decoded(self, reader: Consumer) -> Iterator[Decoded]:
+        """The chosen records: in order in each partition, or with a limit the first over all."""
+        from connectors.replay.reading import in_batches, read_batches
+
+        name = self._topic.name
+        if self._limit is None:
+            yield from map(self._chooser.decoded, read_batches(reader, name, self._spans))
+        else:
+            yield from map(self._decoder.decode, in_batches(name, self._in_time(reader)))
+
+    def _in_time(self, reader: Consumer) -> Iterator[Record]:
+        from connectors.replay.reading import read_in_time
+
+        records = read_in_time(reader, self._topic.name, self._spans, self._chooser.undecoded)
+        return itertools.islice(records, self._limit)
 
     def publish(self, into: str, speed: float | None, *, i_know: bool) -> dict[str, Any]:
         """Publish to another topic, each record when it is due.
@@ -218,22 +291,21 @@ class _Replay:
         return self._told(into)
 
     def _chosen(self, *, in_time: bool) -> Iterator[Record]:
-        from connectors.replay.reading import open_reader, read_batches, read_in_time
-        from connectors.replay.running import chooser
+        from connectors.replay.consumer import open_reader
+        from connectors.replay.reading import read_batches
 
-        keep = chooser(self._decoder, self._where, self._counts)
         with _reader(open_reader(self._client)) as reader:
-            if in_time:
-                yield from read_in_time(reader, self._topic.name, self._spans, keep)
+            if in_time or self._limit is not None:
+                yield from self._in_time(reader)
             else:
                 for batch in read_batches(reader, self._topic.name, self._spans):
-                    yield from keep(batch).records()
+                    yield from self._chooser.undecoded(batch).records()
 
     def _told(self, to: str) -> dict[str, Any]:
-        if self._where is not None and self._where.failed:
+        if self._counts.unanswered:
             warn(
-                f"highwater: --where has no answer for {self._where.failed:,} records, which were left out"
-                f" (the first: {self._where.first_failure})"
+                f"highwater: --where has no answer for {self._counts.unanswered:,} records, which were left out"
+                f" (the first: {self._counts.first_failure})"
             )
         if self._counts.undecodable:
             warn(f"highwater: {self._counts.undecodable:,} records are no events; their bytes were written")
@@ -243,9 +315,16 @@ class _Replay:
             "read": self._counts.read,
             "written": self._counts.written,
             "undecodable": self._counts.undecodable,
-            "without_answer": 0 if self._where is None else self._where.failed,
+            "without_answer": self._counts.unanswered,
             "spans": {str(partition): [span.low, span.high] for partition, span in sorted(self._spans.items())},
         }
+
+
+async def _ranges(admin: Admin, topic: str) -> dict[int, LogRange]:
+    """What each partition holds."""
+    places = [(topic, partition) for partition in range((await admin.partition_counts()).get(topic, 0))]
+    found = await admin.log_ranges(places) if places else {}
+    return {partition: held for (_, partition), held in found.items()}
 
 
 @contextlib.contextmanager
@@ -256,14 +335,13 @@ def _reader(consumer: Consumer) -> Iterator[Consumer]:
         consumer.close()
 
 
-def _condition(text: str | None, decoder: Decoder, topic: Topic) -> Where | None:
-    """The condition of `--where`; one that cannot be read is shown with a caret under the spot."""
-    from connectors.replay.where import Where, WhereError
+@contextlib.contextmanager
+def _conditions_shown() -> Iterator[None]:
+    """A condition that cannot be read is shown with a caret under the spot."""
+    from connectors.replay.where_error import WhereError
 
-    if text is None:
-        return None
     try:
-        return Where(text, decoder.arrow_type, topic.name)
+        yield
     except WhereError as error:
         click.echo("\n".join(printable(line) for line in error.pointer().splitlines()), err=True)
         raise click.UsageError(str(error), click.get_current_context()) from error

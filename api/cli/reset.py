@@ -156,8 +156,8 @@ async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Any], target: 
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
-    from api.cli.groups import REQUEST_SECONDS
     from api.cli.reading import kafka_error
+    from connectors.kafka.admin import REQUEST_SECONDS
 
     if target.kind != "time" or not wanted:
         return {}
@@ -179,8 +179,8 @@ async def _live_members(client: Mapping[str, str], kafka_group: str) -> int:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from api.cli.groups import REQUEST_SECONDS
     from api.cli.reading import kafka_error
+    from connectors.kafka.admin import REQUEST_SECONDS
 
     def ask() -> int:
         admin = AdminClient(dict(client))
@@ -219,8 +219,8 @@ def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) 
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient
 
-    from api.cli.groups import REQUEST_SECONDS
     from api.cli.reading import kafka_error
+    from connectors.kafka.admin import REQUEST_SECONDS
 
     places = [TopicPartition(step.topic, step.partition, step.after) for step in steps]
     request = [ConsumerGroupTopicPartitions(kafka_group, places)]

@@ -29,13 +29,25 @@ _PARTS = ("tables", "models", "decisions", "effects")
     type=click.Choice(_PARTS),
     help="Only this part (may be repeated): tables of the agents, read models, decisions, effects of work.",
 )
-@click.option("--excluded", "shows_excluded", is_flag=True, help="Also say what is no function of the log, and why.")
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="End a part that takes longer than so many seconds, with what it waits for (1800).",
+)
+@click.option("--excluded", "shows_excluded", is_flag=True, help="Say of all that is not compared why.")
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, parts: tuple[str, ...], shows_excluded: bool, as_json: bool) -> None:
-    """Compare what is stored and decided with the log."""
+def verify(
+    ctx: click.Context, parts: tuple[str, ...], seconds: float | None, shows_excluded: bool, as_json: bool
+) -> None:
+    """Compare what is stored and decided with the log.
+
+    Read models are compared in a database of their own, highwater_verify, which the role of DATABASE_URL must be allowed to make;
+    it is dropped in the end. Nothing that is live is changed.
+    """
     settings = stack_settings("kafka", "schema_registry", "database")
-    found = asyncio.run(run_verification(settings, parts or _PARTS, is_quiet=as_json))
+    found = asyncio.run(run_verification(settings, parts or _PARTS, is_quiet=as_json, seconds=seconds))
     if as_json:
         print_json(found.as_json())
     else:
@@ -43,11 +55,14 @@ def verify(ctx: click.Context, parts: tuple[str, ...], shows_excluded: bool, as_
     ctx.exit(FAILED if found.differences else DONE)
 
 
-async def run_verification(settings: Settings, parts: tuple[str, ...], *, is_quiet: bool) -> Report:
+async def run_verification(
+    settings: Settings, parts: tuple[str, ...], *, is_quiet: bool, seconds: float | None = None
+) -> Report:
     """Verify these parts on the running stack."""
     from connectors.kafka.admin import Admin
     from connectors.kafka.handler import Surroundings
     from connectors.kafka.registry import Registry
+    from connectors.verify.patience import PART_SECONDS_MAX, Patience
     from connectors.verify.run import verify as run
     from streams.clock import ProductClock
     from streams.telemetry import configure_logging
@@ -61,7 +76,8 @@ async def run_verification(settings: Settings, parts: tuple[str, ...], *, is_qui
     async with database(settings) as pool:
         clock = ProductClock(settings.clock_file)
         around = Surroundings(pool, client, Admin(client), registry, codec, clock)
-        return await run(around, settings, parts=parts, say=_ignore if is_quiet else _say)
+        patience = Patience(seconds or PART_SECONDS_MAX)
+        return await run(around, settings, parts=parts, say=_ignore if is_quiet else _say, patience=patience)
 
 
 def _say(part: str) -> None:
@@ -99,8 +115,10 @@ def _print(found: Report, *, shows_excluded: bool) -> None:
     for checked in found.checked:
         for why, count in checked.left_out.items():
             click.echo(printable(f"left open, {checked.name}: {count:,} {why}"))
-    if shows_excluded:
-        for name, fields in found.excluded.items():
+    for name, fields in found.excluded.items():
+        if shows_excluded:
             for what, why in fields.items():
                 click.echo(f"not compared, {name}: {what}: {why}")
+        else:
+            click.echo(f"not compared, {name}: {'; '.join(fields)}")
     click.echo(f"{found.compared:,} compared, {found.differences:,} differences")

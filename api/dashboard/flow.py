@@ -31,6 +31,8 @@ _PEOPLE = frozenset({"operator"})
 _COLUMN_X = {0: 8, 1: 250, 2: 440, 3: 690, 4: 1040}
 _BOX_WIDTH, _BOX_HEIGHT, _ROW = 128, 40, 68
 _WIDTH = _COLUMN_X[4] + _BOX_WIDTH + 10
+# Of the words on lines, about.
+_LETTER_WIDTH = 6.2
 # Lines longer than this pass a column.
 _FAR = 400
 
@@ -179,11 +181,19 @@ def _edge(edge: Edge, places: Mapping[str, tuple[float, float]], rates: Mapping[
 
 
 def _curve(x1: float, y1: float, x2: float, y2: float) -> _Curve:
-    """From the right of one box to the left of another; past the decisions it goes beneath them, back it goes above."""
+    """From the right of one box to the left of another.
+
+    What leaves the outbox passes beneath the decisions. What comes from outside passes above the sinks to the decisions, and
+    beneath the outbox to those who act. What goes back leaves its box below.
+    """
     if x2 < x1:
         end = x2 + _BOX_WIDTH
         return (x1, y1 + 12), (x1 - 110, y1 + 40), (end + 60, y2 + 40), (end, y2 + 12)
     start = x1 + _BOX_WIDTH
+    if x1 == _COLUMN_X[0] and x2 == _COLUMN_X[3]:
+        return (start, y1 - 8), (start + 164, y1 - 92), (x2 - 160, y2 - 42), (x2, y2 - 8)
+    if x1 == _COLUMN_X[0] and x2 - x1 > _FAR:
+        return (start, y1 + 8), (start + 260, y1 + 116), (x2 - 160, y2 + 48), (x2, y2 + 8)
     if x2 - x1 > _FAR:
         return (start, y1 + 8), (start + 260, y1 + 70), (x2 - 160, y2 + 14), (x2, y2 + 8)
     bend = (x2 - start) / 2
@@ -194,6 +204,8 @@ def _place_of_words(x1: float, x2: float, *, is_lowest: bool) -> float:
     """Where along a line its words stand, so that those of lines that meet stand apart."""
     if x2 < x1:
         return 0.15
+    if x1 == _COLUMN_X[0] and x2 - x1 > _FAR:
+        return 0.5 if x2 == _COLUMN_X[3] else 0.3
     if x2 - x1 > _FAR:
         return 0.82 if is_lowest else 0.5
     return 0.6
@@ -212,4 +224,8 @@ def _words(edge: Edge, at: tuple[float, float], per_second: float, *, has_rates:
     x, y = at
     name = edge.topics[0].split(".", 1)[1] if len(edge.topics) == 1 else f"{len(edge.topics)} topics"
     told = f'<text class="rate" x="{x:.0f}" y="{y + 9:.0f}" text-anchor="middle">{rate(per_second)}</text>'
-    return f'<text x="{x:.0f}" y="{y - 4:.0f}" text-anchor="middle">{escape(name)}</text>{told if has_rates else ""}'
+    # Ground of their own: a thick line that goes through a number makes another number of it.
+    width = max(len(name), len(rate(per_second))) * _LETTER_WIDTH
+    ground = f'<rect x="{x - width / 2:.0f}" y="{y - 14:.0f}" width="{width:.0f}" height="{26 if has_rates else 13}" rx="4"/>'
+    words = f'<text x="{x:.0f}" y="{y - 4:.0f}" text-anchor="middle">{escape(name)}</text>'
+    return ground + words + (told if has_rates else "")

@@ -10,6 +10,7 @@ import functools
 from fastapi import FastAPI
 from nicegui import ui
 
+from api.dashboard import sockets
 from api.dashboard.hub import Hub
 from api.dashboard.pages import browse, chunks, jobs, league, letters, overview, policies, queries, topics, user
 
@@ -24,6 +25,7 @@ def application() -> FastAPI:
     """The application that serves pages and assets; the same one for every caller, since the library has only one."""
     for module in (overview, topics, browse, user, league, queries, jobs, chunks, letters, policies):
         module.register()
+    sockets.guard()
     found = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(
         found,

@@ -5,6 +5,7 @@ Law: text reads at 4.5 to 1 or better on its ground in both modes, nothing is to
 
 from __future__ import annotations
 
+# The library forbids outlines on its buttons in a late layer; what is important in an earlier one goes before it.
 CSS = """
 :root{--hw-ground:#f4f6f8;--hw-card:#fff;--hw-text:#1b2127;--hw-muted:#56616d;--hw-line:#d5dbe1;--hw-accent:#0a5fb5;
 --hw-good:#17692f;--hw-warn:#8a5300;--hw-bad:#b3261e;--hw-wash:#0a5fb514;color-scheme:light}
@@ -15,6 +16,7 @@ body.body--dark .q-btn.bg-primary{color:#0f1419!important}
 body{background:var(--hw-ground);color:var(--hw-text);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 a{color:var(--hw-accent);text-decoration:none} a:hover{text-decoration:underline}
 :focus-visible{outline:3px solid var(--hw-accent);outline-offset:2px}
+@layer theme{.no-outline:focus-visible{outline:3px solid var(--hw-accent)!important}}
 .hw-skip{position:absolute;left:-999px;top:4px;background:var(--hw-card);padding:.5rem 1rem;z-index:9999}
 .hw-skip:focus{left:4px}
 .nicegui-content{padding:1.25rem;gap:1rem;max-width:1400px;margin:0 auto;width:100%;align-items:stretch}
@@ -56,18 +58,20 @@ width:100%}
 .hw-facts{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0;width:100%}
 .hw-facts dt{color:var(--hw-muted)} .hw-facts dd{margin:0;overflow-wrap:anywhere}
 .hw-mono,.hw-mono td{font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,monospace}
-.hw-key{min-width:9rem;max-width:16rem;overflow-wrap:anywhere}
+.hw-key{min-width:11rem;max-width:16rem;overflow-wrap:break-word} .hw-about{min-width:13rem} .hw-value{width:60%}
 .hw-scroll{overflow-x:auto;width:100%;max-width:100%}
 .q-table__container{background:var(--hw-card)!important;color:var(--hw-text);border:1px solid var(--hw-line);
 border-radius:.75rem!important;
 box-shadow:none!important;width:100%}
+.q-table tr{height:auto!important} .hw-card>.q-table td:first-child{padding-left:0!important}
 .q-table td{height:auto!important;padding:.32rem .75rem!important} .hw-scroll .q-table td,.hw-keep{white-space:nowrap}
+.q-table td.hw-number,.q-table th.hw-number{text-align:right} .hw-lines tbody tr:not(:last-child) td{border-bottom:1px solid}
 .q-table th{padding:.32rem .75rem!important;color:var(--hw-muted);font-weight:600;font-size:.8rem}
 .q-table td{font-size:.9rem;font-variant-numeric:tabular-nums}
 .q-table tbody td,.q-table th{border-color:var(--hw-line)!important}
 .hw-wrap td{white-space:normal!important}
 .hw-wrap td.hw-keep{white-space:nowrap!important} .hw-long{overflow-wrap:anywhere}
-.hw-clamp{display:-webkit-box;-webkit-box-orient:vertical;-webkit-line-clamp:2;overflow:hidden;overflow-wrap:anywhere}
+.hw-clamp{display:-webkit-box;-webkit-box-orient:vertical;-webkit-line-clamp:3;overflow:hidden;overflow-wrap:anywhere}
 .hw-spark{width:90px;height:22px;display:block} .hw-spark polyline{fill:none;stroke:var(--hw-accent);stroke-width:1.5;
 vector-effect:non-scaling-stroke}
 .hw-tile .hw-spark{width:100%;height:26px;margin-top:.25rem}
@@ -80,8 +84,9 @@ svg.hw-flow{min-width:1000px} svg text{font-family:system-ui,sans-serif;fill:var
 .hw-node.behind .sub{fill:var(--hw-warn)}
 .hw-edge path{fill:none;
 stroke:color-mix(in srgb,var(--hw-muted) 45%,var(--hw-card));stroke-width:1.5} .hw-edge.on path.line{stroke:var(--hw-accent)}
-.hw-edge text{font-size:11px;fill:var(--hw-muted);paint-order:stroke;stroke:var(--hw-card);stroke-width:4px;
+.hw-edge text{font-size:11px;fill:var(--hw-muted);paint-order:stroke;stroke:var(--hw-card);stroke-width:6px;
 stroke-linejoin:round}
+.hw-edge rect{fill:var(--hw-card);opacity:.88}
 .hw-edge.on text{fill:var(--hw-text)} .hw-edge.on text.rate{fill:var(--hw-accent);font-weight:650}
 .hw-edge.stored path{stroke-dasharray:2 4}
 .hw-edge.on path.move{stroke:var(--hw-card);stroke-dasharray:3 15;animation:hw-move 1.2s linear infinite}
@@ -90,9 +95,15 @@ stroke-linejoin:round}
 .hw-map{background:var(--hw-ground);border-radius:.5rem} .hw-map circle{stroke:var(--hw-card);stroke-width:.5}
 .hw-map text{font-size:12px;font-weight:650;paint-order:stroke;stroke:var(--hw-ground);stroke-width:4px;stroke-linejoin:round}
 .hw-tree{list-style:none;margin:0;padding-left:1.1rem;border-left:2px solid var(--hw-line)} .hw-tree li{margin:.35rem 0}
+summary{cursor:pointer;display:list-item} .hw-items{columns:26rem;column-gap:2.5rem;margin:0;padding-left:1.6rem}
+.hw-items li{margin:.5rem 0;break-inside:avoid} h2.hw+.hw-facts,h2.hw+.hw-row{margin-top:.5rem}
 pre.hw{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,monospace}
 .q-field__native,.q-field__input,.q-field__label{color:var(--hw-text)!important} .q-field__label{opacity:.8}
 .q-dialog .q-card{background:var(--hw-card);color:var(--hw-text);max-width:min(96vw,900px)}
 @media (max-width:600px){.nicegui-content{padding:.75rem}.hw-facts{grid-template-columns:1fr}.hw-facts dt{margin-top:.4rem}
-.hw-nav kbd{display:none}.hw-tiles{grid-template-columns:repeat(2,1fr)}}
+.hw-nav kbd{display:none}.hw-tiles{grid-template-columns:repeat(2,1fr)!important}
+.hw-tiles>:last-child:nth-child(odd){grid-column:1/-1}.hw-map text{display:none}
+.hw-records thead{display:none}.hw-records tr{display:flex;flex-wrap:wrap;padding:.35rem 0;border-bottom:1px solid var(--hw-line)}
+.hw-records td{border:0!important;padding:.05rem .75rem!important;min-width:0!important;max-width:100%!important;text-align:left}
+.hw-records td.hw-value{flex:1 0 100%}.hw-clamp{-webkit-line-clamp:5}.hw-records tbody td:before{height:auto!important}}
 """

@@ -56,6 +56,11 @@ def colour(cluster: int) -> str:
     return _COLOURS[cluster % len(_COLOURS)]
 
 
+def _ink(cluster: int) -> str:
+    """The colour of a cluster's label: mixed with that of the text, it is read on a light and on a dark ground."""
+    return f"color-mix(in srgb,{colour(cluster)} 55%,var(--hw-text))"
+
+
 def points_of(document: Mapping[str, Any]) -> Map:
     """The points of a version of clusters as the API serves it."""
     found = []
@@ -133,7 +138,7 @@ def _labels(clusters: Sequence[Mapping[str, Any]], scale: _Scale) -> str:
             if not any(_overlap(box, other) for other in taken):
                 taken.append(box)
                 found.append(
-                    f'<text x="{x:.0f}" y="{baseline:.0f}" text-anchor="middle" style="fill:{colour(number)}">'
+                    f'<text x="{x:.0f}" y="{baseline:.0f}" text-anchor="middle" style="fill:{_ink(number)}">'
                     f"{escape(short)}</text>"
                 )
                 break

@@ -19,11 +19,12 @@ from nicegui import events, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.auth import Role
+from api.auth import Principal, Role, require_role
 from api.dashboard.door import Visitor
 from api.dashboard.hub import Hub
 from api.dashboard.look import CSS
 from api.dashboard.mount import SCOPE_KEY, Dashboard
+from api.errors import UnauthorizedError
 from api.services import Services
 from schemas.errors import HighwaterError
 from streams.clock import monotonic_seconds
@@ -89,6 +90,19 @@ class View:
         """Whether it may change what operators change."""
         return self.visitor.principal.role is Role.ADMIN
 
+    async def require(self, role: Role) -> Principal:
+        """Who looks, asked anew before a deed: a key may have lost its role, or its browser signed out, since the page was sent.
+
+        Raises:
+            ForbiddenError: it is below the role.
+            UnauthorizedError: it is nobody any more.
+        """
+        found = await self.dashboard.door.visitor(self.request)
+        if found is None:
+            raise UnauthorizedError("this browser has signed out, or its key is valid no more")
+        require_role(found.principal, role)
+        return found.principal
+
     def asked(self, name: str, default: str = "") -> str:
         """A parameter of the page."""
         return self.request.query_params.get(name, default)
@@ -121,7 +135,11 @@ class View:
         return answer
 
     def live(self, seconds: float, refresh: Callable[[], Awaitable[None]]) -> None:
-        """Call `refresh` as soon as the browser is there, and again and again; what fails is told above the page."""
+        """Call `refresh` as soon as the browser is there, and again and again; what fails is told above the page.
+
+        Until it was called once the page is marked as busy: whoever has it read aloud waits, and so do tests.
+        """
+        content = ui.context.client.content.props("aria-busy=true")
 
         async def turn() -> None:
             self.hub.look()
@@ -133,6 +151,9 @@ class View:
                 self.tell(str(error))
             else:
                 self.tell(None)
+            finally:
+                if "aria-busy" in content.props:
+                    content.props(remove="aria-busy")
 
         ui.timer(seconds, turn)
 
@@ -165,7 +186,6 @@ class View:
         """Header, navigation, and the page within."""
         ui.add_css(CSS)
         ui.dark_mode(_THEMES.get(self.request.cookies.get(THEME_COOKIE, "")))
-        ui.html('<a class="hw-skip" href="#page">Skip to the page</a>', sanitize=False)
         drawer = self._drawer(path)
         self._header(drawer)
         ui.keyboard(on_key=_open_by_digit, repeating=False)
@@ -188,6 +208,8 @@ class View:
 
     def _header(self, drawer: ui.left_drawer) -> None:
         with ui.header():
+            # First of all that Tab reaches: the header is before everything else in the document.
+            ui.html('<a class="hw-skip" href="#page">Skip to the page</a>', sanitize=False)
             ui.button(icon="menu", on_click=drawer.toggle).props('flat round dense color=inherit aria-label="Pages"')
             ui.html('<a class="hw-brand" href="/">Highwater</a>', sanitize=False)
             ui.space()

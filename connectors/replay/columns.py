@@ -110,15 +110,14 @@ class Flat:
             NotFlatError: one of the values is something else.
         """
         try:
-            data = b"".join(values)  # type: ignore[arg-type]
+            padded = b"".join((*values, _PADDING))  # type: ignore[arg-type]
             sizes = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
         except TypeError as error:
             raise NotFlatError("a tombstone") from error
-        if len(data) > _INT_MAX - len(_PADDING) or (sizes < len(prefix)).any():
+        if len(padded) > _INT_MAX or (sizes < len(prefix)).any():
             raise NotFlatError("too long, or too short")
         ends = np.cumsum(sizes)
         at = ends - sizes
-        padded = data + _PADDING
         buffer = np.frombuffer(padded, np.uint8)
         for place, byte in enumerate(prefix):
             if (buffer[at + place] != byte).any():

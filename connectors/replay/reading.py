@@ -5,33 +5,33 @@ Law: memory is bounded by librdkafka's queue, whatever the topic's size and its 
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from numpy.typing import NDArray
 
-from connectors.kafka.admin import LogRange
-from connectors.kafka.records import Record, record_of
+from connectors.replay.consumer import offsets_at, open_reader
+from connectors.replay.shares import Span
 from schemas.envelope import Headers
 from schemas.errors import UnavailableError
 
-# Half a millisecond is paid once a batch, a hundredth of what 10,000 records cost; more records take more memory.
-BATCH_RECORDS = 10_000
+if TYPE_CHECKING:
+    from connectors.kafka.records import Record
+
+__all__ = ["Batch", "batch_of", "in_batches", "offsets_at", "open_reader", "read_batches", "read_in_time"]
+
+# Half a millisecond is paid once a batch, a twentieth of what 2,500 records cost; more records take more memory.
+BATCH_RECORDS = 2_500
 # A broker that sends nothing for this long, though it said that there is more, is away.
 SILENCE_SECONDS = 15.0
 _WAIT_SECONDS = 0.1
-_REQUEST_SECONDS = 10.0
-# What librdkafka holds beside the batch in hand; it is what bounds a batch of large records too, since a batch is what
-# has come already.
-_QUEUE_KIB = 8 * 1024
-# Bytes as they were compressed, which may be a hundredth of what comes out: so small, that even then it fits.
-_FETCH_BYTES = 1 << 20
-_FETCH_PARTITION_BYTES = 256 * 1024
 # Of larger records fewer are decoded together, since each step holds them once more.
-_BATCH_BYTES = 4 << 20
+_BATCH_BYTES = 1 << 20
 # By time the partitions are merged: so much of each is held, so that a full one waits for the others.
 _MERGED_RECORDS = 1_000
 _MERGED_BYTES = 1 << 20
@@ -66,53 +66,19 @@ class Batch:
 
     def records(self) -> Iterator[Record]:
         """The records one by one."""
+        # Here, because what is read in batches does without what this imports: 14 MB in each process.
+        from connectors.kafka.records import Record  # noqa: PLC0415
+
         numbers = zip(self.partitions.tolist(), self.offsets.tolist(), self.times_ms.tolist(), strict=True)
         for place, (partition, offset, arrived_ms) in enumerate(numbers):
             key, value, headers = self.keys[place], self.values[place], self.headers[place]
             yield Record(self.topic, partition, offset, arrived_ms, key, value, headers or [])
 
 
-def open_reader(client: Mapping[str, str]) -> Consumer:
-    """A consumer that joins no group and commits nothing; librdkafka asks for a group's name all the same."""
-    return Consumer(
-        {
-            **client,
-            "client.id": "highwater-replay",
-            "group.id": "highwater-replay",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 100,
-            "fetch.message.max.bytes": _FETCH_PARTITION_BYTES,
-            "fetch.max.bytes": _FETCH_BYTES,
-            "message.max.bytes": _FETCH_BYTES,  # of a producer; librdkafka wants it no larger than the one above
-            "queued.max.messages.kbytes": _QUEUE_KIB,
-            # By default a full queue makes the client wait a second before it fetches again: a fifth of the speed.
-            "queued.min.messages": 1_000_000,
-            "fetch.queue.backoff.ms": 5,
-        }
-    )
-
-
-def offsets_at(consumer: Consumer, topic: str, partitions: Sequence[int], ms: int) -> dict[int, int]:
-    """The offset of the first record at that time or later, in each partition; one past the last where there is none.
-
-    Raises:
-        UnavailableError: the broker does not answer.
-    """
-    try:
-        found = consumer.offsets_for_times([TopicPartition(topic, p, ms) for p in partitions], timeout=_REQUEST_SECONDS)
-    except KafkaException as error:
-        raise UnavailableError(f"Kafka does not list offsets: {error.args[0].str()}") from error
-    # -1 stands for the end; an offset beyond every log is clamped to where its partition ends.
-    return {place.partition: place.offset if place.offset >= 0 else 2**62 for place in found}
-
-
 class _Ends:
     """Where each partition ends, and which are not there yet."""
 
-    def __init__(self, consumer: Consumer, topic: str, spans: Mapping[int, LogRange]) -> None:
+    def __init__(self, consumer: Consumer, topic: str, spans: Mapping[int, Span]) -> None:
         self._consumer = consumer
         self._topic = topic
         self.open = {partition: span.high for partition, span in spans.items() if span.low < span.high}
@@ -136,7 +102,7 @@ class _Ends:
             self._consumer.pause([TopicPartition(self._topic, partition)])
 
 
-def read_batches(consumer: Consumer, topic: str, spans: Mapping[int, LogRange]) -> Iterator[Batch]:
+def read_batches(consumer: Consumer, topic: str, spans: Mapping[int, Span]) -> Iterator[Batch]:
     """Every record of the spans, as they come: in order in each partition, in none among partitions.
 
     Raises:
@@ -144,20 +110,23 @@ def read_batches(consumer: Consumer, topic: str, spans: Mapping[int, LogRange]) 
     """
     ends = _Ends(consumer, topic, spans)
     silent_seconds = 0.0
+    wanted = BATCH_RECORDS
     while ends.open:
         # What has come already, without waiting for more: so a batch is never larger than the queue.
-        messages = consumer.consume(BATCH_RECORDS, 0) or consumer.consume(1, _WAIT_SECONDS)
+        messages = consumer.consume(wanted, 0) or consumer.consume(1, _WAIT_SECONDS)
         if not messages:
             silent_seconds += _WAIT_SECONDS
             if silent_seconds > SILENCE_SECONDS:
                 raise UnavailableError(f"Kafka sent nothing for {SILENCE_SECONDS:.0f} s")
             continue
         silent_seconds = 0.0
+        # Of records as large as these no more than one part of a batch.
+        wanted = max(1, min(BATCH_RECORDS, _BATCH_BYTES * len(messages) // max(1, sum(map(len, messages)))))
         yield from _parts(ends.inside(batch_of(topic, _without_marks(messages, ends))))
 
 
 def _parts(batch: Batch) -> Iterator[Batch]:
-    """The batch in parts of at most 4 MiB of values, or of one record."""
+    """The batch in parts of at most 1 MiB of values, or of one record."""
     sizes = [len(value or b"") for value in batch.values]
     if sum(sizes) <= _BATCH_BYTES:
         if sizes:
@@ -201,6 +170,8 @@ def batch_of(topic: str, messages: list[Message]) -> Batch:
         # Through `map` a header's name that is not UTF-8 is raised here; called directly it would come up later.
         headers: list[Headers | None] = list(map(Message.headers, messages))
     except (UnicodeDecodeError, SystemError):
+        from connectors.kafka.records import record_of  # noqa: PLC0415 - as above
+
         headers = [record_of(message).headers for message in messages]
     return Batch(
         topic,
@@ -214,7 +185,7 @@ def batch_of(topic: str, messages: list[Message]) -> Batch:
 
 
 def read_in_time(
-    consumer: Consumer, topic: str, spans: Mapping[int, LogRange], keep: Callable[[Batch], Batch]
+    consumer: Consumer, topic: str, spans: Mapping[int, Span], keep: Callable[[Batch], Batch]
 ) -> Iterator[Record]:
     """What `keep` keeps of the spans in the order of arrival over all partitions (log-append time, then partition).
 
@@ -222,19 +193,15 @@ def read_in_time(
         UnavailableError: the broker went away.
     """
     ends = _Ends(consumer, topic, spans)
-    held: dict[int, deque[Record]] = {partition: deque() for partition in ends.open}
-    sizes = dict.fromkeys(held, 0)
-    paused: set[int] = set()
+    merge = _Merge(ends.open)
     silent_seconds = 0.0
-    while ends.open or any(held.values()):
-        if all(held[partition] for partition in ends.open):
-            partition = min((p for p in held if held[p]), key=lambda p: (held[p][0].arrived_ms, p))
-            record = held[partition].popleft()
-            sizes[partition] -= _size(record)
-            if partition in paused and not _is_full(held[partition], sizes[partition], 2):
-                paused.discard(partition)
-                if partition in ends.open:
-                    consumer.resume([TopicPartition(topic, partition)])
+    while ends.open or merge.heads:
+        record = merge.next(ends.open)
+        if record is not None:
+            if record.partition in merge.paused and not merge.is_full(record.partition, 2):
+                merge.paused.discard(record.partition)
+                if record.partition in ends.open:
+                    consumer.resume([TopicPartition(topic, record.partition)])
             yield record
             continue
         messages = consumer.consume(_MERGED_RECORDS, 0) or consumer.consume(1, _WAIT_SECONDS)
@@ -242,18 +209,88 @@ def read_in_time(
         if silent_seconds > SILENCE_SECONDS:
             raise UnavailableError(f"Kafka sent nothing for {SILENCE_SECONDS:.0f} s")
         batch = ends.inside(batch_of(topic, _without_marks(messages, ends)))
-        for record in keep(batch).records() if len(batch) else ():
-            held[record.partition].append(record)
-            sizes[record.partition] += _size(record)
-        for partition in ends.open.keys() - paused:
-            if _is_full(held[partition], sizes[partition], 1):
-                paused.add(partition)
+        if len(batch):
+            merge.add(batch, keep(batch))
+        for partition in ends.open.keys() - merge.paused:
+            if merge.is_full(partition, 1):
+                merge.paused.add(partition)
                 consumer.pause([TopicPartition(topic, partition)])
+
+
+class _Merge:
+    """Records of several partitions that wait for older ones of the others.
+
+    A partition holds the others back by the time that its reader has come to, whether or not what it read was kept: so the
+    first few of many are known long before everything is read.
+    """
+
+    def __init__(self, partitions: Iterable[int]) -> None:
+        self._held: dict[int, deque[Record]] = {partition: deque() for partition in partitions}
+        self._sizes = dict.fromkeys(self._held, 0)
+        self._read_to_ms = dict.fromkeys(self._held, -1)
+        # The oldest record of each partition that holds any: (arrival, partition), as a heap.
+        self.heads: list[tuple[int, int]] = []
+        self.paused: set[int] = set()
+
+    def add(self, batch: Batch, kept: Batch) -> None:
+        """What was read, and what of it is wanted."""
+        for partition in np.unique(batch.partitions).tolist():
+            self._read_to_ms[partition] = int(batch.times_ms[batch.partitions == partition].max())
+        for record in kept.records():
+            held = self._held[record.partition]
+            if not held:
+                heapq.heappush(self.heads, (record.arrived_ms, record.partition))
+            held.append(record)
+            self._sizes[record.partition] += _size(record)
+
+    def next(self, unread: Iterable[int]) -> Record | None:
+        """The oldest record, when no partition of which something is `unread` can bring one that goes before it."""
+        if not self.heads:
+            return None
+        head = self.heads[0]
+        for partition in unread:
+            if not self._held[partition] and (self._read_to_ms[partition], partition) < head:
+                return None
+        partition = head[1]
+        held = self._held[partition]
+        record = held.popleft()
+        self._sizes[partition] -= _size(record)
+        if held:
+            heapq.heapreplace(self.heads, (held[0].arrived_ms, partition))
+        else:
+            heapq.heappop(self.heads)
+        return record
+
+    def is_full(self, partition: int, parts: int) -> bool:
+        """Whether so much of the partition waits that no more of it is to be read; a `parts`th of that."""
+        return len(self._held[partition]) > _MERGED_RECORDS // parts or self._sizes[partition] > _MERGED_BYTES // parts
 
 
 def _size(record: Record) -> int:
     return len(record.value or b"") + len(record.key or b"")
 
 
-def _is_full(records: deque[Record], size: int, parts: int) -> bool:
-    return len(records) > _MERGED_RECORDS // parts or size > _MERGED_BYTES // parts
+def in_batches(topic: str, records: Iterable[Record]) -> Iterator[Batch]:
+    """Records one after the other as batches, of as many as are merged at a time."""
+    held: list[Record] = []
+    size = 0
+    for record in records:
+        held.append(record)
+        size += _size(record)
+        if len(held) >= _MERGED_RECORDS or size >= _MERGED_BYTES:
+            yield _batch_of_records(topic, held)
+            held, size = [], 0
+    if held:
+        yield _batch_of_records(topic, held)
+
+
+def _batch_of_records(topic: str, records: Sequence[Record]) -> Batch:
+    return Batch(
+        topic,
+        np.array([record.partition for record in records], np.int32),
+        np.array([record.offset for record in records], np.int64),
+        np.array([record.arrived_ms for record in records], np.int64),
+        [record.key for record in records],
+        [record.headers for record in records],
+        [record.value for record in records],
+    )

@@ -1,4 +1,4 @@
-"""Owns a replay from the log to a writer: read, decode, choose, write, batch by batch.
+"""Owns a replay from the log to a writer: read, choose, decode, write, batch by batch.
 
 Law: one batch is in hand at a time; what is counted as written was handed to the file.
 """
@@ -6,50 +6,70 @@ Law: one batch is in hand at a time; what is counted as written was handed to th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from connectors.replay.decoding import Decoder
+from connectors.replay.counts import Counts
+from connectors.replay.decoding import Decoded, Decoder
 from connectors.replay.reading import Batch
-from connectors.replay.where import Where
 from connectors.replay.writers import Writer
 
-
-@dataclass(slots=True)
-class Counts:
-    """What a replay has done so far."""
-
-    read: int = 0
-    written: int = 0
-    undecodable: int = 0
+if TYPE_CHECKING:
+    from connectors.replay.where import Where
 
 
-def chooser(decoder: Decoder, where: Where | None, counts: Counts) -> Callable[[Batch], Batch]:
-    """A function that gives what the condition keeps of a batch, undecoded, and counts what it was given as read."""
+class Chooser:
+    """What is kept of what is read: the records of one key, those that meet a condition, or all.
 
-    def keep(batch: Batch) -> Batch:
-        counts.read += len(batch)
-        return batch if where is None else batch.only(where.kept(decoder.decode(batch)))
+    A key is looked for in every partition: anybody may publish, by whatever partitioner.
+    """
 
-    return keep
+    def __init__(
+        self, topic: str, decoder: Decoder, counts: Counts, *, key: bytes | None = None, condition: str | None = None
+    ) -> None:
+        """`condition` is one in CEL.
+
+        Raises:
+            WhereError: it is no condition over a record of this topic.
+        """
+        self._decoder = decoder
+        self._counts = counts
+        self._key = key
+        self._where = None if condition is None else _where(condition, decoder, topic)
+
+    def decoded(self, batch: Batch) -> Decoded:
+        """What is kept of a batch, decoded; all of it counts as read."""
+        found = self._decoder.decode(self._of_key(batch))
+        if self._where is None:
+            return found
+        kept = self._where.kept(found)
+        self._counts.unanswered = self._where.failed
+        self._counts.first_failure = self._where.first_failure
+        return found if len(kept) == len(found) else found.only(kept)
+
+    def undecoded(self, batch: Batch) -> Batch:
+        """What is kept of a batch as it came; decoded only where the condition must look at it."""
+        return self._of_key(batch) if self._where is None else self.decoded(batch).batch
+
+    def _of_key(self, batch: Batch) -> Batch:
+        self._counts.read += len(batch)
+        if self._key is None:
+            return batch
+        return batch.only([place for place, key in enumerate(batch.keys) if key == self._key])
+
+
+def _where(condition: str, decoder: Decoder, topic: str) -> Where:
+    from connectors.replay.where import Where  # noqa: PLC0415 - the language is loaded where there is a condition
+
+    return Where(condition, decoder.arrow_type, topic)
 
 
 def write_batches(
-    batches: Iterable[Batch],
-    decoder: Decoder,
-    where: Where | None,
-    writer: Writer,
-    counts: Counts,
-    on_progress: Callable[[int], None],
+    batches: Iterable[Decoded], writer: Writer, counts: Counts, on_progress: Callable[[int], None]
 ) -> None:
-    """Write what the batches hold and the condition keeps. `on_progress` is told how many records were read."""
-    for batch in batches:
-        decoded = decoder.decode(batch)
-        if where is not None:
-            kept = where.kept(decoded)
-            decoded = decoded if len(kept) == len(batch) else decoded.only(kept)
+    """Write the batches. `on_progress` is told how many records were read."""
+    for decoded in batches:
         if len(decoded):
             writer.write(decoded)
-        counts.read += len(batch)
         counts.written += len(decoded)
         counts.undecodable += len(decoded.problems)
         on_progress(counts.read)

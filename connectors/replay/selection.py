@@ -13,10 +13,10 @@ from connectors.kafka.admin import LogRange
 from schemas.envelope import ms_from_iso
 from schemas.errors import HighwaterError
 
-FORMS = "an offset (1200), PARTITION/OFFSET, a time (2026-01-31T12:00Z), an age (90m, 7d), earliest or latest"
+FORMS = "an offset (1200), PARTITION/OFFSET, a time (2026-01-31T12:00Z), an age (90m, -7d), earliest or latest"
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_AGE = re.compile(r"(?:\d{1,9}(?:ms|[smhdw]))+", re.ASCII)
+_AGE = re.compile(r"-?(?:\d{1,9}(?:ms|[smhdw]))+", re.ASCII)
 _AGE_PART = re.compile(r"(\d+)(ms|[smhdw])")
 _OFFSET = re.compile(r"\d{1,18}", re.ASCII)
 _PLACE = re.compile(r"(?:(?P<topic>[a-zA-Z0-9._-]{1,249})/)?(?P<partition>\d{1,6})/(?P<offset>\d{1,18})", re.ASCII)
@@ -55,7 +55,7 @@ Bound = AtOffset | AtTime | AtEnd
 
 
 def parse_bound(text: str, *, topic: str, now_ms: int) -> Bound:
-    """What the text of `--from` or `--to` means.
+    """What the text of `--from` or `--to` means. An age may have a minus: both `1h` and `-1h` are an hour ago.
 
     Raises:
         InvalidSelectionError: it is none of the forms, or a position of another topic.

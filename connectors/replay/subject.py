@@ -6,17 +6,12 @@ and take their default where an event has none (FULL_TRANSITIVE gives each one).
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
-
-from connectors.kafka.registry import REQUEST_SECONDS, Registry
 from schemas.avro_files import schema_text
-from schemas.errors import UnavailableError, UnknownSchemaError
+from schemas.errors import ConfigurationError, UnavailableError, UnknownSchemaError
 from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
 
 _NOT_FOUND = 404
@@ -42,11 +37,12 @@ def merged_schema(own: str, versions: Iterable[str]) -> dict[str, Any]:
 class Subject:
     """The schemas of one topic's values: what they are read into, and those they were written with, by id."""
 
-    def __init__(self, topic: Topic, versions: Mapping[int, str], registry: Registry | None = None) -> None:
-        self.topic = topic
-        self.schema = merged_schema(schema_text(topic.schema), versions.values())
-        self._texts = dict(versions)
-        self._registry = registry
+    def __init__(self, topic: Topic, versions: Mapping[int, str], url: str | None = None) -> None:
+        """`versions` are those known so far; the registry at `url`, if any, is asked for others."""
+        self.topic = source_of(topic)
+        self.schema = merged_schema(schema_text(self.topic.schema), versions.values())
+        self.versions = dict(versions)
+        self._url = url
 
     @classmethod
     def fetch(cls, topic: Topic, url: str | None) -> Subject:
@@ -55,8 +51,15 @@ class Subject:
         Raises:
             UnavailableError: the registry does not answer.
         """
+        # Its client takes 25 MB, which a process that is given the schemas does without.
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415
+        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415
+
+        from connectors.kafka.registry import REQUEST_SECONDS  # noqa: PLC0415
+
+        if url is None:
+            raise ConfigurationError("SCHEMA_REGISTRY_URL is not set; `highwater up` sets it for its own processes")
         source = source_of(topic)
-        registry = Registry(url)
         client = SchemaRegistryClient({"url": url, "timeout": REQUEST_SECONDS, "max.retries": 0})
         try:
             found = [client.get_version(source.subject, number) for number in client.get_versions(source.subject)]
@@ -68,7 +71,7 @@ class Subject:
             raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
         finally:
             client.close()
-        return cls(source, {one.schema_id: str(one.schema.schema_str) for one in found}, registry)
+        return cls(source, {one.schema_id: str(one.schema.schema_str) for one in found}, url)
 
     def text_of(self, schema_id: int) -> str:
         """The schema under an id.
@@ -77,8 +80,12 @@ class Subject:
             UnknownSchemaError: there is none.
             UnavailableError: the registry does not answer.
         """
-        if schema_id not in self._texts:
-            if self._registry is None:
+        if schema_id not in self.versions:
+            if self._url is None:
                 raise UnknownSchemaError(schema_id)
-            self._texts[schema_id] = asyncio.run(self._registry.text_of(schema_id))
-        return self._texts[schema_id]
+            import asyncio  # noqa: PLC0415
+
+            from connectors.kafka.registry import Registry  # noqa: PLC0415 - as in `fetch`
+
+            self.versions[schema_id] = asyncio.run(Registry(self._url).text_of(schema_id))
+        return self.versions[schema_id]

@@ -6,7 +6,6 @@ Law: both ways give the same bytes. Times are ISO 8601, bytes base64, as `tail` 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from connectors.replay.decoding import Decoded
 from schemas.envelope import Headers, iso_from_ms
 
 # What JSON writes otherwise than it is: the quote, the backslash and the control characters.
-_ESCAPED = r'["\\\x00-\x1f]'
+_IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])
 _ISO_MIN_MS, _ISO_MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
-_JOIN = pc.JoinOptions(null_handling="replace", null_replacement="null")
+_TIME_LETTERS = len("2026-01-31 12:00:00.000")
 
 
 def text_of(raw: bytes | None) -> str | None:
@@ -91,33 +90,49 @@ def _of_rows(decoded: Decoded) -> bytes:
     )
 
 
+class _Line:
+    """The pieces of a line in turn; texts that follow each other become one, since each piece costs the same."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Any] = []
+        self._text = ""
+
+    def add(self, *pieces: Any) -> None:
+        """Texts, and columns of strings without null."""
+        for piece in pieces:
+            if isinstance(piece, str):
+                self._text += piece
+            else:
+                self._end_text()
+                self.pieces.append(piece)
+
+    def _end_text(self) -> None:
+        if self._text:
+            self.pieces.append(pa.scalar(self._text, pa.string()))
+        self._text = ""
+
+    def joined(self) -> Any:
+        """All lines as one buffer: the data of the joined strings, without a copy."""
+        self._end_text()
+        joined = pc.binary_join_element_wise(*self.pieces, "")
+        offsets = np.frombuffer(joined.buffers()[1], np.int32)
+        return memoryview(joined.buffers()[2])[int(offsets[joined.offset]) : int(offsets[joined.offset + len(joined)])]
+
+
 def _of_columns(decoded: Decoded) -> Any:
-    """The pieces of all lines, joined by Arrow; the data of the joined strings is the text, without a copy."""
-    batch = decoded.batch
-    pieces: list[Any] = [
-        '{"topic":' + orjson.dumps(batch.topic).decode() + ',"partition":',
-        pc.cast(pa.array(batch.partitions), pa.string()),
-        ',"offset":',
-        pc.cast(pa.array(batch.offsets), pa.string()),
-        ',"timestamp":',
-        json_times(batch.times_ms),
-        ',"key":',
-        json_strings(key_column(batch.keys)),
-        ',"headers":',
-        _json_headers(batch.headers),
-    ]
+    """The pieces of all lines, joined by Arrow."""
+    batch, line = decoded.batch, _Line()
+    line.add('{"topic":' + orjson.dumps(batch.topic).decode() + ',"partition":')
+    line.add(pc.cast(pa.array(batch.partitions), pa.string()), ',"offset":')
+    line.add(pc.cast(pa.array(batch.offsets), pa.string()), ',"timestamp":', json_times(batch.times_ms), ',"key":')
+    line.add(*_json_strings(key_column(batch.keys)), ',"headers":', _json_headers(batch.headers))
     lead = ',"value":{'
     for place, field in enumerate(decoded.arrow_type):
-        pieces += [lead + orjson.dumps(field.name).decode() + ":", _json_column(decoded.made_column.field(place))]  # type: ignore[union-attr]
+        line.add(lead + orjson.dumps(field.name).decode() + ":")
+        line.add(*_json_column(decoded.made_column.field(place)))  # type: ignore[union-attr]
         lead = ","
-    pieces.append("}}\n")
-    joined = pc.binary_join_element_wise(*[_scalar(piece) for piece in pieces], "", options=_JOIN)
-    offsets = np.frombuffer(joined.buffers()[1], np.int32)
-    return memoryview(joined.buffers()[2])[int(offsets[joined.offset]) : int(offsets[joined.offset + len(joined)])]
-
-
-def _scalar(piece: Any) -> Any:
-    return pa.scalar(piece, pa.string()) if isinstance(piece, str) else piece
+    line.add("}}\n")
+    return line.joined()
 
 
 def _json_headers(headers: list[Headers | None]) -> Any:
@@ -134,54 +149,81 @@ def key_column(keys: list[bytes | None]) -> pa.Array:
         return pa.array([text_of(key) for key in keys], pa.string())
 
 
-def json_strings(column: pa.Array) -> pa.Array:
-    """Strings as JSON writes them; a null stays one."""
-    column = _mended(column, pc.match_substring_regex(column, _ESCAPED), lambda text: orjson.dumps(text)[1:-1].decode())
+def _json_strings(column: pa.Array) -> tuple[Any, ...]:
+    """Strings as JSON writes them, null as null: pieces of a line."""
+    if column.null_count == len(column):
+        return ("null",)
+    column = _escaped(column)
+    if not column.null_count:
+        return '"', column, '"'
     quote = pa.scalar('"', pa.string())
-    return pc.binary_join_element_wise(quote, column, quote, "")  # null where the string is
+    return (pc.binary_join_element_wise(quote, column, quote, "").fill_null("null"),)
 
 
-def _mended(column: pa.Array, where: pa.Array, mend: Callable[[str], str]) -> pa.Array:
-    where = where.fill_null(False)
-    if not pc.any(where).as_py():
+def _escaped(column: pa.Array) -> pa.Array:
+    """The strings with what JSON escapes escaped. All bytes are looked at together; few strings have any to escape."""
+    letters = np.frombuffer(column.buffers()[2] or b"", np.uint8)
+    ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    found = np.flatnonzero(_IS_ESCAPED[letters[ends[0] : ends[-1]]])
+    if not len(found):
         return column
-    return pc.replace_with_mask(column, where, pa.array([mend(text) for text in column.filter(where).to_pylist()]))
+    where = np.zeros(len(column), np.bool_)
+    where[np.searchsorted(ends, found + ends[0], "right") - 1] = True
+    mended = [text and orjson.dumps(text)[1:-1].decode() for text in column.filter(pa.array(where)).to_pylist()]
+    return pc.replace_with_mask(column, pa.array(where), pa.array(mended, pa.string()))
 
 
-def _json_column(column: pa.Array) -> pa.Array:
+def _json_column(column: pa.Array) -> tuple[Any, ...]:
+    """A field as JSON writes it: pieces of a line."""
     kind = column.type
+    if column.null_count == len(column):
+        return ("null",)
     if pa.types.is_string(kind):
-        return json_strings(column)
+        return _json_strings(column)
     if pa.types.is_boolean(kind):
-        return pc.if_else(column, "true", "false")
+        return (pc.if_else(column, "true", "false").fill_null("null"),)
     if pa.types.is_integer(kind):
-        return column.cast(pa.string())
+        return (column.cast(pa.string()).fill_null("null"),)
     if is_millis(kind):
         numbers = column.cast(pa.int64())
-        return pc.if_else(numbers.is_valid(), json_times(numbers.fill_null(0).to_numpy(zero_copy_only=False)), None)
-    if column.null_count == len(column):
-        return pa.nulls(len(column), pa.string())
+        times = json_times(numbers.fill_null(0).to_numpy(zero_copy_only=False))
+        return (times if not column.null_count else pc.if_else(numbers.is_valid(), times, "null"),)
     plain = column.cast(pa.int64()) if pa.types.is_temporal(kind) else column
-    return pa.array(
-        [None if value is None else orjson.dumps(value, default=base64_of).decode() for value in plain.to_pylist()],
-        pa.string(),
-    )
+    return (pa.array([orjson.dumps(value, default=base64_of).decode() for value in plain.to_pylist()], pa.string()),)
 
 
 def json_times(ms: NDArray[np.int64]) -> pa.Array:
     """Times as JSON writes them: in quotes, or a number where there is no such year."""
     if ((ms < _ISO_MIN_MS) | (ms > _ISO_MAX_MS)).any():
         return pa.array([orjson.dumps(iso_or_number(one)).decode() for one in ms.tolist()], pa.string())
-    quote = pa.scalar('"')
-    return pc.binary_join_element_wise(quote, iso_times(ms), quote, "")
+    return _letters_of_times(ms, quote='"')
 
 
 def iso_times(ms: NDArray[np.int64]) -> pa.Array:
     """Times as ISO 8601, milliseconds only where there are any; beyond the years 1 to 9999 as numbers."""
     if ((ms < _ISO_MIN_MS) | (ms > _ISO_MAX_MS)).any():
         return pa.array([str(iso_or_number(one)) for one in ms.tolist()], pa.string())
-    letters = np.datetime_as_string(ms.astype("datetime64[ms]"), unit="ms").astype("S23")
-    whole = pa.Array.from_buffers(pa.binary(23), len(ms), [None, pa.py_buffer(np.ascontiguousarray(letters))])
-    text = whole.cast(pa.binary()).cast(pa.string())
-    text = pc.if_else(pa.array(ms % 1000 == 0), pc.utf8_slice_codeunits(text, 0, 19), text)
-    return pc.binary_join_element_wise(text, pa.scalar("Z"), "")
+    return _letters_of_times(ms, quote="")
+
+
+def _letters_of_times(ms: NDArray[np.int64], quote: str) -> pa.Array:
+    """Times of the years 1 to 9999 in quotes, made of what Arrow writes: `2026-01-31 12:00:00.000`."""
+    count, first = len(ms), len(quote)
+    if not count:
+        return pa.array([], pa.string())
+    plain = pa.array(ms).cast(pa.timestamp("ms")).cast(pa.string())
+    letters = np.empty((count, first + _TIME_LETTERS + 1 + first), np.uint8)
+    letters[:, first : first + _TIME_LETTERS] = np.frombuffer(plain.buffers()[2], np.uint8).reshape(-1, _TIME_LETTERS)
+    letters[:, first + len("2026-01-31")] = ord("T")
+    tail = np.frombuffer(f"Z{quote}".encode(), np.uint8)
+    letters[:, -len(tail) :] = tail
+    letters[:, :first] = tail[1:]
+    lengths = np.full(count, letters.shape[1], np.int32)
+    is_whole = ms % 1000 == 0
+    if is_whole.any():
+        letters[is_whole, -len(tail) - len(".000") : -len(".000")] = tail
+        lengths[is_whole] -= len(".000")
+        letters = letters[np.arange(letters.shape[1]) < lengths[:, None]]
+    ends = np.zeros(count + 1, np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(letters)])

@@ -19,7 +19,9 @@ from cel.stdlib import STDLIB_FUNCTIONS, add_stdlib_to_context
 
 from connectors.replay.decoding import Decoded
 from connectors.replay.text import headers_of, text_of
-from schemas.errors import HighwaterError
+from connectors.replay.where_error import WhereError
+
+__all__ = ["CHARACTERS_MAX", "NAMES", "Where", "WhereError"]
 
 NAMES = ("key", "value", "headers", "time", "topic", "partition", "offset")
 # Nobody writes a longer one by hand, and the time of a parse grows with it.
@@ -43,25 +45,6 @@ _CORE_FUNCTIONS = {
 _FUNCTIONS = _CORE_FUNCTIONS | {name.rpartition(".")[2] for name in STDLIB_FUNCTIONS}
 _NAMESPACES = {name.partition(".")[0] for name in STDLIB_FUNCTIONS if "." in name}
 _TYPES = {"int", "uint", "double", "string", "bytes", "bool", "list", "map", "null_type", "timestamp", "duration"}
-
-
-class WhereError(HighwaterError):
-    """A condition cannot be read. Correct `--where`.
-
-    `line` of the text (from 1) and `column` (from 1) are where it goes wrong.
-    """
-
-    def __init__(self, message: str, text: str, line: int = 1, column: int = 1) -> None:
-        super().__init__(f"--where, line {line}, column {column}: {message}")
-        self.text = text
-        self.line = line
-        self.column = column
-
-    def pointer(self) -> str:
-        """The line at fault, and beneath it a caret under the spot."""
-        lines = self.text.splitlines() or [""]
-        at_fault = lines[min(self.line, len(lines)) - 1].replace("\t", " ")
-        return f"{at_fault}\n{' ' * (self.column - 1)}^"
 
 
 class Where:

@@ -64,6 +64,15 @@ def _avro(file: BinaryIO, decoder: Decoder) -> Writer:
     return AvroFile(file, decoder)
 
 
+def part_writer(kind: str, file: BinaryIO, decoder: Decoder) -> Writer:
+    """A writer whose pieces are put together by another process: each call of `write` or `close` writes one, or none."""
+    if kind == "parquet":
+        from connectors.replay.parquet_file import ParquetParts  # noqa: PLC0415 - as above
+
+        return ParquetParts(file, decoder)
+    return FORMATS[kind](file, decoder)
+
+
 Open = Callable[[Any, Decoder], Writer]
 
 FORMATS: Mapping[str, Open] = MappingProxyType({"jsonl": JsonLines, "csv": _csv, "parquet": _parquet, "avro": _avro})

@@ -1,48 +1,65 @@
 """(b) Decisions: every one that is recorded with its inputs is made again, and must come out as it did.
 
 The law: first all that told inputs is read, then the decisions, up to ends that were fixed in the opposite order; so an input
-that is missing was never told.
+that is missing was never told. Inputs are noted on disk; what a decision was made from lies in the partition of its number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from connectors.kafka.admin import LogRange
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import Record
 from connectors.stores.positions import Place
 from connectors.verify.judging import DECISIONS, Decision, Event, LeftOpenError, Rules, Told
-from connectors.verify.log import read_all
+from connectors.verify.log import decoded, read_all
+from connectors.verify.notes import notes_on_disk
+from connectors.verify.patience import Patience
 from connectors.verify.report import Checked, Difference
-from schemas.errors import InvalidEventError, UnknownSchemaError
 from schemas.topics import TOPICS
+from streams.agents import TICK
 from streams.feeds.policy import load_policy
 from streams.settings import Settings
 
 PART = "decisions"
 
 
-async def verify_decisions(around: Surroundings, settings: Settings) -> list[Checked]:
+async def verify_decisions(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
     """Judge every recorded decision again."""
+    patience.at("the ends of the log")
     decided = await spans_of(around, [decision.topic for decision in DECISIONS])
     sources = await spans_of(around, sorted({topic for decision in DECISIONS for topic in decision.sources}))
-    told = Told(truncated={topic for (topic, _), span in sources.items() if span.low > 0})
-    for record in read_all(around.client, sources):
-        event = await decoded(around, record)
-        if event is not None:
-            told.note(record, event)
     checked = {decision.topic: Checked(PART, decision.topic) for decision in DECISIONS}
+    for (topic, partition), span in decided.items():
+        if span.low > 0:
+            checked[topic].leave_out(f"partition {partition} of the log no longer has its beginning", span.low)
     judges = {decision.topic: decision for decision in DECISIONS}
     rules = Rules(load_policy(settings.policy_file))
-    for record in read_all(around.client, decided):
-        event = await decoded(around, record)
-        if event is not None:
-            _judge(checked[record.topic], judges[record.topic], record, event, told, rules)
+    with notes_on_disk() as notes:
+        told = Told(notes)
+        async for record in read_all(around.client, sources, patience):
+            event = await decoded(around, record)
+            if event is not None:
+                told.note(record, event)
+        gone = {place for place, span in sources.items() if span.low > 0}
+        async for record in read_all(around.client, decided, patience):
+            event = await decoded(around, record)
+            if event is not None:
+                judge_one(checked[record.topic], judges[record.topic], record, event, told, rules, gone)
     return list(checked.values())
 
 
-def _judge(checked: Checked, decision: Decision, record: Record, event: Event, told: Told, rules: Rules) -> None:
+def judge_one(
+    checked: Checked,
+    decision: Decision,
+    record: Record,
+    event: Event,
+    told: Told,
+    rules: Rules,
+    gone: Collection[Place],
+) -> None:
+    """Judge one decision; `gone` are the partitions of which the beginning is no longer in the log."""
     try:
         verdict = decision.judge(event, record, told, rules)
     except LeftOpenError as why:
@@ -50,9 +67,9 @@ def _judge(checked: Checked, decision: Decision, record: Record, event: Event, t
         return
     except (ValueError, KeyError, TypeError) as error:
         verdict = ("event", "a decision of the product", repr(error))
-    missing = [topic for topic in decision.sources if topic in told.truncated and topic != "streams.tick"]
+    missing = [topic for topic in decision.sources if (topic, record.partition) in gone and topic != TICK]
     if verdict is not None and missing:
-        checked.leave_out(f"the log of {', '.join(missing)} no longer has its beginning")
+        checked.leave_out(f"its inputs: the log of {', '.join(missing)} no longer has its beginning")
         return
     checked.compared += 1
     if verdict is not None:
@@ -66,17 +83,3 @@ async def spans_of(around: Surroundings, topics: list[str]) -> dict[Place, LogRa
     counts = await around.admin.partition_counts()
     places = [(topic, partition) for topic in topics for partition in range(counts.get(topic, 0))]
     return await around.admin.log_ranges(places) if places else {}
-
-
-async def decoded(around: Surroundings, record: Record) -> Mapping[str, object] | None:
-    """The event in a record; None for what was dead-lettered live, and for tombstones."""
-    try:
-        return around.codec.decode(record.topic, record.value)
-    except UnknownSchemaError as unknown:
-        try:
-            around.codec.teach(unknown.schema_id, await around.registry.text_of(unknown.schema_id))
-            return around.codec.decode(record.topic, record.value)
-        except (UnknownSchemaError, InvalidEventError):
-            return None
-    except InvalidEventError:
-        return None

@@ -2,7 +2,7 @@
 
 The law: rows are one snapshot, events are read afterwards to an end fixed then, so an effect without its event shows. A row
 whose event is still on its way, or that moved meanwhile, is looked at once more; what differs both times in the same way is a
-difference.
+difference. What events say is noted on disk and rows come a few at a time, so memory does not grow with either.
 """
 
 from __future__ import annotations
@@ -12,37 +12,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import asyncpg
 import orjson
 
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import Record
-from connectors.stores.postgres import QUERIES, STATEMENT_SECONDS_MAX, unavailable_when_away
-from connectors.verify.decisions import decoded, spans_of
-from connectors.verify.log import read_all
+from connectors.verify.decisions import spans_of
+from connectors.verify.live import Row, Rows, live_snapshot
+from connectors.verify.log import decoded, read_all
+from connectors.verify.notes import Named, notes_on_disk
+from connectors.verify.patience import Patience
 from connectors.verify.report import Checked, Difference
-from schemas.errors import ConfigurationError
 from streams.clock import to_datetime
 from streams.settings import Settings
 
 PART = "effects"
 # The relay publishes within a quarter of a second; a worker stores and tells in one transaction.
 _SETTLE_SECONDS = 2.0
-_ROWS_AT_ONCE = 1_000
 
 Event = Mapping[str, Any]
-Values = tuple[Any, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Found:
     """What events say of one key: the values that its row must have, the position of the event, and whether it is void."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    position: str | None = None
+    values: Mapping[str, Any]
+    position: str
 
 
-Reports = dict[Values, Found]
+# By key: what was noted of it.
+Reports = Named
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,14 @@ class Effect:
     read: Callable[[str, Any], Any] = lambda _name, value: value
 
 
-def _at(reports: Reports, key: Values, record: Record, **values: Any) -> None:
-    found = reports.setdefault(key, Found())
-    found.values.update(values)
-    found.position = str(record.position)
+def _at(reports: Reports, key: Row, record: Record, **values: Any) -> None:
+    found = reports.get(key)
+    reports[key] = Found({**({} if found is None else found.values), **values}, str(record.position))
+
+
+def _told(reports: Reports, key: Row) -> Mapping[str, Any]:
+    found = reports.get(key)
+    return {} if found is None else found.values
 
 
 def _moment(ms: int | None) -> Any:
@@ -85,12 +88,12 @@ def _note_version(reports: Reports, record: Record, event: Event) -> None:
 def _note_user(reports: Reports, record: Record, event: Event) -> None:
     key = (event["user_id"],)
     if record.topic == "feeds.user-changed":
-        held = reports.get(key, Found()).values.get("revision", 0)
+        held = _told(reports, key).get("revision", 0)
         _at(reports, key, record, revision=max(held, event["revision"]))
         if event["erased"]:
             _at(reports, key, record, is_erased=True)
         return
-    held = reports.get(key, Found()).values
+    held = _told(reports, key)
     if record.topic == "feeds.clusters-rebuilt":
         if event["cluster_version"] >= held.get("cluster_version", 0):
             version, at = event["cluster_version"], _moment(event["rebuilt_at"])
@@ -107,11 +110,11 @@ def _note_marks(reports: Reports, record: Record, event: Event) -> None:
     elif event["outcome"] == "rebuilt":
         for channel_id, seq in event["hwm"].items():
             key = event["user_id"], channel_id
-            _at(reports, key, record, last_seq=max(seq, reports.get(key, Found()).values.get("last_seq", 0)))
+            _at(reports, key, record, last_seq=max(seq, _told(reports, key).get("last_seq", 0)))
 
 
 def _note_bump(reports: Reports, record: Record, event: Event) -> None:
-    if event["version"] >= reports.get((event["key"],), Found()).values.get("version", 0):
+    if event["version"] >= _told(reports, (event["key"],)).get("version", 0):
         _at(
             reports, (event["key"],), record,
             version=event["version"], etag=event["etag"], position=event["caused_by"],
@@ -121,7 +124,7 @@ def _note_bump(reports: Reports, record: Record, event: Event) -> None:
 
 def _note_status(reports: Reports, record: Record, event: Event) -> None:
     key = (event["id"],)
-    if event["revision"] >= reports.get(key, Found()).values.get("revision", 0):
+    if event["revision"] >= _told(reports, key).get("revision", 0):
         _at(reports, key, record, revision=event["revision"], status=event["status"])
 
 
@@ -141,7 +144,7 @@ def _note_step(reports: Reports, record: Record, event: Event) -> None:
 
 def _note_match(reports: Reports, record: Record, event: Event) -> None:
     key = (event["match_id"],)
-    if event["revision"] >= reports.get(key, Found()).values.get("revision", 0):
+    if event["revision"] >= _told(reports, key).get("revision", 0):
         told = {
             name: event[name] for name in ("season", "status", "home", "away", "home_goals", "away_goals", "revision")
         }
@@ -151,7 +154,7 @@ def _note_match(reports: Reports, record: Record, event: Event) -> None:
 
 def _note_ingest(reports: Reports, record: Record, event: Event) -> None:
     key = event["ingest_id"], event["ns"], event["slot"], event["source_id"]
-    if event["revision"] >= reports.get(key, Found()).values.get("revision", 0):
+    if event["revision"] >= _told(reports, key).get("revision", 0):
         told = {name: event[name] for name in ("revision", "inserted", "updated", "unchanged")}
         _at(reports, key, record, **told, failures=event["failed"])
 
@@ -201,15 +204,19 @@ EFFECTS: tuple[Effect, ...] = (
         ("chunks.ingest-progressed",), _note_ingest, key=4, is_silent=lambda row: not row["revision"],
     ),
 )  # fmt: skip
+# What no effect's comparison finds.
+NOT_LOOKED_FOR: Mapping[str, str] = {
+    "rows that are gone": "rows are forgotten by erasures and by retention; rows that stand are held against their events",
+}
 
 
-async def verify_effects(around: Surroundings, settings: Settings) -> list[Checked]:
+async def verify_effects(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
     """Compare what is stored with what was reported."""
-    checked = await _look(around, settings)
+    checked = await _look(around, settings, patience)
     if not any(one.differences_count for one in checked):
         return checked
     await asyncio.sleep(_SETTLE_SECONDS)
-    again = await _look(around, settings)
+    again = await _look(around, settings, patience)
     for first, second in zip(checked, again, strict=True):
         # What differs otherwise than before, or only now, is moving.
         seen = {(one.key, one.field, str(one.found)) for one in first.differences}
@@ -221,74 +228,60 @@ async def verify_effects(around: Surroundings, settings: Settings) -> list[Check
     return again
 
 
-async def _look(around: Surroundings, settings: Settings) -> list[Checked]:
-    rows = await _snapshot(settings)
-    reports: dict[str, Reports] = {effect.name: {} for effect in EFFECTS}
+async def _look(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
     readers: dict[str, list[Effect]] = {}
     for effect in EFFECTS:
         for topic in effect.topics:
             readers.setdefault(topic, []).append(effect)
-    spans = await spans_of(around, sorted(readers))
-    for record in read_all(around.client, spans):
-        event = await decoded(around, record)
-        if event is not None:
-            for effect in readers[record.topic]:
-                effect.note(reports[effect.name], record, event)
-    truncated = {topic for (topic, _), span in spans.items() if span.low > 0}
-    return [_compared(effect, rows[effect.name], reports[effect.name], truncated) for effect in EFFECTS]
+    patience.at("a snapshot of the database, and the ends of the log")
+    async with live_snapshot(settings) as live:
+        spans = await spans_of(around, sorted(readers))
+        with notes_on_disk() as notes:
+            reports = {effect.name: Named(notes, effect.name) for effect in EFFECTS}
+            async for record in read_all(around.client, spans, patience):
+                event = await decoded(around, record)
+                if event is not None:
+                    for effect in readers[record.topic]:
+                        effect.note(reports[effect.name], record, event)
+            gone = {topic for (topic, _), span in spans.items() if span.low > 0}
+            return [await _compared(effect, live, reports[effect.name], gone, patience) for effect in EFFECTS]
 
 
-async def _snapshot(settings: Settings) -> dict[str, list[Values]]:
-    """The rows of all effects as they are at one moment."""
-    if settings.database is None:
-        raise ConfigurationError("DATABASE_URL is not set")
-    with unavailable_when_away():
-        connection: Any = await asyncpg.connect(
-            settings.database,
-            timeout=5.0,
-            command_timeout=STATEMENT_SECONDS_MAX,
-            server_settings={"timezone": "UTC"},
-        )
-    try:
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            return {
-                effect.name: [
-                    tuple(row) async for row in connection.cursor(QUERIES[effect.query], prefetch=_ROWS_AT_ONCE)
-                ]
-                for effect in EFFECTS
-            }
-    finally:
-        await connection.close()
-
-
-def _compared(effect: Effect, rows: list[Values], reports: Reports, truncated: set[str]) -> Checked:
+async def _compared(effect: Effect, live: Any, reports: Reports, gone: set[str], patience: Patience) -> Checked:
     checked = Checked(PART, effect.name)
-    if missing := sorted(truncated & set(effect.topics)):
+    if missing := sorted(gone & set(effect.topics)):
         checked.skipped = f"the log of {', '.join(missing)} no longer has its beginning"
         return checked
-    for row in rows:
-        named = {name: effect.read(name, value) for name, value in zip(effect.columns, row, strict=False)}
-        key = row[: effect.key]
-        found = reports.get(key)
-        if _is_erased(reports, key):
-            checked.leave_out(_ERASED)
-        elif found is None:
-            checked.compared += 1
-            if not effect.is_silent(named):
-                shown = "|".join(map(str, key))
-                checked.differs(Difference(shown, "row", f"an event of {', '.join(effect.topics)}", named, row[-1]))
-        else:
-            checked.compared += 1
-            _compare(checked, effect, named, found, key)
+    rows = Rows(live, effect.query)
+    patience.at(f"rows of {effect.name}")
+    while (row := await rows.next()) is not None:
+        patience.check()
+        compare_row(checked, effect, row, reports)
     return checked
 
 
-def _is_erased(reports: Reports, key: Values) -> bool:
+def compare_row(checked: Checked, effect: Effect, row: Row, reports: Reports) -> None:
+    """Compare a row with what events say of its key."""
+    named = {name: effect.read(name, value) for name, value in zip(effect.columns, row, strict=False)}
+    key = row[: effect.key]
+    found = reports.get(key)
+    if _is_erased(reports, key):
+        checked.leave_out(_ERASED)
+        return
+    checked.compared += 1
+    if found is not None:
+        _compare(checked, effect, named, found, key)
+    elif not effect.is_silent(named):
+        shown = "|".join(map(str, key))
+        checked.differs(Difference(shown, "row", f"an event of {', '.join(effect.topics)}", named, row[-1]))
+
+
+def _is_erased(reports: Reports, key: Row) -> bool:
     places = (key, (key[0], "")) if len(key) > 1 else (key,)
     return any("is_erased" in found.values for place in places if (found := reports.get(place)) is not None)
 
 
-def _compare(checked: Checked, effect: Effect, row: Mapping[str, Any], found: Found, key: Values) -> None:
+def _compare(checked: Checked, effect: Effect, row: Mapping[str, Any], found: Found, key: Row) -> None:
     # A value that no event told was never set.
     for name in effect.columns[effect.key :]:
         expected = found.values.get(name, 0 if isinstance(row[name], int) else None)

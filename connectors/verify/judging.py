@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.kafka.records import Record
+from connectors.verify.notes import Noting
 from schemas.envelope import caused_by, iso_from_ms
 from schemas.errors import InvalidEventError
 from schemas.positions import Position, parse_position
@@ -22,29 +23,32 @@ from streams.chunks.temperature import HOUR_MS
 from streams.feeds.policy import Policy
 from streams.feeds.rules import Rebuild, Trigger, UserFacts, should_rebuild
 from streams.league.affected import affected_keys
-from streams.league.state import Row, apply_changed
+from streams.league.state import apply_changed
 from streams.queries.states import ArchiveStatus, Status, stage_at
 
 Event = Mapping[str, Any]
 Verdict = tuple[str, Any, Any]
+
+_AMOUNTS = ("presentations", "slides", "tokens", "cost_cents")
+_COUNTS = (
+    "seen", "failed", "inserted", "updated", "unchanged", "expected", "full", "force", "truncated", "is_superseded",
+)  # fmt: skip
 
 
 class LeftOpenError(Exception):
     """A decision that cannot be judged, with why."""
 
 
-@dataclass(slots=True)
 class Told:
-    """What the log told before the decisions: their inputs, from the events that brought them."""
+    """What the log told before the decisions: their inputs, from the events that brought them.
 
-    ticks: dict[int, tuple[int, array[int]]] = field(default_factory=dict)
-    heads: dict[str, dict[int, int]] = field(default_factory=dict)
-    stages: set[tuple[str, int, str]] = field(default_factory=set)
-    progress: dict[tuple[str, str, int], Event] = field(default_factory=dict)
-    usage: dict[tuple[str, str], dict[int, Event]] = field(default_factory=dict)
-    matches: dict[tuple[str, str], Row] = field(default_factory=dict)
-    affected: dict[Position, list[str]] = field(default_factory=dict)
-    truncated: set[str] = field(default_factory=set)
+    Args:
+        notes: where they are kept; only the times of ticks are held in memory, eight bytes each for as long as ticks are kept.
+    """
+
+    def __init__(self, notes: Noting) -> None:
+        self.notes = notes
+        self.ticks: dict[int, tuple[int, array[int]]] = {}
 
     def note(self, record: Record, event: Event) -> None:
         """Note an event that decisions were made from; those of a partition come in order."""
@@ -53,24 +57,45 @@ class Told:
                 _, times = self.ticks.setdefault(record.partition, (record.offset, array("q")))
                 times.append(event["now"])
             case "feeds.channel-advanced":
-                self.heads.setdefault(event["channel_id"], {})[event["head"]] = event["arrived_at"]
+                self._note_head(event)
             case "queries.pipeline-stage":
-                self.stages.add((event["id"], event["revision"], event["status"]))
+                self.notes["stage", event["id"], event["revision"], event["status"]] = True
             case "chunks.ingest-progressed":
-                self.progress[completion.source_key(event), event["ingest_id"], event["revision"]] = event
+                key = completion.source_key(event), event["ingest_id"], event["revision"]
+                self.notes["progress", *key] = dict(event)
             case "jobs.usage-recorded":
-                self.usage.setdefault((event["organization_id"], event["period"]), {}).setdefault(event["seq"], event)
+                self._note_usage(event)
             case "league.match-changed":
                 self._note_match(record, event)
 
+    def _note_head(self, event: Event) -> None:
+        channel, head, at = event["channel_id"], event["head"], event["arrived_at"]
+        self.notes["head", channel, head] = at
+        self.notes["since", channel, at] = min(head, self.notes.get(("since", channel, at)) or head)
+        self.notes["newest", channel] = max(head, self.notes.get(("newest", channel)) or head)
+
+    def _note_usage(self, event: Event) -> None:
+        """Sums up to each number of the run without a gap; what is beyond a missing one waits."""
+        key, seq = (event["organization_id"], event["period"]), event["seq"]
+        upto, highest = self.notes.get(("upto", *key)) or (0, 0)
+        if seq <= upto or self.notes.get(("usage", *key, seq)) is not None:
+            return
+        self.notes["usage", *key, seq] = [event[name] for name in _AMOUNTS]
+        sums = self.notes.get(("sums", *key, upto)) or [0] * len(_AMOUNTS)
+        while (amounts := self.notes.get(("usage", *key, upto + 1))) is not None:
+            upto += 1
+            sums = [one + other for one, other in zip(sums, amounts, strict=True)]
+            self.notes["sums", *key, upto] = sums
+        self.notes["upto", *key] = (upto, max(highest, seq))
+
     def _note_match(self, record: Record, event: Any) -> None:
-        key = event["season"], event["match_id"]
-        known = self.matches.get(key)
+        key = "match", event["season"], event["match_id"]
+        known = self.notes.get(key)
         try:
-            self.matches[key] = apply_changed(known, event)
+            self.notes[key] = apply_changed(known, event)
         except InvalidEventError:
             return  # dead-lettered live
-        self.affected[record.position] = affected_keys(known, event)
+        self.notes["affected", str(record.position)] = affected_keys(known, event)
 
     def tick_at(self, position: Position | None) -> int:
         """The `now` of the tick at a position.
@@ -124,11 +149,14 @@ def judge_dirty(event: Event, record: Record, told: Told, _rules: Rules) -> Verd
     now = told.tick_at(caused_by(record.headers))
     if now != event["now"]:
         return "now", now, event["now"]
-    heads = told.heads.get(event["channel_id"], {})
-    if event["head"] not in heads:
-        return "head", sorted(heads)[-3:], event["head"]
-    since = [at for head, at in heads.items() if head <= event["head"]]
-    return None if event["dirty_since"] in since else ("dirty_since", min(since), event["dirty_since"])
+    channel = event["channel_id"]
+    arrived_at = told.notes.get(("head", channel, event["head"]))
+    if arrived_at is None:
+        return "head", f"one that was told; the newest is {told.notes.get(('newest', channel))}", event["head"]
+    first = told.notes.get(("since", channel, event["dirty_since"]))
+    if first is None or first > event["head"]:
+        return "dirty_since", f"when a head up to that arrived; itself at {arrived_at}", event["dirty_since"]
+    return None
 
 
 def judge_stage(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
@@ -136,29 +164,15 @@ def judge_stage(event: Event, _record: Record, told: Told, _rules: Rules) -> Ver
     stage = stage_at(Status(event["status"]), ArchiveStatus.WAITING)
     if stage != event["stage"]:
         return "stage", stage, event["stage"]
-    if (event["request_id"], event["revision"], event["status"]) not in told.stages:
+    if told.notes.get(("stage", event["request_id"], event["revision"], event["status"])) is None:
         return "status", "a queries.pipeline-stage that tells it", f"{event['status']} at revision {event['revision']}"
     return None
-
-
-_COUNTS = (
-    "seen",
-    "failed",
-    "inserted",
-    "updated",
-    "unchanged",
-    "expected",
-    "full",
-    "force",
-    "truncated",
-    "is_superseded",
-)
 
 
 def judge_ingest(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
     """`decide` on the counts, which are those of the progress that the decision names."""
     key = completion.source_key(event)
-    progress: Any = told.progress.get((key, event["ingest_id"], event["revision"]))
+    progress: Any = told.notes.get(("progress", key, event["ingest_id"], event["revision"]))
     if progress is None:
         return "revision", "a chunks.ingest-progressed that tells it", event["revision"]
     for name in _COUNTS:
@@ -172,19 +186,16 @@ def judge_ingest(event: Event, _record: Record, told: Told, _rules: Rules) -> Ve
     return None if event["marks_orphans"] == is_complete else ("marks_orphans", is_complete, event["marks_orphans"])
 
 
-_AMOUNTS = ("presentations", "slides", "tokens", "cost_cents")
-
-
 def judge_usage(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
     """The totals up to their number, summed from what was recorded."""
-    recorded = told.usage.get((event["organization_id"], event["period"]), {})
-    upto = event["upto_seq"]
-    if missing := next((seq for seq in range(1, upto + 1) if seq not in recorded), None):
-        return "upto_seq", f"{missing - 1} (jobs.usage-recorded has no {missing})", upto
-    if len(recorded) > 0 and max(recorded) - len(recorded) > 0:
+    key, upto = (event["organization_id"], event["period"]), event["upto_seq"]
+    known, highest = told.notes.get(("upto", *key)) or (0, 0)
+    if known < upto:
+        return "upto_seq", f"{known} (jobs.usage-recorded has no {known + 1})", upto
+    if highest > known:
         raise LeftOpenError("numbers beyond a missing one are in its totals")
-    for name in _AMOUNTS:
-        total = sum(recorded[seq][name] for seq in range(1, upto + 1))
+    sums = told.notes.get(("sums", *key, upto)) or [0] * len(_AMOUNTS)
+    for name, total in zip(_AMOUNTS, sums, strict=True):
         if total != event[name]:
             return name, total, event[name]
     return None
@@ -195,7 +206,7 @@ def judge_refresh(event: Event, record: Record, told: Told, _rules: Rules) -> Ve
     if event["reason"] != "match-changed":
         raise LeftOpenError(f"of {event['reason']}: its event does not carry what it was made from")
     cause = caused_by(record.headers)
-    expected = None if cause is None else told.affected.get(cause)
+    expected = None if cause is None else told.notes.get(("affected", str(cause)))
     if expected is None:
         return "ce_causedby", "a league.match-changed", str(cause)
     if event["keys"] == expected:

@@ -1,23 +1,25 @@
 """The log as a verification reads it: by assignment, outside any group, from the first offset to an end that was fixed before.
 
-The law: records come in the order of the broker's time, those of a partition in the order of their offsets, and memory is bounded
-by what the partitions that are behind keep waiting.
+The law: records come in the order of the broker's time, those of a partition in the order of their offsets. Memory is bounded in
+bytes: what waits for a partition that is behind, and what the client has fetched ahead; one record of each partition always fits.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Self
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from connectors.kafka.admin import REQUEST_SECONDS, LogRange
+from connectors.kafka.admin import LogRange
+from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import Record, record_of
 from connectors.stores.positions import Place
-from schemas.errors import UnavailableError
+from connectors.verify.patience import Patience
+from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from schemas.topics import DEAD_LETTER_BYTES_MAX
 
 # A broker that sends nothing for this long, though it said that there is more, is away.
@@ -25,8 +27,13 @@ _SILENCE_SECONDS = 15.0
 # A read that is not full waits so long.
 _POLL_SECONDS = 0.05
 _TAKEN_MAX = 1_000
-# Records of a partition that wait for others: above it is paused, and read on below a quarter.
-_WAITING_MAX = 4_000
+# Bytes of records that wait for those of other partitions: from here on only partitions of which nothing waits are read, and the
+# others again below half of it. What a partition that is paused has fetched is thrown away, so this is more than one fetch of it.
+WAITING_BYTES_MAX = 64 << 20
+# What a record takes beside its bytes, with its headers, as Python objects.
+_RECORD_BYTES = 1_000
+# What the client fetches ahead, of all partitions together.
+_FETCHED_KBYTES_MAX = 32 * 1024
 
 
 def open_reader(client: Mapping[str, str]) -> Consumer:
@@ -42,63 +49,108 @@ def open_reader(client: Mapping[str, str]) -> Consumer:
             "auto.offset.reset": "earliest",
             "fetch.message.max.bytes": DEAD_LETTER_BYTES_MAX,
             "fetch.wait.max.ms": 50,
-            "queued.max.messages.kbytes": 32 * 1024,
+            "queued.max.messages.kbytes": _FETCHED_KBYTES_MAX,
         }
     )
 
 
-def read_all(client: Mapping[str, str], spans: Mapping[Place, LogRange]) -> Iterator[Record]:
+async def read_all(
+    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience
+) -> AsyncIterator[Record]:
     """Every record of each partition's span, as they come.
 
     Raises:
-        UnavailableError: the broker went away.
+        UnavailableError: the broker went away, or patience has ended.
     """
-    with _Reading(client, spans) as reading:
+    with _Reading(client, spans, patience) as reading:
         while reading.ends:
-            yield from reading.take()
+            for record in await reading.take():
+                yield record
 
 
-def read_in_order(client: Mapping[str, str], spans: Mapping[Place, LogRange]) -> Iterator[Record]:
+async def read_in_order(
+    client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience
+) -> AsyncIterator[Record]:
     """Every record of each partition's span, by the broker's time.
 
     Raises:
-        UnavailableError: the broker went away.
+        UnavailableError: the broker went away, or patience has ended.
     """
-    with _Reading(client, spans) as reading:
-        waiting: dict[Place, deque[Record]] = {place: deque() for place in reading.ends}
-        heads: list[tuple[int, str, int]] = []
-        silent = set(reading.ends)  # of these nothing waits; who is first is not known before each has said something
-        while silent or heads:
-            while silent & reading.ends.keys():
-                for record in reading.take():
-                    place = record.topic, record.partition
-                    waiting[place].append(record)
-                    if place in silent:
-                        silent.discard(place)
-                        heapq.heappush(heads, (record.arrived_ms, *place))
-                    if len(waiting[place]) >= _WAITING_MAX:
-                        reading.pause(place)
-            silent.clear()
-            if not heads:
+    with _Reading(client, spans, patience) as reading:
+        waiting = Waiting(reading.ends)
+        while True:
+            while waiting.silent & reading.ends.keys():
+                for record in await reading.take():
+                    waiting.add(record)
+                    if waiting.is_full:
+                        reading.pause((record.topic, record.partition))
+            found = waiting.next()
+            if found is None:
                 return
-            _, topic, partition = heapq.heappop(heads)
-            queue = waiting[topic, partition]
-            yield queue.popleft()
-            if queue:
-                heapq.heappush(heads, (queue[0].arrived_ms, topic, partition))
-            elif (topic, partition) in reading.ends:
-                silent.add((topic, partition))
-            if len(queue) < _WAITING_MAX // 4:
-                reading.resume((topic, partition))
+            yield found
+            place = found.topic, found.partition
+            if place in waiting.silent:
+                reading.resume(place)
+            if waiting.is_drained:
+                reading.resume_all()
+
+
+class Waiting:
+    """Records that wait until nothing older can come: while of some partition nothing is known, who is first is open."""
+
+    def __init__(self, places: Iterable[Place], bytes_max: int = WAITING_BYTES_MAX) -> None:
+        self.silent = set(places)
+        self._queues: dict[Place, deque[Record]] = {place: deque() for place in self.silent}
+        self._heads: list[tuple[int, str, int]] = []
+        self._bytes = 0
+        self._bytes_max = bytes_max
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more is wanted of partitions of which something waits."""
+        return self._bytes >= self._bytes_max
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether they may be read again."""
+        return self._bytes < self._bytes_max // 2
+
+    def add(self, record: Record) -> None:
+        """A record that has come."""
+        place = record.topic, record.partition
+        self._queues[place].append(record)
+        self._bytes += _size(record)
+        if place in self.silent:
+            self.silent.discard(place)
+            heapq.heappush(self._heads, (record.arrived_ms, *place))
+
+    def next(self) -> Record | None:
+        """The oldest; None when nothing waits."""
+        if not self._heads:
+            return None
+        _, topic, partition = heapq.heappop(self._heads)
+        queue = self._queues[topic, partition]
+        record = queue.popleft()
+        self._bytes -= _size(record)
+        if queue:
+            heapq.heappush(self._heads, (queue[0].arrived_ms, topic, partition))
+        else:
+            self.silent.add((topic, partition))
+        return record
+
+
+def _size(record: Record) -> int:
+    return _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
 
 
 class _Reading:
     """A consumer and the ends that it has not reached."""
 
-    def __init__(self, client: Mapping[str, str], spans: Mapping[Place, LogRange]) -> None:
+    def __init__(self, client: Mapping[str, str], spans: Mapping[Place, LogRange], patience: Patience) -> None:
         self.ends = {place: span.high for place, span in spans.items() if span.low < span.high}
         self._starts = {place: spans[place].low for place in self.ends}
         self._client = client
+        self._patience = patience
         self._paused: set[Place] = set()
         self._silent_polls = 0
 
@@ -110,12 +162,20 @@ class _Reading:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def take(self) -> list[Record]:
-        """What has come, within the spans."""
+    async def take(self) -> list[Record]:
+        """What has come, within the spans; others, and a Ctrl-C, get their turn in between."""
+        await asyncio.sleep(0)
+        topic, partition = next(iter(self.ends))
+        self._patience.at(
+            f"{topic}/{partition} up to {self.ends[topic, partition]}, with {len(self.ends) - 1} more of the log"
+        )
         messages = self._consumer.consume(_TAKEN_MAX, _POLL_SECONDS)
         self._silent_polls = 0 if messages else self._silent_polls + 1
         if self._silent_polls * _POLL_SECONDS > _SILENCE_SECONDS:
-            raise UnavailableError(f"Kafka sent nothing for {_SILENCE_SECONDS:.0f} s")
+            raise UnavailableError(
+                f"Kafka sent nothing for {_SILENCE_SECONDS:.0f} s of {topic}/{partition}, which it said goes up to "
+                f"{self.ends[topic, partition]}"
+            )
         found = []
         for message in messages:
             place = message.topic(), message.partition()
@@ -142,6 +202,11 @@ class _Reading:
             if place in self.ends:
                 self._consumer.resume([TopicPartition(*place)])
 
+    def resume_all(self) -> None:
+        """Read on everywhere."""
+        for place in list(self._paused):
+            self.resume(place)
+
 
 def _is_end(message: Message) -> bool:
     error = message.error()
@@ -152,18 +217,15 @@ def _is_end(message: Message) -> bool:
     raise UnavailableError(f"Kafka: {error.str()}")
 
 
-def committed_offsets(client: Mapping[str, Any], group: str) -> dict[Place, int]:
-    """The offsets that a group has committed in Kafka.
-
-    Raises:
-        UnavailableError: the broker does not answer.
-    """
+async def decoded(around: Surroundings, record: Record) -> Mapping[str, object] | None:
+    """The event in a record; None for what was dead-lettered live, and for tombstones."""
     try:
-        admin = AdminClient({**client, "client.id": "highwater-verify"})
-        asked = admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_SECONDS
-        )
-        found = asked[group].result(REQUEST_SECONDS)
-    except KafkaException as error:
-        raise UnavailableError(f"Kafka does not tell offsets: {error.args[0].str()}") from error
-    return {(at.topic, at.partition): at.offset for at in found.topic_partitions if at.offset >= 0}
+        return around.codec.decode(record.topic, record.value)
+    except UnknownSchemaError as unknown:
+        try:
+            around.codec.teach(unknown.schema_id, await around.registry.text_of(unknown.schema_id))
+            return around.codec.decode(record.topic, record.value)
+        except (UnknownSchemaError, InvalidEventError):
+            return None
+    except InvalidEventError:
+        return None

@@ -1,34 +1,40 @@
 """(a) Read models: the sinks store the log again in a database of its own, and its rows are compared with the live ones.
 
 The law: the live side is one snapshot, positions and rows together; the shadow ends exactly at those positions. What is no
-function of the log is named in `MODELS` with why, and a row that the log leaves open is counted, never guessed.
+function of the log is named in `MODELS` with why, and a row that the log leaves open is counted, never guessed. A model whose log
+has lost its beginning, or was made anew, is not compared and says so. Both sides come a few rows at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import asyncpg
 
 from connectors.kafka.admin import LogRange
 from connectors.kafka.handler import Surroundings
 from connectors.stores.positions import Place
-from connectors.stores.postgres import QUERIES, STATEMENT_SECONDS_MAX, unavailable_when_away
+from connectors.stores.postgres import QUERIES
+from connectors.verify.live import Row, Rows, live_snapshot
 from connectors.verify.log import read_in_order
+from connectors.verify.patience import Patience
 from connectors.verify.report import Checked, Difference
-from connectors.verify.shadow import Ambiguous, Shadow, shadow_database
-from schemas.errors import ConfigurationError
+from connectors.verify.shadow import Ambiguous, Shadow
 from streams.settings import Settings
 
 PART = "read models"
 # Read alongside, so that what they leave open is known; no sink of the shadow stores them.
 _NOTED = ("queries.run-controlled",)
-_ROWS_AT_ONCE = 1_000
+# Group -> topics of others that decide what its rows hold: without their beginning its rows cannot be told either.
+_ERASED_TOPIC = "feeds.user-erased"
+_LEANS_ON: Mapping[str, tuple[str, ...]] = {
+    "results": ("league.match-scheduled",),
+    "votes": ("league.match-scheduled", _ERASED_TOPIC),
+    "posts": ("league.match-scheduled", _ERASED_TOPIC),
+    "queries": (_ERASED_TOPIC,),
+    "jobs": (_ERASED_TOPIC,),
+}
 
-Row = tuple[Any, ...]
 # Why a row that differs in these fields is left open by the log; None = it is not.
 Open = Callable[[Mapping[str, Any], frozenset[str], Ambiguous], str | None]
 
@@ -211,37 +217,21 @@ NOT_COMPARED: Mapping[str, str] = {
 }
 
 
-async def verify_models(around: Surroundings, settings: Settings) -> list[Checked]:
-    """Compare the read models with what the sinks make of the log."""
-    async with _snapshot(settings) as live:
+async def verify_models(around: Surroundings, settings: Settings, shadow: Shadow, patience: Patience) -> list[Checked]:
+    """Compare the read models with what the sinks make of the log in the shadow."""
+    patience.at("a snapshot of the database")
+    async with live_snapshot(settings) as live:
         positions: dict[str, dict[Place, tuple[int, str]]] = {}
         for row in await live.fetch(QUERIES["verify_positions"]):
             positions.setdefault(row["group"], {})[row["topic"], row["partition"]] = (row["next"], row["topic_id"])
-        async with shadow_database(around, settings) as shadow:
-            spans, unusable = await _spans(around, shadow, positions)
-            groups = frozenset(sink.group for sink in shadow.sinks if sink.group not in unusable)
-            await shadow.fill(read_in_order(around.client, spans), sinks=groups)
-            async with shadow.pool.acquire() as made, made.transaction():
-                return [await _compared(model, live, made, shadow.ambiguous, unusable) for model in MODELS]
-
-
-@asynccontextmanager
-async def _snapshot(settings: Settings) -> AsyncIterator[Any]:
-    """The live database as it is at this moment."""
-    if settings.database is None:
-        raise ConfigurationError("DATABASE_URL is not set")
-    with unavailable_when_away():
-        connection: Any = await asyncpg.connect(
-            settings.database,
-            timeout=5.0,
-            command_timeout=STATEMENT_SECONDS_MAX,
-            server_settings={"timezone": "UTC"},
-        )
-    try:
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            yield connection
-    finally:
-        await connection.close()
+        spans, unusable = await _spans(around, shadow, positions)
+        await shadow.fill(read_in_order(around.client, spans, patience))
+        async with shadow.pool.acquire() as made, made.transaction():
+            found = []
+            for model in MODELS:
+                patience.at(f"rows of {model.name}")
+                found.append(await _compared(model, live, made, shadow.ambiguous, unusable, patience))
+            return found
 
 
 async def _spans(
@@ -253,31 +243,41 @@ async def _spans(
     ranges = await around.admin.log_ranges([(t, p) for t in topics for p in range(counts.get(t, 0))])
     topic_ids = await around.admin.topic_ids([topic for topic in topics if topic in counts])
     spans = {(t, p): ranges[t, p] for t in _NOTED for p in range(counts.get(t, 0))}
-    unusable: dict[str, str] = {}
+    changed: dict[str, str] = {}
     for sink in shadow.sinks:
         for place, (upto, topic_id) in positions.get(sink.group, {}).items():
             topic = place[0]
             if topic not in sink.topics or place not in ranges:
                 continue
             if topic_ids[topic] != topic_id:
-                unusable[sink.group] = f"{topic} was made anew since it was read"
+                changed[topic] = f"{topic} was made anew since it was read"
             elif ranges[place].low > 0:
-                unusable[sink.group] = f"the log of {topic} no longer has its beginning"
-            spans[place] = LogRange(ranges[place].low, min(upto, ranges[place].high))
-    if "fixtures" in unusable:
-        for group in ("results", "votes", "posts"):
-            unusable.setdefault(group, unusable["fixtures"])
-    return spans, unusable
+                changed[topic] = f"the log of {topic} no longer has its beginning"
+            spans[place] = LogRange(ranges[place].low, max(ranges[place].low, min(upto, ranges[place].high)))
+    return spans, unusable_groups({sink.group: sink.topics for sink in shadow.sinks}, changed)
 
 
-async def _compared(model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str]) -> Checked:
+def unusable_groups(topics: Mapping[str, tuple[str, ...]], changed: Mapping[str, str]) -> dict[str, str]:
+    """Groups whose rows the log no longer gives, with why; `changed` says so of topics."""
+    found = {}
+    for group, own in topics.items():
+        why = [changed[topic] for topic in (*own, *_LEANS_ON.get(group, ())) if topic in changed]
+        if why:
+            found[group] = "; ".join(why)
+    return found
+
+
+async def _compared(
+    model: Model, live: Any, made: Any, ambiguous: Ambiguous, unusable: Mapping[str, str], patience: Patience
+) -> Checked:
     checked = Checked(PART, model.name)
     checked.skipped = unusable.get(model.group)
     if checked.skipped is not None:
         return checked
-    ours, theirs = _Rows(made, model), _Rows(live, model)
+    ours, theirs = Rows(made, model.query), Rows(live, model.query)
     expected, found = await ours.next(), await theirs.next()
     while expected is not None or found is not None:
+        patience.check()
         if found is None or (expected is not None and expected[: model.key] < found[: model.key]):
             if expected is not None and not model.is_subset:
                 _differ(checked, model, ambiguous, expected, None)
@@ -320,26 +320,3 @@ def _differ(checked: Checked, model: Model, ambiguous: Ambiguous, expected: Row 
 
 def _shown(model: Model, row: Row) -> str:
     return ", ".join(f"{name}={value}" for name, value in zip(model.columns, row, strict=False))
-
-
-class _Rows:
-    """The rows of a model in the order of its key, a few at a time."""
-
-    def __init__(self, connection: Any, model: Model) -> None:
-        self._connection = connection
-        self._query = QUERIES[model.query]
-        self._cursor: Any = None
-        self._rows: Sequence[Row] = ()
-        self._at = 0
-
-    async def next(self) -> Row | None:
-        """The next row; None at the end."""
-        if self._cursor is None:
-            self._cursor = await self._connection.cursor(self._query)
-        if self._at == len(self._rows):
-            self._rows = [tuple(row) for row in await self._cursor.fetch(_ROWS_AT_ONCE)]
-            self._at = 0
-            if not self._rows:
-                return None
-        self._at += 1
-        return self._rows[self._at - 1]

@@ -59,9 +59,20 @@ class Checked:
         if len(self.differences) < LISTED_MAX:
             self.differences.append(difference)
 
-    def leave_out(self, why: str) -> None:
+    def leave_out(self, why: str, count: int = 1) -> None:
         """Count something that is not compared."""
-        self.left_out[why] = self.left_out.get(why, 0) + 1
+        self.left_out[why] = self.left_out.get(why, 0) + count
+
+    def add(self, other: Checked) -> None:
+        """Count what was found of another part of it as well."""
+        self.compared += other.compared
+        self.moved += other.moved
+        if other.skipped is not None:
+            self.skipped = other.skipped if self.skipped is None else f"{self.skipped}; {other.skipped}"
+        self.differences_count += other.differences_count
+        self.differences += other.differences[: LISTED_MAX - len(self.differences)]
+        for why, count in other.left_out.items():
+            self.left_out[why] = self.left_out.get(why, 0) + count
 
     def as_json(self) -> dict[str, Any]:
         """For people and programs."""

@@ -1,9 +1,10 @@
-"""What of a table's row is a function of the log, table by table, and what is not and why.
+"""What of a table's row the shadow run gives, table by table, and what it does not and why.
 
 The law: two rows are compared by the bytes of what is left when everything that is named here is taken out of both. An agent
-reads several topics of a partition, and which of them it read first is in no log; so what depends on that is left out of the
-comparison of tables. Most of it is held to account elsewhere: decisions are judged by their inputs (`decisions.py`), and what a
-row keeps of them is compared with the events that told them (`effects.py`).
+reads several topics of a partition, and which of them it read first is in no log; so what depends on that is left out. Of what is
+left out, `kept.py` holds these against the events that told the decision: `dirty_since` of channels, `requested_offset` and
+`last_enqueued_at` of users, `decided_ms` of ingests, `since_ms` of usage (that there is one). `excluded` names the rest, which
+nothing compares.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Rows:
 
     Attributes:
         comparable: the bytes of a row that are compared.
-        excluded: field -> why it is not in them.
+        excluded: field -> why nothing compares it.
         may_be_gone: whether a row that the log gives may be missing, and the other way round: ticks forget rows.
     """
 
@@ -49,7 +50,7 @@ def _channel(_key: bytes, row: bytes) -> bytes:
 def _user(_key: bytes, row: bytes) -> bytes:
     user = decode_user(row)
     fresh = User()
-    for name in _USER_EXCLUDED:
+    for name in _USER_AT_TICKS:
         setattr(user, name, getattr(fresh, name))
     if user.erased_revision:
         for view in user.channels.values():
@@ -60,13 +61,7 @@ def _user(_key: bytes, row: bytes) -> bytes:
     return encode_user(user)
 
 
-_USER_EXCLUDED = {
-    "served_revision": _TICK_ORDER,
-    "last_enqueued_at": _TICK_ORDER,
-    "requested_offset": _TICK_ORDER,
-    "requested_until": _TICK_ORDER,
-    "forget_at": _TICK_ORDER,
-}
+_USER_AT_TICKS = ("served_revision", "last_enqueued_at", "requested_offset", "requested_until", "forget_at")
 
 
 def _match(key: bytes, row: bytes) -> bytes:
@@ -111,11 +106,12 @@ def _is_no_user(_key: bytes, row: bytes) -> bool:
 
 # Table -> how its rows are compared.
 ROWS: Mapping[str, Rows] = {
-    "channel_heads": Rows(_channel, {"dirty_since": _TICK_ORDER}),
+    "channel_heads": Rows(_channel, {}),
     "users": Rows(
         _user,
         {
-            **_USER_EXCLUDED,
+            "served_revision, forget_at": _TICK_ORDER,
+            "requested_until": "`last_enqueued_at` and a setting of that moment",
             "head, hwm, finished_offset, last_clustered_at, last_checked_at of users once erased": _FOLDED_ORDER,
             "rows of users without an event of their own": "forgotten at a tick after a day",
         },
@@ -133,10 +129,10 @@ ROWS: Mapping[str, Rows] = {
             "status and revision of a run that is at work": "as requested last, between two topics",
         },
     ),
-    "usage": Rows(_usage, {"since_ms": _TICK_ORDER}),
+    "usage": Rows(_usage, {"which time since_ms is": _TICK_ORDER}),
     "ingest_manifest": Rows(
         _ingest,
-        {"decided_ms": _TICK_ORDER, "rows of ingests that ended": "forgotten at a tick after a day"},
+        {"rows of ingests that ended": "forgotten at a tick after a day"},
         lambda _key, row: (found := completion.decode_row(row)) is None or found.decided_ms is not None,
     ),
     "namespaces": Rows(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack
 
 from connectors.kafka.handler import Surroundings
 from connectors.verify.decisions import verify_decisions
-from connectors.verify.effects import EFFECTS, verify_effects
+from connectors.verify.effects import EFFECTS, NOT_LOOKED_FOR, verify_effects
 from connectors.verify.judging import DECISIONS, NOT_JUDGED
 from connectors.verify.models import MODELS, NOT_COMPARED, verify_models
+from connectors.verify.patience import Patience
 from connectors.verify.report import Checked, Report
 from connectors.verify.rows import ROWS
+from connectors.verify.shadow import shadow_database
 from connectors.verify.tables import verify_tables
 from streams.settings import Settings
 
@@ -23,33 +26,47 @@ async def verify(
     *,
     parts: tuple[str, ...] = PARTS,
     say: Callable[[str], None] = lambda _part: None,
+    patience: Patience | None = None,
 ) -> Report:
-    """Verify the parts that are named; `say` hears each as it begins.
+    """Verify the parts that are named; `say` hears each as it begins, `patience` bounds each.
 
     Raises:
         ConfigurationError: an address is missing, or a database may not be made.
-        UnavailableError: Kafka, the registry or PostgreSQL is away.
+        UnavailableError: Kafka, the registry or PostgreSQL is away, another verification is under way, or a part took too long.
     """
-    doing: Mapping[str, Callable[[], Awaitable[list[Checked]]]] = {
-        "tables": lambda: verify_tables(around.client, around.admin, around.registry, around.codec, settings),
-        "models": lambda: verify_models(around, settings),
-        "decisions": lambda: verify_decisions(around, settings),
-        "effects": lambda: verify_effects(around, settings),
-    }
-    report = Report(excluded=excluded())
-    for part in PARTS:
-        if part in parts:
-            say(part)
-            report.checked += await doing[part]()
+    patience = patience or Patience()
+    report = Report(excluded=excluded(parts))
+    async with AsyncExitStack() as opened:
+        doing: dict[str, Callable[[], Awaitable[list[Checked]]]] = {
+            "tables": lambda: verify_tables(around, settings, patience),
+            "decisions": lambda: verify_decisions(around, settings, patience),
+            "effects": lambda: verify_effects(around, settings, patience),
+        }
+        if "models" in parts:
+            # Before everything else, so that what stands in its way is not found at the end of an hour.
+            shadow = await opened.enter_async_context(shadow_database(around, settings, patience))
+            doing["models"] = lambda: verify_models(around, settings, shadow, patience)
+        for part in PARTS:
+            if part in parts:
+                say(part)
+                async with patience.part(part):
+                    report.checked += await doing[part]()
     return report
 
 
-def excluded() -> dict[str, Mapping[str, str]]:
+def excluded(parts: Collection[str] = PARTS) -> dict[str, Mapping[str, str]]:
     """Everything that is left out by name, with why: the one catalogue of what is no function of the log."""
-    found: dict[str, Mapping[str, str]] = {f"table {name}": rows.excluded for name, rows in ROWS.items()}
-    found |= {f"read model {model.name}": model.excluded for model in MODELS}
-    found["read models"] = NOT_COMPARED
-    found |= {f"decision {one.topic}": one.excluded for one in DECISIONS}
-    found["decisions"] = NOT_JUDGED
-    found |= {f"effect {one.name}": one.excluded for one in EFFECTS}
+    found: dict[str, Mapping[str, str]] = {}
+    if "tables" in parts:
+        found |= {f"table {name}": rows.excluded for name, rows in ROWS.items()}
+    if "models" in parts:
+        found |= {f"read model {model.name}": model.excluded for model in MODELS}
+        found["read models"] = NOT_COMPARED
+    if "decisions" in parts:
+        found |= {f"decision {one.topic}": one.excluded for one in DECISIONS}
+        found["decisions"] = NOT_JUDGED
+    if "effects" in parts:
+        found |= {f"effect {one.name}": one.excluded for one in EFFECTS}
+        found["effects"] = NOT_LOOKED_FOR
+    found |= {f"part {part}": {"all of it": "not asked for"} for part in PARTS if part not in parts}
     return {name: fields for name, fields in found.items() if fields}

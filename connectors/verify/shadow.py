@@ -1,13 +1,15 @@
 """A second database that the product's own sinks fill from the log, up to the positions that the live ones recorded.
 
 The law: it stands beside the live one and is dropped in the end; nothing that a sink tells leaves it, since its outbox is emptied
-and never relayed. The sinks are those that run live, so a difference is one of what is stored, not of two programs.
+and never relayed. The sinks are those that run live, so a difference is one of what is stored, not of two programs. A lock of the
+live database says whose it is: one verification has it, and what one that was killed has left is replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -30,8 +32,11 @@ from connectors.sinks.votes import VotesSink
 from connectors.stores import organizations
 from connectors.stores.positions import Place
 from connectors.stores.postgres import QUERIES, Connection, migrate, open_pool, transaction, unavailable_when_away
-from schemas.errors import ConfigurationError, InvalidEventError, UnavailableError, UnknownSchemaError
+from connectors.verify.log import decoded
+from connectors.verify.patience import Patience
+from schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
 from streams.chunks.passports import load_passports
+from streams.clock import monotonic_seconds
 from streams.jobs.plans import load_plans
 from streams.jobs.validation import PLAN_CHANGED, check_jobs_event
 from streams.settings import Settings
@@ -39,8 +44,15 @@ from streams.settings import Settings
 _NAME = "highwater_verify"
 # A database is files that are copied and synced; on a disk that is busy it takes many seconds.
 _MAKING_SECONDS_MAX = 120.0
-# Records of all sinks together that are dealt with before those after them: as many as a sink's largest batch.
+# Records of all sinks together that are dealt with before those after them: as many as a sink's largest batch, and no more bytes
+# than one decodes at a time without need.
 _SLICE_MAX = 5_000
+_SLICE_BYTES_MAX = 32 << 20
+# An arbitrary constant that only verifications lock, in the live database.
+_LOCK = 4_815_162_343
+# The server notices within this that a verification was killed, unless it is in the middle of a statement.
+_LOCK_SECONDS_MAX = 3.0
+_LOCK_POLL_SECONDS = 0.2
 # The sinks ask what time it is for what is no function of the log, and for capping what users claim of the future. None was later
 # than this, so nothing is capped here.
 _LATE_MS = 16_725_225_600_000  # 2500-01-01
@@ -125,10 +137,10 @@ class Ambiguous:
 class Shadow:
     """The database and the sinks that fill it."""
 
-    def __init__(self, around: Surroundings, settings: Settings) -> None:
+    def __init__(self, around: Surroundings, settings: Settings, patience: Patience) -> None:
         self.pool = around.pool
+        self._patience = patience
         self._around = around
-        self._registry = around.registry
         dimensions = settings.embedding_dimensions
         self.sinks: tuple[Handler, ...] = (
             UsersSink(around.codec, around.clock, dimensions=dimensions),
@@ -146,40 +158,33 @@ class Shadow:
         self.ambiguous = Ambiguous()
         self.failed: list[DeadLetter] = []
 
-    async def fill(self, records: Iterable[Record], *, sinks: frozenset[str]) -> None:
-        """Let the named sinks store records, which come in the order of the broker's time."""
+    async def fill(self, records: AsyncIterable[Record]) -> None:
+        """Let the sinks store records, which come in the order of the broker's time."""
         waiting: list[Record] = []
-        for record in records:
+        size = 0
+        async for record in records:
             waiting.append(record)
-            if len(waiting) >= _SLICE_MAX:
-                await self._store(waiting, sinks)
-                waiting = []
-        await self._store(waiting, sinks)
+            size += len(record.value or b"")
+            if len(waiting) >= _SLICE_MAX or size >= _SLICE_BYTES_MAX:
+                await self._store(waiting)
+                waiting, size = [], 0
+        await self._store(waiting)
 
-    async def _store(self, records: Sequence[Record], sinks: frozenset[str]) -> None:
+    async def _store(self, records: Sequence[Record]) -> None:
         events = [event for record in records if (event := await self._decoded(record)) is not None]
         for event in events:
             self.ambiguous.note(event)
         for sink in self.sinks:
-            if sink.group in sinks:
-                own = [event for event in events if event.record.topic in sink.topics]
-                for first in range(0, len(own), sink.batch_max):
-                    await self._apply(sink, own[first : first + sink.batch_max])
+            own = [event for event in events if event.record.topic in sink.topics]
+            for first in range(0, len(own), sink.batch_max):
+                self._patience.at(f"the sink {sink.group} at {own[first].record.position}")
+                await self._apply(sink, own[first : first + sink.batch_max])
         async with transaction(self.pool) as tx:
             await tx.execute(QUERIES["verify_empty_outbox"])
 
     async def _decoded(self, record: Record) -> Event | None:
-        codec = self._around.codec
-        try:
-            return Event(record, codec.decode(record.topic, record.value))
-        except UnknownSchemaError as unknown:
-            try:
-                codec.teach(unknown.schema_id, await self._registry.text_of(unknown.schema_id))
-                return Event(record, codec.decode(record.topic, record.value))
-            except (UnknownSchemaError, InvalidEventError):
-                return None
-        except InvalidEventError:
-            return None  # dead-lettered live, and stored nowhere
+        value = await decoded(self._around, record)
+        return None if value is None else Event(record, value)
 
     async def _apply(self, sink: Handler, events: Sequence[Event]) -> None:
         """As the consumer framework does: a batch that cannot be taken is tried event by event."""
@@ -201,45 +206,70 @@ class Shadow:
 
 
 @asynccontextmanager
-async def shadow_database(around: Surroundings, settings: Settings) -> AsyncIterator[Shadow]:
+async def shadow_database(around: Surroundings, settings: Settings, patience: Patience) -> AsyncIterator[Shadow]:
     """An empty database with all tables beside the live one, and the sinks to fill it.
 
     Raises:
         ConfigurationError: the user of the live database may not make one.
-        UnavailableError: another verification uses it.
+        UnavailableError: another verification is under way, or PostgreSQL does not answer.
     """
     if settings.database is None:
         raise ConfigurationError("DATABASE_URL is not set")
-    await _administer(settings.database, "verify_drop", "verify_create", "verify_hasten")
-    try:
-        async with await open_pool(_beside(settings.database), size_max=4) as pool:
-            await migrate(pool)
-            late: Callable[[], int] = lambda: _LATE_MS  # noqa: E731 (a clock that stands)
-            yield Shadow(replace(around, pool=pool, admin=_Nothing(), clock=late), settings)
-    finally:
-        await _administer(settings.database, "verify_drop")
+    async with _owner(settings.database) as owner:
+        await _administer(owner, "verify_drop", "verify_create", "verify_hasten")
+        try:
+            async with await open_pool(_beside(settings.database), size_max=4) as pool:
+                with _privileged(owner, "CREATE EXTENSION vector in template1"):
+                    await migrate(pool)
+                late: Callable[[], int] = lambda: _LATE_MS  # noqa: E731 (a clock that stands)
+                yield Shadow(replace(around, pool=pool, admin=_Nothing(), clock=late), settings, patience)
+        finally:
+            await _administer(owner, "verify_drop")
 
 
-async def _administer(url: str, *names: str) -> None:
+@asynccontextmanager
+async def _owner(url: str) -> AsyncIterator[Any]:
+    """A connection that makes and drops the database, and holds the lock for as long."""
     with unavailable_when_away():
-        connection: Any = await asyncpg.connect(url, timeout=5.0, command_timeout=_MAKING_SECONDS_MAX)
+        connection: Any = await asyncpg.connect(
+            url,
+            timeout=5.0,
+            command_timeout=_MAKING_SECONDS_MAX,
+            server_settings={"application_name": "highwater verify"},
+        )
     try:
-        for name in names:
-            await connection.execute(QUERIES[name])
-    except asyncpg.ObjectInUseError as error:
-        raise UnavailableError("another verification is under way: its database highwater_verify is in use") from error
-    except asyncpg.InsufficientPrivilegeError as error:
-        raise ConfigurationError(f"the user of DATABASE_URL may not make a database beside it: {error}") from error
+        until = monotonic_seconds() + _LOCK_SECONDS_MAX
+        while not await connection.fetchval(QUERIES["verify_lock"], _LOCK):
+            if monotonic_seconds() > until:
+                raise UnavailableError(
+                    f"another verification is under way on this database ({_NAME}); wait for its end"
+                )
+            await asyncio.sleep(_LOCK_POLL_SECONDS)
+        yield connection
     finally:
-        await connection.close()
+        await connection.close(timeout=_MAKING_SECONDS_MAX)
+
+
+async def _administer(owner: Any, *names: str) -> None:
+    with _privileged(owner), unavailable_when_away():
+        for name in names:
+            await owner.execute(QUERIES[name])
+
+
+@contextmanager
+def _privileged(owner: Any, remedy: str = "ALTER ROLE {role} CREATEDB") -> Iterator[None]:
+    """What a role may not do is said with the remedy."""
+    try:
+        yield
+    except asyncpg.InsufficientPrivilegeError as error:
+        role = owner.get_settings().session_authorization
+        raise ConfigurationError(
+            f"read models are compared in a database of their own, {_NAME}, which {role} may not make ({error}): as an "
+            f"administrator run {remedy.format(role=role)}, or leave them out by --only tables --only decisions --only effects"
+        ) from error
 
 
 def _beside(url: str) -> str:
     """The address of the database beside the live one."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(path=f"/{_NAME}"))
-
-
-def wanted_topics(sinks: Iterable[Handler]) -> Mapping[str, tuple[str, ...]]:
-    """Group -> its topics."""
-    return {sink.group: sink.topics for sink in sinks}

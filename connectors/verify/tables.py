@@ -1,26 +1,30 @@
 """(a) The agents' tables: the agents read the log again, without a broker, and their rows are compared with the changelogs.
 
-The law: nothing here reads a changelog to make what it compares with it. Positions are fixed before: up to what the group had
-committed when the changelogs were read every row must be the same; a row that later events touch may be as it was before or after
-any of them.
+The law: nothing here reads a changelog to make what it compares with it. Nothing that the agents send leaves the process, and
+they keep their rows in memory: no group, application id or state folder is shared with a worker. Positions are fixed before: up
+to what the group had committed when the changelogs were read every row must be the same; a row that later events touch may be as
+it was before or after any of them. Partitions share nothing, so one is compared after the other, and only one's rows are held.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
-from connectors.kafka.admin import Admin, LogRange
+from connectors.kafka.admin import LogRange
+from connectors.kafka.handler import Surroundings
+from connectors.kafka.offsets import committed_offsets
 from connectors.kafka.records import Record
-from connectors.kafka.registry import Registry
 from connectors.stores.positions import Place
-from connectors.verify.log import committed_offsets, read_all, read_in_order
+from connectors.verify.kept import KEPT, kept_differences, note_decisions
+from connectors.verify.log import decoded, read_all, read_in_order
+from connectors.verify.notes import notes_on_disk
+from connectors.verify.patience import Patience
 from connectors.verify.report import Checked, Difference
 from connectors.verify.rows import ROWS, fields_that_differ
-from schemas.codec import Codec
 from schemas.positions import Position
+from schemas.topics import PARTITIONS
 from streams.agents import GROUP, TICK
 from streams.driver import Delivered, Driver
 from streams.settings import Settings
@@ -30,6 +34,7 @@ PART = "tables"
 _SETTLE_SECONDS = 2.0
 
 Key = tuple[int, bytes]  # partition, key
+Live = Mapping[str, Mapping[Key, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,52 +73,99 @@ def changelog_of(table: str) -> str:
     return f"{GROUP}-{table}-changelog"
 
 
-async def verify_tables(
-    client: Mapping[str, str], admin: Admin, registry: Registry, codec: Codec, settings: Settings
-) -> list[Checked]:
+async def verify_tables(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
     """Compare every table of the agents with what the log gives."""
-    driver = _driver(codec, registry, settings)
-    ends, live = await _fixed(client, admin, driver)
-    truncated = sorted({topic for (topic, _), span in ends.inputs.items() if span.low > 0 and topic != TICK})
-    shadow = await shadow_of(driver, partial(read_in_order, client), ends)
+    whole: dict[str, Checked] = {}
+    for partition in range(PARTITIONS):
+        checked = await _verify_partition(around, settings, patience, partition)
+        if any(one.differences_count for one in checked):
+            # A row may have been on its way between the changelog and the commit; what stays is a difference.
+            await asyncio.sleep(_SETTLE_SECONDS)
+            checked = await _verify_partition(around, settings, patience, partition)
+        for one in checked:
+            whole.setdefault(one.name, Checked(PART, one.name)).add(one)
+    return list(whole.values())
+
+
+async def _verify_partition(
+    around: Surroundings, settings: Settings, patience: Patience, partition: int
+) -> list[Checked]:
+    driver = _driver(around, settings, patience)
+    patience.at(f"the ends of partition {partition}")
+    ends, live = await _fixed(around, driver, patience, partition)
+    shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, patience), ends)
+    truncated = truncated_topics(ends.inputs)
     checked = [compare(table, shadow, live[table], truncated, driver) for table in driver.tables]
-    if any(one.differences_count for one in checked):
-        # Both looks may fall into a moment in which a row was on its way; what stays is a difference.
-        await asyncio.sleep(_SETTLE_SECONDS)
-        driver = _driver(codec, registry, settings)
-        ends, live = await _fixed(client, admin, driver)
-        shadow = await shadow_of(driver, partial(read_in_order, client), ends)
-        checked = [compare(table, shadow, live[table], truncated, driver) for table in driver.tables]
+    await _compare_kept(around, patience, partition, {one.name: one for one in checked}, live)
     return checked
 
 
-def _driver(codec: Codec, registry: Registry, settings: Settings) -> Driver:
-    async def learn(schema_id: int) -> None:
-        codec.teach(schema_id, await registry.text_of(schema_id))
+def truncated_topics(inputs: Mapping[Place, LogRange]) -> dict[str, str]:
+    """Topics of which the beginning is gone, with what is said of them; ticks are kept for a week by design."""
+    return {
+        topic: f"the log of {topic}/{partition} no longer has its first {span.low:,} events"
+        for (topic, partition), span in inputs.items()
+        if span.low > 0 and topic != TICK
+    }
 
-    driver = Driver(settings=settings, codec=codec, learn=learn)
+
+def _driver(around: Surroundings, settings: Settings, patience: Patience) -> Driver:
+    async def learn(schema_id: int) -> None:
+        patience.at(f"the registry, for schema {schema_id}")
+        around.codec.teach(schema_id, await around.registry.text_of(schema_id))
+
+    driver = Driver(settings=settings, codec=around.codec, learn=learn)
     driver.keeps_outputs = False
     return driver
 
 
-async def _fixed(client: Mapping[str, str], admin: Admin, driver: Driver) -> tuple[Ends, dict[str, dict[Key, bytes]]]:
+async def _fixed(
+    around: Surroundings, driver: Driver, patience: Patience, partition: int
+) -> tuple[Ends, dict[str, dict[Key, bytes]]]:
     """What was dealt with, then the tables, then the ends of the log: in this order, so that no row is ahead of the log."""
-    committed = await asyncio.to_thread(committed_offsets, client, GROUP)
-    counts = await admin.partition_counts()
+    committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
+    counts = await around.admin.partition_counts()
     changelogs = {changelog_of(table): table for table in driver.tables}
-    spans = await admin.log_ranges([(topic, n) for topic in changelogs for n in range(counts.get(topic, 0))])
+    spans = await around.admin.log_ranges(
+        [(topic, partition) for topic in changelogs if counts.get(topic, 0) > partition]
+    )
     live: dict[str, dict[Key, bytes]] = {table: {} for table in driver.tables}
-    for record in read_all(client, spans):
+    async for record in read_all(around.client, spans, patience):
         rows = live[changelogs[record.topic]]
         if record.value is None:
             rows.pop((record.partition, record.key or b""), None)
         else:
             rows[record.partition, record.key or b""] = record.value
-    places = [(topic, number) for topic in sorted(driver.topics) for number in range(counts.get(topic, 0))]
-    return Ends(committed, await admin.log_ranges(places)), live
+    places = [(topic, partition) for topic in sorted(driver.topics) if counts.get(topic, 0) > partition]
+    return Ends(committed, await around.admin.log_ranges(places)), live
 
 
-async def shadow_of(driver: Driver, read: Callable[[Mapping[Place, LogRange]], Iterable[Record]], ends: Ends) -> Shadow:
+async def _compare_kept(
+    around: Surroundings, patience: Patience, partition: int, checked: Mapping[str, Checked], live: Live
+) -> None:
+    """What rows keep of what was decided at ticks, against the events that told the decisions; these end after the rows."""
+    counts = await around.admin.partition_counts()
+    topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
+    spans = await around.admin.log_ranges([(topic, partition) for topic in topics])
+    with notes_on_disk() as notes:
+        async for record in read_all(around.client, spans, patience):
+            event = await decoded(around, record)
+            if event is not None:
+                note_decisions(notes, record, event)
+        gone = {topic for (topic, _), span in spans.items() if span.low > 0}
+        for table, kept in KEPT.items():
+            one = checked[table]
+            if missing := sorted(gone & set(kept.topics)):
+                one.leave_out(f"what was decided at ticks: the log of {', '.join(missing)} no longer has its beginning")
+                continue
+            for (_, key), row in live[table].items():
+                for difference in kept_differences(notes, table, key, row):
+                    one.differs(difference)
+
+
+async def shadow_of(
+    driver: Driver, read: Callable[[Mapping[Place, LogRange]], AsyncIterable[Record]], ends: Ends
+) -> Shadow:
     """Let the agents of a driver read the log: first what the tables must hold, then what they may hold."""
     shadow = Shadow()
     at: list[Record] = []
@@ -139,7 +191,7 @@ async def shadow_of(driver: Driver, read: Callable[[Mapping[Place, LogRange]], I
     for table in driver.tables:
         watch(table)
     for is_late, spans in ((False, ends.before()), (True, ends.after())):  # noqa: B007 (read by `written`)
-        for record in read(spans):
+        async for record in read(spans):
             at[:] = [record]
             await driver.deliver(
                 Delivered(record.topic, record.partition, record.offset, record.key, record.value, record.headers)
@@ -147,11 +199,13 @@ async def shadow_of(driver: Driver, read: Callable[[Mapping[Place, LogRange]], I
     return shadow
 
 
-def compare(table: str, shadow: Shadow, live: Mapping[Key, bytes], truncated: list[str], driver: Driver) -> Checked:
+def compare(
+    table: str, shadow: Shadow, live: Mapping[Key, bytes], truncated: Mapping[str, str], driver: Driver
+) -> Checked:
     """Compare the rows of a table, as its changelog has them, with those of the shadow."""
     checked = Checked(PART, table)
     if missing := sorted(set(driver.sources.get(table, ())) & set(truncated)):
-        checked.skipped = f"the log of {', '.join(missing)} no longer has its beginning"
+        checked.skipped = "; ".join(truncated[topic] for topic in missing)
         return checked
     expected, states = shadow.rows.get(table, {}), shadow.states.get(table, {})
     for place in sorted(expected.keys() | live.keys()):

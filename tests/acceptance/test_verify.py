@@ -1,24 +1,35 @@
-"""`highwater verify` on a product of its own, since what is planted in a log stays there: nothing differs after real input with
-kills in between, and each planted difference is found with the event that it starts at.
+"""`highwater verify` on a product of its own: nothing differs after real input with kills in between, and each planted difference
+is found with the event that it starts at.
+
+Of its own, since what is planted in a log stays there, and since "nothing differs" holds of a product whose rows nobody but it
+wrote: tests that share one write rows by SQL.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from api.cli.verify import run_verification
 from connectors.verify.report import Report
 from connectors.verify.run import PARTS
 from connectors.verify.tables import changelog_of
+from deploy.local import postgres
 from deploy.local.stack import LocalStack
+from streams.feeds.dirty import Channel, encode_channel
 from streams.feeds.state import decode_user, encode_user
 from streams.settings import read_settings
 from tests.product import Product
@@ -26,8 +37,10 @@ from tests.product import Product
 CHANNELS = [f"channel-{number}" for number in range(4)]
 USERS = [f"reader-{number}" for number in range(5)]
 REQUESTED = "feeds.rebuild-requested"
-# A product of its own, six roles started anew, and three verifications: two minutes on an idle machine.
-pytestmark = pytest.mark.timeout(900)
+MODELS_ONLY = ("verify", "--only", "models")
+# A product of its own, four roles started anew, and ten verifications: two minutes on an idle machine, six beside four stacks.
+pytestmark = pytest.mark.timeout(1500)
+_SECONDS_MAX = 400
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +107,14 @@ def test_nothing_differs_after_kills(own: Product) -> None:
     own.publish("league.vote-cast", votes)
     own.kill("workers")
     own.publish("feeds.insight-ingested", insights(400, 400))
-    own.http.request("DELETE", f"/api/users/{USERS[4]}")
-    own.until(lambda: settled(own), "clusters are not made", seconds=120)
+    assert own.http.request("DELETE", f"/api/users/{USERS[4]}/data").status_code == 202
+    own.kill("materializers")
+    own.until(lambda: settled(own), "clusters are not made", seconds=_SECONDS_MAX)
     report = verified(own)
     assert [(checked.name, one.as_json()) for checked, one in report.listed()] == []
     compared = {checked.name: checked.compared for checked in report.checked}
-    assert (compared["insights"], compared["league_vote_counts"]) == (800, 30)
+    # Six matches had the votes of nobody but the user who was erased.
+    assert (compared["insights"], compared["league_vote_counts"]) == (800, 24)
     assert min(compared[name] for name in ("users", "channel_heads", REQUESTED, "user_clusters", "league_matches")) > 0
     assert [one.name for one in report.checked if one.skipped] == []
 
@@ -110,7 +125,10 @@ def settled(product: Product) -> bool:
         "SELECT u.user_id FROM user_stats AS u JOIN user_cluster_hwm AS h USING (user_id) JOIN channels AS c USING (channel_id) "
         "WHERE u.in_flight IS NULL GROUP BY u.user_id HAVING count(*) = 4 AND bool_and(h.last_seq = c.current_seq)"
     )
-    return len(rows) >= len(USERS) - 1 and product.sql("SELECT sum(current_seq) AS n FROM channels")[0]["n"] == 800
+    stored = product.sql("SELECT sum(current_seq) AS n FROM channels")[0]["n"]
+    erased = not product.sql("SELECT 1 FROM subscriptions WHERE user_id = $1", USERS[4])
+    counted = product.sql("SELECT count(*) AS n FROM league_vote_counts WHERE home + draw + away > 0")[0]["n"]
+    return erased and len(rows) == len(USERS) - 1 and (stored, counted) == (800, 24)
 
 
 def test_what_is_planted_is_found(own: Product) -> None:
@@ -120,6 +138,7 @@ def test_what_is_planted_is_found(own: Product) -> None:
     own.sql("DELETE FROM subscriptions WHERE user_id = $1 AND channel_id = $2", USERS[0], CHANNELS[1])
     own.sql("UPDATE user_clusters SET noise = noise + 1 WHERE user_id = $1 AND cluster_version = 1", USERS[1])
     user, place = plant_row(own)
+    plant(own, changelog_of("channel_heads"), CHANNELS[2], encode_channel(Channel(200, 12_345)))
     decision = plant_decision(own)
 
     report = verified(own)
@@ -130,10 +149,109 @@ def test_what_is_planted_is_found(own: Product) -> None:
     assert differences["subscriptions", f"{USERS[0]}|{CHANNELS[1]}", "row"].found is None
     assert differences["user_clusters", f"{USERS[1]}|1", "noise"].position.startswith("feeds.clusters-rebuilt/")
     assert differences["users", user, f"channels.{CHANNELS[0]}.hwm"].found == place
+    assert differences["channel_heads", CHANNELS[2], "dirty_since"].found == 12_345
     assert differences[REQUESTED, USERS[2], "decision"].position == decision
     # The goals of a match differ from its event as well as from what the log gives.
-    assert report.differences == 7
-    assert verified(own, "tables").differences == 1
+    assert report.differences == 8
+    assert verified(own, "tables").differences == 2
+
+
+def test_the_command_says_what_differs_and_what_it_did_not_compare(own: Product) -> None:
+    """Exit 1, a line a difference with the event it starts at, and everything that is left out by name."""
+    done = own.cli(*MODELS_ONLY, check=False)
+    assert done.returncode == 1
+    assert "read models insights i-7: text is planted, the log says broker quota throttle" in done.stdout
+    assert "(starts at feeds.insight-ingested/" in done.stdout
+    assert "not compared, read model jobs: status and all that follows" in done.stdout
+    assert "not compared, part tables: all of it" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith(" compared, 3 differences")
+
+
+def test_a_part_that_takes_too_long_ends_with_what_it_waits_for(own: Product) -> None:
+    """In one line, and its database goes with it."""
+    done = own.cli(*MODELS_ONLY, "--timeout", "0.001", check=False)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("highwater:")]
+    assert line.startswith("highwater: models were not compared within 0.001 s (--timeout gives more); waiting for ")
+    assert shadow_ids(own) == []
+
+
+def test_one_at_a_time_and_what_a_killed_one_left_is_replaced(own: Product) -> None:
+    """A second one is refused while the first is there; after a SIGKILL the next takes its place, and Ctrl-C leaves nothing."""
+    command = [str(Path(sys.executable).parent / "highwater"), *MODELS_ONLY]
+    first = subprocess.Popen(command, env=own.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        own.until(lambda: shadow_ids(own), "the first verification made no database", seconds=_SECONDS_MAX)
+        os.kill(first.pid, signal.SIGSTOP)
+        second = own.cli(*MODELS_ONLY, check=False)
+        assert (second.returncode, second.stdout) == (1, "")
+        assert "another verification is under way" in second.stderr
+    finally:
+        first.kill()
+        first.wait()
+    (left,) = shadow_ids(own)
+    third = subprocess.Popen(command, env=own.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    own.until(
+        lambda: shadow_ids(own) not in ([], [left]), "the third verification made no database", seconds=_SECONDS_MAX
+    )
+    third.send_signal(signal.SIGINT)
+    assert third.wait(60) == 130
+    assert shadow_ids(own) == []
+    assert found(verified(own, "models")).keys() >= {("insights", "i-7", "text")}
+    assert shadow_ids(own) == []
+
+
+def shadow_ids(product: Product) -> list[int]:
+    """The databases of verifications; one that is made anew has another id."""
+    return [row["oid"] for row in product.sql("SELECT oid FROM pg_database WHERE datname LIKE 'highwater_verify%'")]
+
+
+def test_a_role_that_may_make_no_database_is_told_the_remedy(
+    own: Product, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, at once. The server is another one, since of ours nobody can take the right."""
+    monkeypatch.setattr(postgres, "BOOTSTRAP", postgres.BOOTSTRAP.replace(" CREATEDB", ""))
+    given = dataclasses.replace(own.parts.addresses, database=None)
+    address = own.environment["DATABASE_URL"]
+    with LocalStack(tmp_path / "parts", given) as other:
+        own.environment["DATABASE_URL"] = str(other.addresses.database)
+        try:
+            done = own.cli(*MODELS_ONLY, check=False)
+        finally:
+            own.environment["DATABASE_URL"] = address
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "which highwater may not make (permission denied to create database)" in line
+    assert "as an administrator run ALTER ROLE highwater CREATEDB, or leave them out by --only tables" in line
+
+
+def test_what_the_log_lost_is_said_and_is_no_difference(own: Product) -> None:
+    """Events that retention removed: each table, model, decision and effect that needs them says so, the others are compared."""
+    before = {one.name: one for one in verified(own).checked if one.part != "effects"}
+    lost = ("league.vote-cast", "league.match-changed", "feeds.channel-advanced", REQUESTED)
+    admin = AdminClient({"bootstrap.servers": own.environment["KAFKA_BOOTSTRAP_SERVERS"]})
+    for topic in lost:
+        ends = own.ends(topic)
+        asked = [TopicPartition(topic, partition, (end + 1) // 2) for partition, end in ends.items() if end]
+        for future in admin.delete_records(asked).values():
+            future.result(30)
+    report = verified(own)
+    skipped = {(one.part, one.name) for one in report.checked if one.skipped}
+    assert skipped == {
+        ("tables", "channel_heads"), ("tables", "matches"), ("effects", "league_matches"),
+        ("read models", "league_votes"), ("read models", "league_predictions"), ("read models", "league_vote_counts"),
+    }  # fmt: skip
+    after = {one.name: one for one in report.checked if one.part != "effects"}
+    assert after["league_votes"].skipped == "the log of league.vote-cast no longer has its beginning"
+    # What is left of a topic is judged, what is gone of it is counted, and what had lost its inputs is no difference.
+    assert 0 < after[REQUESTED].compared < before[REQUESTED].compared
+    assert any("no longer has its beginning" in why for why in after[REQUESTED].left_out)
+    assert after["feeds.channel-dirty"].differences_count == 0
+    assert after["league.refresh-requested"].differences_count == 0
+    assert any("the log of league.match-changed" in why for why in after["league.refresh-requested"].left_out)
+    # What is planted elsewhere is found as before.
+    assert after["insights"].differences_count == before["insights"].differences_count == 1
+    assert after["users"].differences_count == before["users"].differences_count == 1
 
 
 def plant_row(own: Product) -> tuple[str, int]:
@@ -146,6 +264,14 @@ def plant_row(own: Product) -> tuple[str, int]:
     producer.produce(topic, encode_user(row), last.key(), partition=last.partition())
     assert producer.flush(10) == 0
     return user, row.channels[CHANNELS[0]].hwm
+
+
+def plant(own: Product, topic: str, key: str, value: bytes) -> None:
+    """Another last row of a key of a changelog."""
+    last = [one for one in own.records(topic) if one.key() == key.encode()][-1]
+    producer = Producer(own.producer_config())
+    producer.produce(topic, value, last.key(), partition=last.partition())
+    assert producer.flush(10) == 0
 
 
 def plant_decision(own: Product) -> str:

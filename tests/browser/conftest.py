@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.product import Product
 
 # Debian's; the build that playwright downloads itself cannot be had everywhere.
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-
-
+LEFT_OUT = "there is no chromium; `apt install chromium` has these tests run"
 # A page takes a second on an idle machine; tests run where it is not.
-TIMEOUT_MS = 90_000
+TIMEOUT_MS = 60_000
+KEYS = {
+    "admin": "admin:root-key-0001",
+    "editor": "editor:edit-key-0001",
+    "viewer": "viewer:eye-key-0001",
+    "bound": "viewer:ann-key-0001:ann",
+}
 
 
 class Browser:
@@ -28,34 +40,41 @@ class Browser:
         self.problems: list[str] = []
         self.elsewhere: list[str] = []
 
-    def page(
-        self, path: str, *, width: int = 1360, height: int = 900, scheme: str = "light", context: Any = None
-    ) -> Any:
-        """A page that is built."""
-        context = context or self._chromium.new_context(
+    def context(self, *, width: int = 1360, height: int = 900, scheme: str = "light") -> Any:
+        """A window of its own, with its own cookies."""
+        return self._chromium.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, base_url=self._base_url
         )
-        page = context.new_page()
+
+    def page(self, path: str, context: Any = None) -> Any:
+        """A page that is connected and has shown what there is."""
+        page = (context or self.context()).new_page()
         page.set_default_timeout(TIMEOUT_MS)
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("console", lambda line: self.problems.append(line.text) if line.type == "error" else None)
+        page.on("pageerror", lambda error: self.problems.append(f"{path}: {error}"))
+        page.on("console", lambda line: self.problems.append(f"{path}: {line.text}") if line.type == "error" else None)
         page.on("request", lambda request: self._note(request.url))
         page.goto(path)
-        page.wait_for_selector("h1")
+        settled(page)
         return page
 
     def _note(self, url: str) -> None:
-        if not url.startswith((self._base_url, "data:", "blob:")):
+        if not url.startswith((self._base_url, self._base_url.replace("http", "ws", 1), "data:", "blob:")):
             self.elsewhere.append(url)
+
+
+def settled(page: Any) -> None:
+    """Wait until a page is connected and was filled once."""
+    page.wait_for_function("window.did_handshake && !document.querySelector('[aria-busy=true]')")
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """The browser."""
     if CHROMIUM is None:
-        pytest.skip("there is no chromium; `apt install chromium` has these tests run")
-    from playwright.sync_api import sync_playwright
+        pytest.skip(LEFT_OUT)
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=TIMEOUT_MS)
     with sync_playwright() as playwright:
         # In a container there is no sandbox to be had, and the only site is ours.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -63,12 +82,57 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture
-def browser(chromium: Any, product: Product) -> Iterator[Browser]:
-    """A browser before the product; nothing may have gone wrong in it by the end."""
-    found = Browser(chromium, f"http://127.0.0.1:{product.port}")
+def _watched(chromium: Any, url: str) -> Iterator[Browser]:
+    found = Browser(chromium, url)
     yield found
-    for context in chromium.contexts:
-        context.close()
     assert found.problems == []
     assert found.elsewhere == []
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Any, product: Product) -> Iterator[Browser]:
+    """A browser before the open product; nothing may have gone wrong in it by the end of the module."""
+    yield from _watched(chromium, f"http://127.0.0.1:{product.port}")
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """An API with keys over the same parts, and a browser before it."""
+
+    url: str
+    browser: Browser
+
+    def signed_in(self, who: str) -> Any:
+        """A window in which somebody has signed in through the form."""
+        context = self.browser.context()
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.goto("/topics?x=1")
+        page.get_by_label("API key or session").fill(KEYS[who].split(":")[1])
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/topics?x=1")
+        page.close()
+        return context
+
+
+@pytest.fixture(scope="module")
+def guarded(chromium: Any, product: Product, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A second API process, which asks for keys."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log: Path = tmp_path_factory.mktemp("guarded") / "api.log"
+    named = {"HIGHWATER_PORT": str(port), "HIGHWATER_API_KEYS": ",".join(KEYS.values())}
+    with log.open("wb") as told:
+        program = [str(Path(sys.executable).parent / "highwater"), "api"]
+        child = subprocess.Popen(program, env={**product.environment, **named}, stdout=told, stderr=told)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        product.until(lambda: httpx.get(f"{url}/readyz").status_code == 200, f"the API is not ready: {log.read_text()}")
+        yield from (Guarded(url, found) for found in _watched(chromium, url))
+    finally:
+        child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(20)
+        child.kill()
+        child.wait()

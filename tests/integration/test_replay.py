@@ -62,6 +62,11 @@ def one_line(done: Any) -> str:
     return str(said)
 
 
+def place_of(line: dict[str, Any]) -> tuple[int, int]:
+    """Where a record is in its topic."""
+    return line["partition"], line["offset"]
+
+
 def published(environment: dict[str, str], count: int) -> tuple[str, dict[str, dict[str, Any]]]:
     """Fresh insights by their id, all of one channel-prefix that no other test has."""
     mark = fresh("replay")
@@ -132,13 +137,60 @@ def test_from_and_to_mean_offsets_times_and_ages(environment):
     assert all(line["timestamp"] >= moment for line in after)
     until = replayed(environment, INSIGHTS, "--to", moment)
     assert len(until) + len(after) == len(replayed(environment, INSIGHTS))
-    assert {line["value"]["insight_id"] for line in replayed(environment, INSIGHTS, "--from", "1h")} >= set(later)
+    everything = replayed(environment, INSIGHTS)
+    for hour_ago in (("--from", "1h"), ("--from", "-1h"), ("--from=-1h",)):
+        assert sorted(map(place_of, replayed(environment, INSIGHTS, *hour_ago))) == sorted(map(place_of, everything))
+    assert replayed(environment, INSIGHTS, "--to", "-1h") == []
     assert replayed(environment, INSIGHTS, "--from", "latest") == []
+
+
+def test_the_records_of_a_key_are_found_in_every_partition(environment, stack):
+    """Whoever published them, by whatever partitioner; the records of other keys and of none stay out."""
+    key, value = fresh("key"), encoded(insight(), schema_text(TOPICS[INSIGHTS].schema), 1)
+    wanted = [(key, value, [], partition) for partition in range(TOPICS[INSIGHTS].partitions)]
+    send(stack.kafka, INSIGHTS, [*wanted, (f"{key}x", value), (key[:-1], value), (None, value), (key, None)])
+    lines = replayed(environment, INSIGHTS, "--key", key)
+    assert {line["key"] for line in lines} == {key}
+    assert sorted(line["partition"] for line in lines if line["value"]) == list(range(TOPICS[INSIGHTS].partitions))
+    assert len(lines) == len(wanted) + 1
+    assert replayed(environment, INSIGHTS, "--key", key, "--where", "value == null") == [
+        line for line in lines if line["value"] is None
+    ]
+    assert replayed(environment, INSIGHTS, "--key", fresh("nobody")) == []
+
+
+def test_a_limit_gives_the_first_that_arrived(environment, stack, tmp_path):
+    """Over all partitions, of those that match; a file, a pipe and another topic alike; more than there are is all."""
+    mark, _ = published(environment, 60)
+    condition = ("--where", f"value != null && value.channel_id.startsWith('{mark}')")
+    everything = sorted(replayed(environment, INSIGHTS, *condition), key=lambda o: (o["timestamp"], *place_of(o)))
+    assert replayed(environment, INSIGHTS, *condition, "--limit", "7") == everything[:7]
+    assert replayed(environment, INSIGHTS, *condition, "--limit", "60") == everything
+    assert replayed(environment, INSIGHTS, *condition, "--limit", "9999") == everything
+    key = everything[0]["key"]
+    assert replayed(environment, INSIGHTS, "--key", key, "--limit", "1") == everything[:1]
+    path = tmp_path / "o.parquet"
+    told = run(environment, "replay", INSIGHTS, *condition, "--limit", "7", "-o", str(path), "--json").stdout
+    assert json.loads(told)["written"] == 7
+    assert pq.read_table(path)["offset"].to_pylist() == [line["offset"] for line in everything[:7]]
+    scratch = fresh("scratch")
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.create_topics([NewTopic(scratch, 1, 1)])[scratch].result(10)
+    run(environment, "replay", INSIGHTS, *condition, "--limit", "7", "--into", scratch)
+    origins = [dict(copy.headers())["replay_origin"].decode() for copy in read_all(stack.kafka, scratch)]
+    assert origins == [f"{INSIGHTS}/{line['partition']}/{line['offset']}" for line in everything[:7]]
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
+        (("--from", "-5x"), 2, "'-5x' is none of: an offset"),
+        (("--to=-5",), 2, "'-5' is none of: an offset"),
+        (("--limit", "0"), 2, "0 is not in the range x>=1"),
+        (("--limit", "-3"), 2, "-3 is not in the range x>=1"),
+        (("--limit", "many"), 2, "'many' is not a valid integer"),
+        (("--limit",), 2, "Option '--limit' requires an argument"),
+        (("--key",), 2, "Option '--key' requires an argument"),
         (("--from", "yesterday"), 2, "'yesterday' is none of: an offset"),
         (("--from", "0/99999999"), 1, "offset 99999999 is not in feeds.insight-ingested: partition 0 "),
         (("--to", "99/0"), 1, "no partition 99: partition 0 "),

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import re
+from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -14,6 +20,22 @@ MINUTE = 60_000
 CHANGED, NOVELTY, REQUESTED, FINISHED = (
     "feeds.user-changed", "feeds.novelty", "feeds.rebuild-requested", "feeds.rebuild-finished",
 )  # fmt: skip
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "driver.md"
+
+
+async def test_the_guide_runs():
+    """Every block of the documentation as it stands, one after the other."""
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        code = compile(block, str(GUIDE), "exec", flags=PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        done = FunctionType(code, names)()
+        if inspect.isawaitable(done):
+            await done
+    assert len(blocks) == 5
+    assert names["letter"].position.topic == "feeds.user-changed.dlq"
 
 
 def changed(user_id: str = "u1", revision: int = 1, **more: Any) -> dict[str, Any]:
@@ -57,6 +79,22 @@ async def test_tables_outlive_a_restart():
     driver.restart()
     await driver.tick(NOON)
     await driver.advance(NOON + 2 * MINUTE)
+    assert len(driver.sent(REQUESTED)) == 1
+
+
+async def test_nothing_is_written_before_it_was_acknowledged():
+    """While acknowledgements are held an agent waits; what it wrote for other events before stays."""
+    driver = Driver("users")
+    await driver.publish(CHANGED, changed(rebuild_demanded=True))
+    driver.hold()
+    tick = asyncio.create_task(driver.tick(NOON))
+    await driver.until_sent()
+    await asyncio.sleep(0)
+    assert not tick.done()
+    assert decode_user(driver.row("users", "u1")).requested_offset == -1
+    driver.release()
+    await tick
+    assert decode_user(driver.row("users", "u1")).requested_offset == 0
     assert len(driver.sent(REQUESTED)) == 1
 
 

@@ -23,10 +23,10 @@ _VALUE_CHARACTERS = 400
 _SPARK_POINTS = 60
 
 _COLUMNS: list[dict[str, Any]] = [
-    {"name": "timestamp", "label": "arrived", "field": "timestamp", "align": "left", "classes": "hw-keep"},
+    {"name": "timestamp", "label": "arrived (UTC)", "field": "timestamp", "align": "left", "classes": "hw-keep"},
     {"name": "place", "label": "partition / offset", "field": "place", "align": "left", "classes": "hw-keep"},
     {"name": "key", "label": "key", "field": "key", "align": "left", "classes": "hw-key"},
-    {"name": "value", "label": "value", "field": "value", "align": "left", "classes": "hw-long"},
+    {"name": "value", "label": "value", "field": "value", "align": "left", "classes": "hw-long hw-value"},
 ]
 _OPEN = (
     '<q-td :props="props"><a href="#" @click.prevent="$parent.$emit(\'show\', props.row.number)" '
@@ -79,7 +79,7 @@ class _Browser:
             note(f"{about.about}; key {about.key or 'none'}, written by {', '.join(about.producers)}")
         self._line = ui.html("", sanitize=False).classes("full-width")
         self._table = ui.table(columns=_COLUMNS, rows=[], row_key="number", pagination=0).classes(
-            "full-width hw-mono hw-wrap"
+            "full-width hw-mono hw-wrap hw-records"
         )
         self._table.props(
             'dense :rows-per-page-options=[0] hide-pagination no-data-label="no record passes the filters"'

@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from api.dashboard import figures
-from api.dashboard.pages.user import table_html
+from api.dashboard.pages.user import numbers, table_html
 from api.dashboard.view import View, chip, heading, note, page, set_html, text
 from connectors.stores import dashboard_reads
 from schemas.errors import HighwaterError
@@ -69,22 +69,26 @@ def _namespaces(held: list[dict[str, Any]]) -> str:
     if not held:
         return '<div class="hw-card hw-muted">No chunks yet: <code>highwater import files DIR</code>.</div>'
     lines = "".join(
-        f"<tr><td><b>{text(one['ns'])}</b> {chip('hot', 'hw-warn') if one['is_hot'] else ''}</td><td>{one['chunks']:,}</td>"
-        f"<td>{one['sources']:,}</td><td>{_ages(one)}</td><td>{one['to_delete']:,}</td><td>{one['archived']:,}</td>"
-        f"<td>{one['without_embedding']:,}</td><td>{one['queries_per_day']:.1f}</td>"
-        f"<td>{one['passport']['half_life_days']:g} days</td></tr>"
+        f"<tr><td><b>{text(one['ns'])}</b> {chip('hot', 'hw-warn') if one['is_hot'] else ''}</td>"
+        + numbers(f"{one['chunks']:,}", f"{one['sources']:,}")
+        + f"<td>{_ages(one)}</td>"
+        + numbers(
+            *(f"{one[name]:,}" for name in ("to_delete", "archived", "without_embedding")),
+            *(f"{one['queries_per_day']:.1f}", f"{one['passport']['half_life_days']:g} days"),
+        )
+        + "</tr>"
         for one in held
     )
     columns = (
         "namespace",
-        "chunks",
-        "sources",
-        "hot, warm, cold",
-        "marked",
-        "archived",
-        "no vector",
-        "searches a day",
-        "half-life",
+        "chunks#",
+        "sources#",
+        "hot · warm · cold",
+        "to be deleted#",
+        "archived#",
+        "no vector#",
+        "searches a day#",
+        "half-life#",
     )
     return table_html(columns, lines)
 
@@ -106,8 +110,10 @@ def _ingests(rows: list[dict[str, Any]]) -> str:
         f"<tr><td>{figures.moment(row['updated_at'])}</td><td>{chip(row['status'], _TONES.get(row['status'], 'hw-muted'))}</td>"
         f"<td>{text(row['ns'])} / {text(row['slot'])}</td>"
         f'<td style="white-space:normal;overflow-wrap:anywhere">{text(row["source_id"])}</td>'
-        f"<td>{row['inserted']:,}</td><td>{row['updated']:,}</td><td>{row['unchanged']:,}</td>"
-        f'<td class="{"hw-bad" if row["failures"] else ""}">{row["failures"]:,}</td><td>{row["orphaned"]:,}</td></tr>'
+        + numbers(*(f"{row[name]:,}" for name in ("inserted", "updated", "unchanged")))
+        + f'<td class="hw-number {"hw-bad" if row["failures"] else ""}">{row["failures"]:,}</td>'
+        + numbers(f"{row['orphaned']:,}")
+        + "</tr>"
         for row in rows
     )
     columns = (
@@ -115,11 +121,11 @@ def _ingests(rows: list[dict[str, Any]]) -> str:
         "status",
         "namespace",
         "source",
-        "inserted",
-        "updated",
-        "unchanged",
-        "failures",
-        "orphaned",
+        "inserted#",
+        "updated#",
+        "unchanged#",
+        "failures#",
+        "orphaned#",
     )
     return table_html(columns, lines)
 

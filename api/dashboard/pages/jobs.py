@@ -16,6 +16,8 @@ from streams.jobs.states import JobStatus
 
 _REFRESH_SECONDS = 2.0
 _LISTED_MAX = 100
+# The beginning of a job's id tells the listed ones apart; the whole is one click away.
+_ID_CHARACTERS = 8
 _TONES = {
     JobStatus.COMPLETED: "hw-good",
     JobStatus.FAILED: "hw-bad",
@@ -68,7 +70,7 @@ def _list(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return '<div class="hw-card hw-muted">No job yet: <code>POST /api/jobs</code> has a deck made.</div>'
     return table_html(
-        ("submitted (UTC)", "kind", "status", "progress", "took", "organization", "user", "job"),
+        ("submitted (UTC)", "kind", "status", "progress", "took#", "organization", "user", "job"),
         "".join(map(_line, rows)),
     )
 
@@ -87,9 +89,10 @@ def _line(row: Mapping[str, Any]) -> str:
     took = figures.seconds((ended - row["created_at"]) / 1000) if ended is not None else figures.DASH
     return (
         f"<tr><td>{figures.moment(row['created_at'])}</td><td>{text(row['kind'])}</td>"
-        f"<td>{chip(row['status'], _TONES.get(row['status'], 'hw-warn'))}</td><td>{_bar(row)}</td><td>{took}</td>"
+        f"<td>{chip(row['status'], _TONES.get(row['status'], 'hw-warn'))}</td><td>{_bar(row)}</td><td class=hw-number>{took}</td>"
         f"<td>{text(row['organization_id'])}</td><td>{text(row['user_id'])}</td>"
-        f'<td class="hw-mono"><a href="{link("/jobs", id=row["job_id"])}">{text(row["job_id"])}</a></td></tr>'
+        f'<td class="hw-mono"><a href="{link("/jobs", id=row["job_id"])}" title="{text(row["job_id"])}">'
+        f"{text(row['job_id'][:_ID_CHARACTERS])}</a></td></tr>"
     )
 
 
@@ -101,9 +104,9 @@ def _detail(job: Mapping[str, Any]) -> str:
         "progress": _bar(job),
         "for": f"{text(job['organization_id'])}, {text(job['user_id'])}",
         "submitted": f"{figures.iso_text(job['created_at'])} UTC",
-        "ended": figures.iso_text(job["completed_at"]),
+        "ended": f"{figures.iso_text(job['completed_at'])} UTC" if job["completed_at"] else figures.DASH,
         "position": f'<span class="hw-mono">{text(job["position"])}</span>',
-        "cost": f"{job['cost_usd']:.4f} USD, {job['tokens']:,} tokens",
+        "cost": f"{job['cost_usd']:.4f} USD for {job['tokens']:,} tokens",
     }
     if job["error"]:
         told["error"] = f'<span class="hw-bad">{text(job["error"])}</span>'

@@ -8,9 +8,12 @@ from typing import Any
 from nicegui import ui
 
 from api.dashboard import figures
+from api.dashboard.explained import explain_card
 from api.dashboard.view import View, heading, note, page, set_html, set_rows, tile
+from api.routes.explain import check_reader
 from connectors.materializers.documents import windows_of
 from connectors.stores import dashboard_reads
+from schemas.errors import HighwaterError
 from streams.league.refresh import Freshness, refresh_decision
 from streams.league.resources import KINDS, resource_of
 from streams.league.windows import is_match_window_active
@@ -27,7 +30,7 @@ _COLUMNS: list[dict[str, Any]] = [
     {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
     {"name": "version", "label": "version", "field": "version", "align": "right", "sortable": True},
     {"name": "built", "label": "made (UTC)", "field": "built", "align": "left", "sortable": True, "classes": "hw-keep"},
-    {"name": "expires", "label": "fresh for", "field": "expires", "align": "right"},
+    {"name": "expires", "label": "fresh for", "field": "expires", "align": "right", "classes": "hw-keep"},
     {"name": "life", "label": "life now", "field": "life", "align": "right"},
     {"name": "window", "label": "match window", "field": "window", "align": "left", "sortable": True},
     {"name": "bytes", "label": "bytes", "field": "bytes", "align": "right", "sortable": True},
@@ -39,8 +42,12 @@ _KIND_COLUMNS: list[dict[str, Any]] = [
     {"name": "hits", "label": "hit ratio", "field": "hits", "align": "right", "sortable": True},
     {"name": "inside", "label": "life in a window", "field": "inside", "align": "right"},
     {"name": "outside", "label": "life outside", "field": "outside", "align": "right"},
-    {"name": "about", "label": "holds", "field": "about", "align": "left"},
+    {"name": "about", "label": "holds", "field": "about", "align": "left", "classes": "hw-about"},
 ]
+_LINKED = (
+    '<q-td :props="props"><a :href="\'/league?key=\' + encodeURIComponent(props.value)">{{ props.value }}</a></q-td>'
+)
+_BYTES = "<q-td :props=\"props\">{{ props.value.toLocaleString('en') }}</q-td>"
 _STATE = '<q-td :props="props"><span :class="\'hw-chip \' + props.row.tone">{{ props.value }}</span></q-td>'
 
 
@@ -59,6 +66,16 @@ async def _build(view: View) -> None:
     )
     table.props('no-data-label="no page was asked for yet"')
     table.add_slot("body-cell-state", _STATE)
+    table.add_slot("body-cell-key", _LINKED)
+    table.add_slot("body-cell-bytes", _BYTES)
+    asked = view.asked("key")
+    if resource_of(asked) is not None:
+        try:
+            check_reader(view.visitor.principal, asked)
+        except HighwaterError as error:
+            note(str(error))
+        else:
+            explain_card(view, f"Explain {asked}", lambda explainer: explainer.resource(asked))
     search.on_value_change(lambda event: table.set_filter(event.value or ""))
     table.set_filter(search.value or "")
     heading("Kinds")

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from nicegui import events, ui
 
-from api.auth import Role, require_role
+from api.auth import Role
 from api.dashboard import figures
 from api.dashboard.view import View, chip, facts, heading, note, page, set_html, set_rows, text
 from api.dead_letters.handling import Handler
@@ -37,7 +37,7 @@ _COLUMNS: list[dict[str, Any]] = [
     {"name": "reason", "label": "reason", "field": "reason", "align": "left", "sortable": True},
     {"name": "detail", "label": "detail", "field": "detail", "align": "left"},
     {"name": "group", "label": "consumer", "field": "group", "align": "left", "sortable": True},
-    {"name": "origin", "label": "came from", "field": "origin", "align": "left", "classes": "hw-long"},
+    {"name": "origin", "label": "came from partition / offset", "field": "origin", "align": "left"},
     {"name": "state", "label": "state", "field": "state", "align": "left", "sortable": True},
 ]
 _OPEN = (
@@ -78,7 +78,7 @@ class _Letters:
         heading(f"Dead letters of {self._topic}")
         selection: Any = "multiple" if self._view.is_admin else None
         self._table = ui.table(columns=_COLUMNS, rows=[], row_key="offset", pagination=25, selection=selection)
-        self._table.classes("full-width hw-wrap").props('dense no-data-label="none"')
+        self._table.classes("full-width hw-wrap hw-records").props('dense no-data-label="none"')
         self._table.add_slot("body-cell-offset", _OPEN)
         self._table.on("show", self._open)
         if not self._view.is_admin:
@@ -178,8 +178,7 @@ class _Letters:
             UnauthorizedError: it is nobody any more.
         """
         services = self._view.services
-        principal = await services.authenticator.principal(self._view.visitor.authorization)
-        require_role(principal, Role.ADMIN)
+        principal = await self._view.require(Role.ADMIN)
         by = principal.user_id or principal.key_id or "dashboard"
         partitions = await services.admin.partition_counts()
         return Handler(
@@ -221,12 +220,18 @@ def _row(letter: Letter) -> dict[str, Any]:
     return {
         "arrived": figures.iso_text(document["arrived_at"]),
         "offset": letter.position.offset,
-        "reason": document["reason"] or "unknown",
+        "reason": (document["reason"] or "unknown").replace("_", " "),
         "detail": document["detail"] or "",
         "group": document["group"] or "",
-        "origin": document["origin"] or "",
+        "origin": _origin(document["origin"] or ""),
         "state": "waits" if letter.is_open else f"{letter.handlings[-1].action.value} by {letter.handlings[-1].by}",
     }
+
+
+def _origin(position: str) -> str:
+    """Where in its topic it stood; the page names the topic."""
+    _, _, place = position.partition("/")
+    return place.replace("/", " / ")
 
 
 def _facts(document: dict[str, Any]) -> dict[str, str]:

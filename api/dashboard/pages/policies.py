@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 from nicegui import ui
 
+from api.auth import Role
 from api.dashboard import figures
 from api.dashboard.pages.user import table_html
 from api.dashboard.view import View, heading, note, page, set_html, text
@@ -30,8 +31,8 @@ novelty_count_min = 10
 rebuild_interval_seconds = 3600
 """
 _COLUMNS = (
-    *("policy", "requests", "rebuilds", "a user and day", "skipped", "stale p50", "p95", "max"),
-    *("clustering", "titles asked", "USD"),
+    *("policy", "requests#", "rebuilds#", "a user and day#", "skipped#", "median staleness#", "95 of 100#", "longest#"),
+    *("clustering#", "titles asked#", "USD#"),
 )
 
 _running = asyncio.Lock()
@@ -83,6 +84,7 @@ async def _build(view: View) -> None:
         button.disable()
         waiting.set_visibility(visible=True)
         try:
+            await view.require(Role.ADMIN)
             document = await backtest(
                 words.value or "", min(int(users.value or 1), _USERS_MAX), min(int(days.value or 1), _DAYS_MAX)
             )
@@ -153,4 +155,4 @@ def _line(one: Mapping[str, Any]) -> str:
         *(figures.seconds(one["clustering_seconds"]), f"{one['llm_clusters_titled']:,}"),
         figures.DASH if usd is None else f"{usd:,.2f}",
     )
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    return f"<tr><td>{cells[0]}</td>" + "".join(f'<td class="hw-number">{cell}</td>' for cell in cells[1:]) + "</tr>"

@@ -12,6 +12,7 @@ from api.dashboard.pages.user import table_html
 from api.dashboard.view import View, chip, link, page, segment, set_html, text, tile
 from connectors.stores import dashboard_reads
 from schemas.envelope import ms_from_iso
+from streams.checks import is_uuid
 from streams.queries.states import Status
 
 _REFRESH_SECONDS = 2.0
@@ -37,6 +38,12 @@ async def _build(view: View) -> None:
         if chosen:
             set_html(timeline, _timeline(await view.get(f"/api/query/{segment(chosen)}/timeline")))
         only = None if view.sees_all else view.visitor.principal.user_id
+        if only is not None and not is_uuid(only.lower()):
+            set_html(
+                listed,
+                f'<div class="hw-card hw-muted">Who asks is a UUID; {text(only)}, whose key this is, is none.</div>',
+            )
+            return
         rows = await dashboard_reads.runs(view.services.database.require(), only, _LISTED_MAX)
         set_html(listed, _list(rows, chosen))
         if view.sees_all:
@@ -64,7 +71,7 @@ def _list(rows: list[dict[str, Any]], chosen: str) -> str:
     if not rows:
         return '<div class="hw-card hw-muted">Nobody has asked yet: <code>highwater ask USER "…"</code>.</div>'
     return table_html(
-        ("asked (UTC)", "query", "status", "took", "user"),
+        ("asked (UTC)", "query", "status", "took#", "user"),
         "".join(_line(row, is_chosen=row["request_id"] == chosen) for row in rows),
     )
 
@@ -76,7 +83,7 @@ def _line(row: Mapping[str, Any], *, is_chosen: bool) -> str:
         f"<tr{' aria-current=true' if is_chosen else ''}><td>{figures.moment(row['created_at'])}</td>"
         f'<td style="white-space:normal;min-width:16rem"><a href="{link("/queries", id=row["request_id"])}">'
         f"{text(row['query'])}</a></td><td>{chip(row['status'].lower(), _TONES.get(row['status'], 'hw-warn'))}</td>"
-        f'<td>{took}</td><td class="hw-mono">{text(row["user_id"])}</td></tr>'
+        f'<td class="hw-number">{took}</td><td class="hw-mono">{text(row["user_id"])}</td></tr>'
     )
 
 
@@ -89,9 +96,11 @@ def _timeline(document: Mapping[str, Any]) -> str:
     totals = document["totals"]
     cost = "" if totals["cost_usd"] is None else f", {totals['cost_usd']:.4f} USD"
     events = "".join(
-        f"<tr><td>{figures.iso_text(one['at'])}</td><td>{text(one['status'].lower())}</td>"
-        f"<td>{text(one['archive_status'] or '')}</td>"
-        f'<td>{one["attempt"]}</td><td class="hw-mono">{text(one["position"])}</td><td>{text(one["error"] or "")}</td></tr>'
+        f"<tr><td>{figures.iso_text(one['at'])}</td>"
+        f'<td class="hw-number">{figures.seconds((ms_from_iso(one["at"]) - begin) / 1000)}</td>'
+        f"<td>{text(one['status'].lower())}</td><td>{text((one['archive_status'] or '').lower())}</td>"
+        f'<td class="hw-number">{one["attempt"]}</td><td class="hw-mono">{text(one["position"])}</td>'
+        f"<td>{text(one['error'] or '')}</td></tr>"
         for one in document["events"]
     )
     took = document["duration_ms"]
@@ -104,7 +113,7 @@ def _timeline(document: Mapping[str, Any]) -> str:
         f'<a href="{link("/user", id=document["user_id"])}" class="hw-mono">{text(document["user_id"])}</a></div>'
         f'<div style="display:grid;gap:.35rem;margin:.75rem 0">{bars}</div>'
         + (f'<p class="hw-bad">{text(document["error"])}</p>' if document["error"] else "")
-        + table_html(("at (UTC)", "status", "archive", "attempt", "position", "error"), events)
+        + table_html(("at (UTC)", "after#", "status", "archive", "attempt#", "position", "error"), events)
     )
 
 

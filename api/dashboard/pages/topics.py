@@ -22,7 +22,7 @@ _COLUMNS: list[dict[str, Any]] = [
     {"name": "seconds", "label": "lag, time", "field": "seconds", "align": "right", "sortable": True},
     {"name": "slowest", "label": "who", "field": "slowest", "align": "left"},
     {"name": "letters", "label": "dead letters", "field": "letters", "align": "right", "sortable": True},
-    {"name": "kept", "label": "kept", "field": "kept", "align": "left"},
+    {"name": "kept", "label": "kept", "field": "kept", "align": "left", "classes": "hw-keep"},
 ]
 _GROUP_COLUMNS: list[dict[str, Any]] = [
     {"name": "group", "label": "consumer", "field": "group", "align": "left", "sortable": True},
@@ -34,7 +34,7 @@ _GROUP_COLUMNS: list[dict[str, Any]] = [
 _NUMBER = '<q-td :props="props">{{ props.row.%s }}</q-td>'
 _LINKED = (
     '<q-td :props="props"><a :href="\'/browse?topic=\' + encodeURIComponent(props.value)">{{ props.value }}</a>'
-    '<div class="hw-muted hw-small" style="white-space:normal;min-width:14rem">{{ props.row.about }}</div></q-td>'
+    '<div class="hw-muted hw-small" style="white-space:normal;min-width:14rem;max-width:30rem">{{ props.row.about }}</div></q-td>'
 )
 _SPARK = (
     '<q-td :props="props"><svg class="hw-spark" viewBox="0 0 90 22" aria-hidden="true">'

@@ -10,10 +10,10 @@ from nicegui import ui
 from api.auth import require_user
 from api.dashboard import figures
 from api.dashboard import map as cluster_map
+from api.dashboard.explained import explain_card
 from api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
 from api.dashboard.why import Why, why
 from api.errors import ForbiddenError
-from api.routes.explain import explained
 from connectors.stores import dashboard_reads, feeds_reads
 from connectors.stores.feeds_reads import UserRow
 from streams.feeds.rules import UserFacts
@@ -24,8 +24,6 @@ _LISTED_MAX = 50
 _CHANNELS_MAX = 15
 _ITEMS_MAX = 12
 _LEGEND_MAX = 14
-# Steps of an explanation that stand open; deeper ones are one click away.
-_OPEN_DEPTH = 8
 
 
 def register() -> None:
@@ -37,9 +35,7 @@ async def _build(view: View) -> None:
     bound = view.visitor.principal.user_id
     user = view.asked("id") or ("" if view.sees_all else bound or "")
     with ui.row().classes("hw-row"):
-        search = (
-            ui.input("Find a user", value=user).props("dense outlined clearable").style("min-width:min(100%,22rem)")
-        )
+        search = ui.input("Find a user", value=user).props("dense outlined clearable").style("width:min(100%,22rem)")
         search.on("keydown.enter", lambda: ui.navigate.to(link("/user", id=search.value or "")))
     if user:
         await _user(view, user)
@@ -59,21 +55,31 @@ def _list(rows: list[dict[str, Any]], now_ms: int) -> str:
         return '<div class="hw-card hw-muted">No user yet: one is made by a subscription, a plan or an activity.</div>'
     lines = "".join(
         f'<tr><td><a href="{link("/user", id=row["user_id"])}">{text(row["user_id"])}</a></td><td>{text(row["plan"])}</td>'
-        f"<td>{row['cluster_version']}</td><td>{figures.ago(row['last_active_at'], now_ms)}</td>"
+        f'<td class="hw-number">{row["cluster_version"]}</td><td>{figures.ago(row["last_active_at"], now_ms)}</td>'
         f"<td>{figures.ago(row['last_clustered_at'], now_ms)}</td>"
         f"<td>{chip('rebuild under way', 'hw-warn') if row['in_flight'] else ''}</td></tr>"
         for row in rows
     )
-    return table_html(("user", "plan", "version", "seen", "clustered", ""), lines)
+    return table_html(("user", "plan", "version#", "seen", "clustered", ""), lines)
 
 
 def table_html(columns: tuple[str, ...], lines: str) -> str:
-    """A plain table; `lines` are its rows as HTML."""
-    head = "".join(f'<th style="text-align:left">{text(name)}</th>' for name in columns)
+    """A plain table; `lines` are its rows as HTML. A column whose name ends in `#` holds numbers, as cells of the class do."""
+    head = "".join(
+        f'<th class="hw-number">{text(name[:-1])}</th>'
+        if name.endswith("#")
+        else f'<th style="text-align:left">{text(name)}</th>'
+        for name in columns
+    )
     return (
-        '<div class="hw-scroll q-table__container"><table class="q-table" style="width:100%">'
+        '<div class="hw-scroll q-table__container" tabindex="0"><table class="q-table hw-lines" style="width:100%">'
         f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
     )
+
+
+def numbers(*cells: str) -> str:
+    """Cells of a plain table that hold numbers, as HTML; they are HTML already."""
+    return "".join(f'<td class="hw-number">{cell}</td>' for cell in cells)
 
 
 async def _user(view: View, user: str) -> None:
@@ -91,17 +97,9 @@ async def _user(view: View, user: str) -> None:
         heading("Clusters")
         drawn = ui.html("", sanitize=False).classes("full-width")
         legend = ui.html("", sanitize=False).classes("full-width")
-    with ui.element("div").classes("hw-two"):
-        feed = ui.html("", sanitize=False).classes("hw-card")
-        versions = ui.html("", sanitize=False).classes("hw-card")
-    with ui.column().classes("hw-card"):
-        heading("Explain the feed")
-        note(
-            "The events behind what is served now, the newest first, each with its place in the log and the time to the next."
-        )
-        tree = ui.html("", sanitize=False).classes("full-width hw-scroll")
-        button = ui.button("Explain", icon="account_tree").props("outline no-caps")
-        button.on_click(lambda: _explain(view, user, button, tree))
+    feed = ui.html("", sanitize=False).classes("hw-card")
+    versions = ui.html("", sanitize=False).classes("hw-card")
+    explain_card(view, "Explain the feed", lambda explainer: explainer.feed(user))
     shown = [-1]
 
     async def refresh() -> None:
@@ -169,8 +167,8 @@ def _pending(by_channel: Mapping[str, int]) -> str:
     waiting = sorted(((n, channel) for channel, n in by_channel.items() if n > 0), reverse=True)
     top = waiting[0][0] if waiting else 1
     lines = "".join(
-        f'<tr><td class="hw-long" style="max-width:16rem">{text(channel)}</td>'
-        f'<td style="width:45%"><div class="hw-bar"><i style="width:{100 * number / top:.0f}%"></i></div></td>'
+        f'<tr><td style="overflow-wrap:break-word;max-width:16rem;white-space:normal">{text(channel)}</td>'
+        f'<td style="width:30%"><div class="hw-bar"><i style="width:{100 * number / top:.0f}%"></i></div></td>'
         f'<td style="text-align:right;width:1%">{number:,}</td></tr>'
         for number, channel in waiting[:_CHANNELS_MAX]
     )
@@ -208,57 +206,26 @@ def _legend(document: Mapping[str, Any], found: cluster_map.Map) -> str:
 def _feed(document: Mapping[str, Any]) -> str:
     items = document["items"]
     lines = "".join(
-        f'<li style="margin:.5rem 0"><b>{text(item["title"])}</b> <span class="hw-muted hw-small">{item["size"]:,}</span><br>'
+        f'<li><b>{text(item["title"])}</b> <span class="hw-muted hw-small">{item["size"]:,} insights</span><br>'
         f'<span class="hw-small">{text(item["summary"])}</span></li>'
         for item in items[:_ITEMS_MAX]
     )
-    built = f"version {document['cluster_version']}, built {figures.iso_text(document['built_at'])}" if items else ""
+    built = (
+        f"version {document['cluster_version']}, built {figures.iso_text(document['built_at'])} UTC" if items else ""
+    )
     empty = '<p class="hw-muted">The feed is empty until the first clusters are made.</p>'
     return f'<h2 class="hw">Feed</h2><p class="hw-muted hw-small" style="margin:0">{built}</p>' + (
-        f'<ol style="margin:0;padding-left:1.2rem">{lines}</ol>' if items else empty
+        f'<ol class="hw-items">{lines}</ol>' if items else empty
     )
 
 
 def _versions(rows: list[dict[str, Any]]) -> str:
     lines = "".join(
-        f"<tr><td>{row['cluster_version']}</td><td>{figures.moment(row['updated_at'])}</td><td>{row['clusters']:,}</td>"
-        f'<td>{row["noise"]:,}</td><td>{row["dataset_size"]:,}</td><td class="hw-mono">{text(row["caused_by"])}</td></tr>'
+        f'<tr><td class="hw-number">{row["cluster_version"]}</td><td>{figures.moment(row["updated_at"])}</td>'
+        f'<td class="hw-number">{row["clusters"]:,}</td><td class="hw-number">{row["noise"]:,}</td>'
+        f'<td class="hw-number">{row["dataset_size"]:,}</td><td class="hw-mono">{text(row["caused_by"])}</td></tr>'
         for row in rows
     )
     return '<h2 class="hw">Versions that are kept</h2>' + table_html(
-        ("version", "made (UTC)", "clusters", "in none", "insights", "caused by"), lines
+        ("version#", "made (UTC)", "clusters#", "insights in none#", "of insights#", "caused by"), lines
     )
-
-
-async def _explain(view: View, user: str, button: ui.button, tree: ui.html) -> None:
-    button.disable()
-    try:
-        explanation = await explained(view.services, lambda explainer: explainer.feed(user))
-        document = explanation.document()
-        set_html(tree, f'<ul class="hw-tree">{step_html(document["tree"], 0)}</ul>')
-    except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and stays
-        view.tell(str(error))
-    finally:
-        button.enable()
-
-
-def step_html(step: Mapping[str, Any], depth: int) -> str:
-    """A step of an explanation and its causes, as nested lists that open and close by keyboard."""
-    delay = step.get("delay_ms")
-    told = (
-        f' <span class="hw-muted hw-small">{figures.seconds(delay / 1000)} before it</span>'
-        if delay is not None
-        else ""
-    )
-    numbers = " ".join(f"{name}={value}" for name, value in step.get("numbers", {}).items() if value not in (None, ""))
-    missing = f' <span class="hw-warn">{text(step["missing"])}</span>' if step.get("missing") else ""
-    line = (
-        f"<b>{text(step['kind'])}</b> {text(step['about'])}{told}{missing}<br>"
-        f'<span class="hw-mono hw-muted">{text(step.get("position") or "")} {figures.iso_text(step.get("at"))} '
-        f"{text(numbers)}</span>"
-    )
-    causes = "".join(step_html(cause, depth + 1) for cause in step.get("causes", ()))
-    if not causes:
-        return f"<li>{line}</li>"
-    is_open = " open" if depth < _OPEN_DEPTH else ""
-    return f'<li><details{is_open}><summary>{line}</summary><ul class="hw-tree">{causes}</ul></details></li>'

@@ -8,8 +8,15 @@ CREATE DATABASE highwater_verify
 -- name: verify_hasten
 ALTER DATABASE highwater_verify SET synchronous_commit = off
 
+-- What is connected to it is what a verification that was killed has left: whoever drops it holds the lock.
 -- name: verify_drop
-DROP DATABASE IF EXISTS highwater_verify
+DROP DATABASE IF EXISTS highwater_verify WITH (FORCE)
+
+-- name: verify_lock
+SELECT pg_try_advisory_lock($1::bigint)
+
+-- name: verify_moment
+SELECT 1
 
 -- name: verify_positions
 SELECT "group", topic, partition, topic_id, next FROM positions ORDER BY 1, 2, 3

@@ -21,7 +21,7 @@ from streams.heartbeat import Heartbeats
 from streams.intake import Intake
 from tests.unit.chunks.test_completion import progress
 from tests.unit.chunks.test_temperature import served
-from tests.unit.league.test_agents import Record, Table
+from tests.unit.rows import Record, Table
 
 TICK = "streams.tick"
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z

@@ -32,7 +32,7 @@ from streams.jobs.usage import (
     next_boundary_ms,
     plan_flush,
 )
-from tests.unit.league.test_agents import Record, Table
+from tests.unit.rows import Record, Table
 
 TICK = "streams.tick"
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z

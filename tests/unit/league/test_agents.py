@@ -3,93 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
-from schemas.codec import Codec
-from schemas.topics import TOPICS
-from streams.agents import Wiring
-from streams.heartbeat import Heartbeats
-from streams.intake import Intake
-from streams.league.agents import MATCHES_PER_TICK_MAX, SeasonAgent
+from streams.driver import Driver
+from streams.league.agents import MATCHES_PER_TICK_MAX
 from streams.league.state import match_key, season_key
-from streams.league.windows import WindowOptions
 
 MINUTE, HOUR = 60_000, 3_600_000
 KICKOFF = 1_790_000_000_000
 OPENS = KICKOFF - 45 * MINUTE
-CHANGED, TICK = "league.match-changed", "streams.tick"
+CHANGED = "league.match-changed"
 REFRESH, PREWARM = "league.refresh-requested", "cache.prewarm-requested"
-CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
 
 
-@dataclass
-class Record:
-    """A record of one partition."""
+class Case(Driver):
+    """The agent of seasons, with ticks of the partition of season s only."""
 
-    topic: str
-    value: bytes
-    offset: int
-    key: bytes | None = None
-    headers: Any = ()
-    partition: int = 0
+    partition = Driver.partition_of("s", CHANGED)
 
-
-class Table(dict[bytes, bytes]):
-    """A table of one partition."""
-
-    offset_key = b"offset"
+    def __init__(self) -> None:
+        super().__init__("seasons")
 
     @property
-    def data(self) -> Table:
-        """Its store."""
-        return self
+    def rows(self) -> dict[bytes, bytes]:
+        """What the agent has written of matches and seasons."""
+        return {key: row for _, key, row in self.tables["matches"].rows()}
 
-    def _db_for_partition(self, partition: int) -> Table:
-        return self
+    @property
+    def ticks(self) -> dict[bytes, bytes]:
+        """What it has written of ticks."""
+        return {key: row for _, key, row in self.tables["ticks"].rows()}
 
-
-@dataclass
-class Case:
-    """One agent with its rows and what it sent; acknowledgements come when `acknowledge` is set."""
-
-    rows: Table = field(default_factory=Table)
-    ticks: Table = field(default_factory=Table)
-    sent: list[tuple[str, Any]] = field(default_factory=list)
-    acknowledge: asyncio.Event = field(default_factory=asyncio.Event)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-    offset: int = 0
-    agent: SeasonAgent = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.acknowledge.set()
-        self.restart()
-
-    def restart(self) -> None:
-        """Another worker takes over: rows and ticks as they were written, nothing else."""
-        wiring = Wiring(CODEC, self.send, Heartbeats(["seasons"]), pytest.fail, lambda now, newest: None)
-        intake = Intake("test", CODEC, self.learn, self.send)
-        self.agent = SeasonAgent(WindowOptions(), wiring, intake, self.rows, self.ticks)
-
-    async def learn(self, schema_id: int) -> None:
-        """Nothing to learn."""
-
-    async def send(self, topic: str, *, key: Any, value: Any, headers: Any, partition: Any = None) -> Any:
-        """Note it; the acknowledgement waits."""
-        self.sent.append((topic, CODEC.decode(topic, value)))
-        self.asked.set()
-        return self.acknowledge.wait()
-
-    async def take(self, topic: str, event: Any) -> None:
-        """One event of the partition."""
-        self.offset += 1
-        await self.agent._deal_with(Record(topic, CODEC.encode(topic, event), self.offset))
-
-    async def tick(self, now: int) -> None:
+    async def tick(self, now_ms: int, *, partitions: Iterable[int] = (partition,)) -> None:
         """A tick."""
-        await self.take(TICK, {"number": now // 30_000, "now": now})
+        await super().tick(now_ms, partitions=partitions)
 
     async def change(self, match_id: str = "m", **more: Any) -> None:
         """A match is told."""
@@ -108,21 +56,21 @@ class Case:
             "finalized_at": None,
             "revision": 1,
         }
-        await self.take(CHANGED, {**event, **more})
+        await self.publish(CHANGED, {**event, **more})
 
     def told(self, topic: str, reason: str = "match-changed") -> list[Any]:
         """What was sent to a topic; of refreshes those of one reason."""
-        return [event for name, event in self.sent if name == topic and (name != REFRESH or event["reason"] == reason)]
+        return [event for event in self.sent(topic) if topic != REFRESH or event["reason"] == reason]
 
 
 async def test_a_row_is_written_after_the_acknowledgement():
     """Until the broker has the request, the row is as it was: a crash before repeats the request."""
     case = Case()
-    case.acknowledge.clear()
+    case.hold()
     waiting = asyncio.create_task(case.change())
-    await case.asked.wait()
+    await case.until_sent()
     assert case.rows == {}
-    case.acknowledge.set()
+    case.release()
     await waiting
     assert set(case.rows) == {match_key("s", "m")}
 
@@ -131,14 +79,13 @@ async def test_a_tick_is_written_after_the_acknowledgement():
     """A prewarm that was not acknowledged leaves neither the season's row nor the tick behind."""
     case = Case()
     await case.change()
-    case.acknowledge.clear()
-    case.asked.clear()
+    case.hold()
     waiting = asyncio.create_task(case.tick(OPENS))
-    await case.asked.wait()
+    await case.until_sent()
     assert case.told(PREWARM)
     assert season_key("s") not in case.rows
     assert case.ticks == {}
-    case.acknowledge.set()
+    case.release()
     await waiting
     assert season_key("s") in case.rows
     assert case.ticks
@@ -188,10 +135,10 @@ async def test_what_was_told_is_not_in_the_index():
     await case.tick(OPENS)
     case.restart()
     key = match_key("s", "m").decode()
-    assert case.agent._index(0).at(key) == KICKOFF + 5 * HOUR
+    assert case.agents["seasons"]._index(case.partition).at(key) == KICKOFF + 5 * HOUR
     await case.tick(KICKOFF + 5 * HOUR)
     case.restart()
-    assert len(case.agent._index(0)) == 0
+    assert len(case.agents["seasons"]._index(case.partition)) == 0
 
 
 async def test_a_tick_deals_with_a_bounded_number_of_matches():

@@ -15,8 +15,8 @@ from streams.agents import Wiring
 from streams.heartbeat import Heartbeats
 from streams.intake import Intake
 from streams.queries.agents import RunAgent
-from tests.unit.league.test_agents import Record, Table
 from tests.unit.queries.test_orders import USER, failed, stage, stored
+from tests.unit.rows import Record, Table
 
 STAGE, ARCHIVED, REQUESTED, TICK = (
     "queries.pipeline-stage", "queries.run-archived", "queries.stage-requested", "streams.tick",

@@ -64,7 +64,7 @@ def flat_decoder():
     decoder = decoder_of()
     subject = decoder._subject
     subject.schema = json.loads(FLAT)
-    subject._texts[OWN_ID] = FLAT
+    subject.versions[OWN_ID] = FLAT
     return type(decoder)(subject, at_once_min=1)
 
 

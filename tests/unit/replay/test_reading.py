@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.kafka.admin import LogRange
 from connectors.replay import reading
-from connectors.replay.reading import read_batches, read_in_time
+from connectors.replay.reading import in_batches, read_batches, read_in_time
 from schemas.errors import UnavailableError
 
 
@@ -122,12 +123,71 @@ def test_what_waits_for_an_older_record_is_bounded(size: int, held_max: int):
     assert given_out == 10_000
 
 
+@settings(deadline=None)
+@given(LOGS, st.integers(1, 30), st.integers(1, 10), st.sampled_from([1, 2, 3]))
+def test_the_first_few_are_those_of_the_whole(partitions: dict[int, list[int]], at_a_time: int, limit: int, every: int):
+    """However the partitions come and whatever is kept, the first N are what sorting everything gives first."""
+    spans = spans_of(partitions, 0)
+
+    def keep(batch: Any) -> Any:
+        return batch.only([i for i, offset in enumerate(batch.offsets) if offset % every == 0])
+
+    log: Any = Log(partitions, at_a_time=at_a_time)
+    found = [(r.arrived_ms, r.partition, r.offset) for r in islice(read_in_time(log, "t", spans, keep), limit)]
+    whole = sorted((partitions[p][offset], p, offset) for p, offset in expected(spans) if offset % every == 0)
+    assert found == whole[:limit]
+
+
+def test_the_first_few_are_known_before_everything_is_read():
+    """A partition of which nothing is kept holds the others back by its time only, not to its end."""
+    times = list(range(5_000))
+    log: Any = Log({0: times, 1: times}, at_a_time=10)
+    found = read_in_time(
+        log,
+        "t",
+        {0: LogRange(0, 5_000), 1: LogRange(0, 5_000)},
+        lambda batch: batch.only([i for i in range(len(batch)) if batch.partitions[i] == 0 and batch.offsets[i] > 99]),
+    )
+    assert [record.offset for record in islice(found, 3)] == [100, 101, 102]
+    assert sum(log.next.values()) <= 300
+
+
+@pytest.mark.parametrize(("size", "lengths"), [(1, [1_000, 1_000, 500]), (600_000, [2] * 1_250)])
+def test_records_one_by_one_become_batches_of_some(size: int, lengths: list[int]):
+    """By number and by size, each record once and in order."""
+    log: Any = Log({0: list(range(2_500))}, at_a_time=1_000 if size == 1 else 1, size=size)
+    records = read_in_time(log, "t", {0: LogRange(0, 2_500)}, lambda batch: batch)
+    offsets = []
+    for place, batch in enumerate(in_batches("t", records)):
+        assert len(batch) == lengths[place]
+        offsets += batch.offsets.tolist()
+    assert offsets == list(range(2_500))
+
+
 def test_large_records_are_decoded_few_at_a_time():
-    """What came at once is handed on in parts of at most 4 MiB, or of one record, and all of it."""
-    log: Any = Log({0: [1] * 12}, at_a_time=12, size=1_500_000)
+    """What came at once is handed on in parts of at most 1 MiB, or of one record, and all of it."""
+    log: Any = Log({0: [1] * 12}, at_a_time=12, size=375_000)
     assert [len(batch) for batch in read_batches(log, "t", {0: LogRange(0, 12)})] == [2] * 6
     log = Log({0: [1] * 3}, at_a_time=3, size=5_000_000)
     assert [len(batch) for batch in read_batches(log, "t", {0: LogRange(0, 3)})] == [1] * 3
+
+
+def test_of_large_records_few_are_taken_at_a_time():
+    """Once they are known to be large, no more than what is decoded together; of small ones as many as ever."""
+    asked: list[int] = []
+
+    class Asked(Log):
+        def consume(self, count: int, timeout: float) -> list[Any]:
+            asked.append(count)
+            return super().consume(count, timeout)
+
+    log: Any = Asked({0: [1] * 60}, at_a_time=20, size=300_000)
+    assert sum(map(len, read_batches(log, "t", {0: LogRange(0, 60)}))) == 60
+    assert asked == [reading.BATCH_RECORDS, *[3] * 14]
+    asked.clear()
+    log = Asked({0: [1] * 60}, at_a_time=20)
+    assert sum(map(len, read_batches(log, "t", {0: LogRange(0, 60)}))) == 60
+    assert set(asked) == {reading.BATCH_RECORDS}
 
 
 def test_a_broker_that_falls_silent_is_away(monkeypatch):

@@ -26,6 +26,9 @@ def parsed(text: str):
         ("t/3/17", AtOffset(17, 3)),
         ("90m", AtTime(NOW_MS - 5_400_000)),
         ("1d12h", AtTime(NOW_MS - 129_600_000)),
+        ("-90m", AtTime(NOW_MS - 5_400_000)),
+        ("-1d12h", AtTime(NOW_MS - 129_600_000)),
+        ("-0s", AtTime(NOW_MS)),
         ("99999999w", AtTime(0)),
         ("2026-01-31T12:00Z", AtTime(1_769_860_800_000)),
         ("2026-01-31", AtTime(1_769_817_600_000)),
@@ -38,7 +41,25 @@ def test_each_form_means_a_place(text: str, expected: object):
     assert expected == parsed(text)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "-5", "5x", "2026-13-01", "3/", "1.5h", "9" * 40, "٣"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "yesterday",
+        "-5",
+        "5x",
+        "2026-13-01",
+        "3/",
+        "1.5h",
+        "--1h",
+        "+1h",
+        "-",
+        "-1h-5m",
+        "-2026-01-31",
+        "9" * 40,
+        "٣",
+    ],
+)
 def test_what_is_no_place_is_refused_with_the_forms(text: str):
     """The message says what there may be instead."""
     with pytest.raises(InvalidSelectionError, match="none of: an offset"):

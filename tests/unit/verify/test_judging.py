@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from connectors.kafka.records import Record
+from connectors.verify.decisions import judge_one
 from connectors.verify.judging import DECISIONS, LeftOpenError, Rules, Told
+from connectors.verify.report import Checked
 from schemas.topics import TOPICS
 from streams.driver import Delivered, Driver
 from streams.feeds.policy import load_policy
@@ -29,7 +31,7 @@ class Telling(Driver):
     """A driver whose inputs are noted as told."""
 
     def __init__(self, *agents: str) -> None:
-        self.told = Told()
+        self.told = Told({})
         super().__init__(*agents)
 
     async def deliver(self, record: Any) -> None:
@@ -81,6 +83,26 @@ async def test_a_tick_that_the_log_has_no_longer_leaves_a_request_open():
         judged(driver, "feeds.rebuild-requested", driver.told)
 
 
+async def test_inputs_that_the_log_lost_are_no_difference():
+    """Of a partition without its beginning a decision that stands is compared, one that does not is left out with the topic."""
+    driver = Telling("channels")
+    await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": 3, "arrived_at": NOON})
+    await driver.tick(NOON)
+    topic = "feeds.channel-dirty"
+    sent = next(one for one in driver.outputs if one.position.topic == topic)
+    record = Record(*sent.position, NOON, sent.key, sent.value, list(sent.headers))
+    decision = next(one for one in DECISIONS if one.topic == topic)
+    gone, other = ("feeds.channel-advanced", record.partition), ("feeds.channel-advanced", record.partition + 1)
+    stands, lost, planted = (Checked("decisions", topic) for _ in range(3))
+    judge_one(stands, decision, record, sent.event or {}, driver.told, RULES, {gone})
+    assert (stands.compared, stands.differences_count, stands.left_out) == (1, 0, {})
+    judge_one(lost, decision, record, {**(sent.event or {}), "head": 9}, driver.told, RULES, {gone})
+    assert (lost.compared, lost.differences_count) == (0, 0)
+    assert list(lost.left_out) == ["its inputs: the log of feeds.channel-advanced no longer has its beginning"]
+    judge_one(planted, decision, record, {**(sent.event or {}), "head": 9}, driver.told, RULES, {other})
+    assert (planted.compared, planted.differences_count) == (1, 1)
+
+
 async def test_a_dirty_channel_names_a_head_that_was_told():
     """And is dirty since an advance."""
     driver, topic = Telling("channels"), "feeds.channel-dirty"
@@ -88,8 +110,10 @@ async def test_a_dirty_channel_names_a_head_that_was_told():
         await driver.publish("feeds.channel-advanced", {"channel_id": "c1", "head": head, "arrived_at": NOON + head})
     await driver.tick(NOON)
     assert judged(driver, topic, driver.told) is None
-    assert judged(driver, topic, driver.told, head=9) == ("head", [3, 8], 9)
-    assert judged(driver, topic, driver.told, dirty_since=1) == ("dirty_since", NOON + 3, 1)
+    assert judged(driver, topic, driver.told, head=9) == ("head", "one that was told; the newest is 8", 9)
+    assert judged(driver, topic, driver.told, dirty_since=1)[::2] == ("dirty_since", 1)
+    # The second advance cannot have made a head dirty that was told before it.
+    assert judged(driver, topic, driver.told, head=3, dirty_since=NOON + 8)[0] == "dirty_since"
     assert judged(driver, topic, driver.told, now=NOON - 1)[0] == "now"
 
 
@@ -124,7 +148,7 @@ async def test_a_change_of_a_match_names_its_documents():
 
 def test_totals_are_the_sum_of_what_was_recorded():
     """Up to their number; a number that nobody recorded is named."""
-    told, topic = Told(), "jobs.usage-flushed"
+    told, topic = Told({}), "jobs.usage-flushed"
     amounts = {"presentations": 1, "slides": 2, "tokens": 3, "cost_cents": 4}
     for seq in (1, 2):
         record = Record("jobs.usage-recorded", 0, seq, NOON, b"o", b"", [])
@@ -135,11 +159,22 @@ def test_totals_are_the_sum_of_what_was_recorded():
     assert judge(flushed, at, told, RULES) is None
     assert judge({**flushed, "tokens": 5}, at, told, RULES) == ("tokens", 6, 5)
     assert judge({**flushed, "upto_seq": 3}, at, told, RULES)[0] == "upto_seq"
+    # A number beyond a missing one may be in the totals of the agent or not: which one it had read is not in the log.
+    recorded = {"organization_id": "o", "period": "2026-11", **amounts}
+    at_four = Record("jobs.usage-recorded", 0, 3, NOON, b"o", b"", [])
+    told.note(at_four, {**recorded, "seq": 4})
+    with pytest.raises(LeftOpenError, match="beyond a missing one"):
+        judge(flushed, at, told, RULES)
+    told.note(at_four, {**recorded, "seq": 4, "tokens": 99})  # the first of a number counts
+    told.note(at_four, {**recorded, "seq": 3})
+    four = {**flushed, "upto_seq": 4, **{n: 4 * v for n, v in amounts.items()}}
+    assert judge(four, at, told, RULES) is None
+    assert judge(flushed, at, told, RULES) is None
 
 
 def test_a_stage_is_that_of_a_run_that_was_told():
     """In the status that waits for it, at that revision."""
-    told, topic = Told(stages={("r1", 4, "ANALYZED")}), "queries.stage-requested"
+    told, topic = Told({("stage", "r1", 4, "ANALYZED"): True}), "queries.stage-requested"
     request = {"request_id": "r1", "stage": "assembler", "status": "ANALYZED", "revision": 4}
     at = Record(topic, 0, 0, NOON, b"u", b"", [])
     judge = JUDGES[topic]

@@ -1,0 +1,74 @@
+"""Why something is served as it is, as a tree that opens and closes: the same card on every page that has one.
+
+Law: whoever may not read a thing does not have it explained; the page that shows the card has asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+
+from api.dashboard import figures
+from api.dashboard.view import View, heading, note, set_html, text
+from api.routes.explain import Ask, explained
+
+# Steps that stand open: down to the request, and the way to one event; the others are one click away.
+_OPEN_DEPTH = 4
+
+
+def explain_card(view: View, title: str, ask: Ask) -> None:
+    """A card with a button that has it explained."""
+    with ui.column().classes("hw-card"):
+        heading(title)
+        note(
+            "The events behind what is served now, the newest first, each with its place in the log and the time to the next."
+        )
+        button = ui.button("Explain", icon="account_tree").props("outline no-caps")
+        tree = ui.html("", sanitize=False).classes("full-width hw-scroll")
+
+    async def explain() -> None:
+        button.disable()
+        try:
+            document = (await explained(view.services, ask)).document()
+            set_html(tree, f'<ul class="hw-tree">{step_html(document["tree"], 0)}</ul>')
+            view.tell(None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and stays
+            view.tell(str(error))
+        finally:
+            button.enable()
+
+    button.on_click(explain)
+
+
+def step_html(step: Mapping[str, Any], depth: int, *, is_first: bool = True) -> str:
+    """A step of an explanation and its causes, as nested lists that open and close by keyboard."""
+    delay = step.get("delay_ms")
+    told = (
+        f' <span class="hw-muted hw-small">{figures.seconds(delay / 1000)} before it</span>'
+        if delay is not None
+        else ""
+    )
+    numbers = " ".join(
+        f"{name}={_told(name, value)}" for name, value in step.get("numbers", {}).items() if value not in (None, "")
+    )
+    missing = f' <span class="hw-warn">{text(step["missing"])}</span>' if step.get("missing") else ""
+    line = (
+        f"<b>{text(step['kind'])}</b> {text(step['about'])}{told}{missing}<br>"
+        f'<span class="hw-mono hw-muted">{text(step.get("position") or "")} {figures.iso_text(step.get("at"))} '
+        f"{text(numbers)}</span>"
+    )
+    causes = "".join(
+        step_html(cause, depth + 1, is_first=is_first and not number)
+        for number, cause in enumerate(step.get("causes", ()))
+    )
+    if not causes:
+        return f"<li>{line}</li>"
+    is_open = " open" if is_first or depth < _OPEN_DEPTH else ""
+    return f'<li><details{is_open}><summary>{line}</summary><ul class="hw-tree">{causes}</ul></details></li>'
+
+
+def _told(name: str, value: object) -> str:
+    """A number of a step; times in UTC, as beside each step."""
+    return figures.moment(value).replace(" ", "T") if name.endswith("_at") and isinstance(value, int) else str(value)

@@ -1,0 +1,77 @@
+"""The sockets of browsers: who may speak for a page.
+
+Law: a page listens to the browser that it was sent to and to nobody else. The id of a page stands in the address of its socket,
+and so in the logs of whatever lies between: it opens nothing to whoever reads it there. A browser is known by its sign-in cookie.
+Where the API is open there is none, and the id, which no other site can read, keeps other sites out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs
+
+from nicegui import Client, core
+from socketio.exceptions import ConnectionRefusedError as SocketRefusedError
+from starlette.requests import cookie_parser
+
+from api.dashboard.door import COOKIE
+from streams.telemetry import get_log
+
+Environment: TypeAlias = Mapping[str, Any]
+
+# What a browser sends for a page once its socket belongs to it.
+_MESSAGES = ("event", "javascript_response", "ack", "log")
+_NAMESPACE = "/"
+# Whoever signed in as somebody else meanwhile: at these words the library's script loads the page anew.
+_LOAD_ANEW = "Implicit handshake failed"
+
+_log = get_log("dashboard")
+
+
+def is_of_browser(page_cookie: str | None, environment: Environment) -> bool:
+    """Whether a socket was opened by the browser that holds a page's sign-in cookie (None: the page was open to all)."""
+    return page_cookie == cookie_parser(environment.get("HTTP_COOKIE", "")).get(COOKIE)
+
+
+def guard() -> None:
+    """Put the law before the library's own handlers of its sockets."""
+    server: Any = core.sio
+    handlers: dict[str, Callable[..., Any]] = dict(server.handlers[_NAMESPACE])
+
+    async def connect(sid: str, environment: Environment, auth: Any = None) -> None:
+        wanted = parse_qs(environment.get("QUERY_STRING", "")).get("client_id", [""])[0]
+        if not _may_have(wanted, environment):
+            _log.info("a socket of another browser is refused")
+            raise SocketRefusedError(_LOAD_ANEW)
+        await handlers["connect"](sid, environment, auth)
+
+    async def handshake(sid: str, message: Mapping[str, Any]) -> bool:
+        if not _may_have(str(message.get("client_id")), server.get_environ(sid)):
+            return False
+        return bool(await handlers["handshake"](sid, message))
+
+    server.on("connect", connect)
+    server.on("handshake", handshake)
+    for name in _MESSAGES:
+        server.on(name, _of_own_page(server, handlers[name]))
+
+
+def _may_have(page_id: str, environment: Environment) -> bool:
+    page = Client.instances.get(page_id)
+    # A page that is gone is told so by the library, and the browser loads it anew.
+    return page is None or is_of_browser(page.request.cookies.get(COOKIE), environment)
+
+
+def _of_own_page(server: Any, handle: Callable[..., Any]) -> Callable[..., Any]:
+    async def handled(sid: str, message: Mapping[str, Any]) -> None:
+        # Its handshake put the socket into a room that is named after its page.
+        if message.get("client_id") not in server.rooms(sid):
+            _log.info("a message for another page is refused")
+            return
+        result = handle(sid, message)
+        if inspect.isawaitable(result):
+            await result
+
+    return handled

@@ -1,0 +1,32 @@
+"""The offsets that a group has committed in Kafka, read from outside it.
+
+Law: a consumer of that group that joins nothing asks. librdkafka's admin client, told that the coordinator of a group moves
+or is not there yet, refreshes what only consumers have, and ends the process with a segmentation fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from connectors.kafka.admin import REQUEST_SECONDS
+from schemas.errors import UnavailableError
+
+
+def committed_offsets(client: Mapping[str, str], group: str) -> dict[tuple[str, int], int]:
+    """By topic and partition, where there is one; blocking, some 20 ms.
+
+    Raises:
+        UnavailableError: the broker does not answer.
+    """
+    consumer = Consumer({**client, "client.id": "highwater-read", "group.id": group, "enable.auto.commit": False})
+    try:
+        topics = consumer.list_topics(timeout=REQUEST_SECONDS).topics.values()
+        places = [TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions]
+        found = consumer.committed(places, timeout=REQUEST_SECONDS)
+    except KafkaException as error:
+        raise UnavailableError(f"Kafka does not tell offsets: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+    return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}

@@ -1,0 +1,29 @@
+"""Owns what a replay counts.
+
+Law: what is counted as written was handed to the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a replay has done so far. `first_failure` is why the condition had no answer for the first of `unanswered`."""
+
+    read: int = 0
+    written: int = 0
+    undecodable: int = 0
+    unanswered: int = 0
+    first_failure: str | None = None
+
+    def become_sum_of(self, parts: Iterable[Counts]) -> None:
+        """Count what the parts have done."""
+        parts = list(parts)
+        self.read = sum(part.read for part in parts)
+        self.written = sum(part.written for part in parts)
+        self.undecodable = sum(part.undecodable for part in parts)
+        self.unanswered = sum(part.unanswered for part in parts)
+        self.first_failure = next((part.first_failure for part in parts if part.first_failure), None)

@@ -1,0 +1,97 @@
+"""Owns one process of a replay that several work on: it reads its partitions and sends pieces of the file to its parent.
+
+Law: it ends when its parent does, and says why it ends before its part is whole. It is started by `connectors.replay.parts`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from contextlib import closing, suppress
+from typing import Any, BinaryIO, cast
+
+from connectors.replay.arrow_alone import without_pandas
+from connectors.replay.consumer import open_reader
+from connectors.replay.counts import Counts
+from connectors.replay.decoding import Decoder
+from connectors.replay.frames import Kind, send
+from connectors.replay.reading import read_batches
+from connectors.replay.running import Chooser, write_batches
+from connectors.replay.subject import Subject
+from connectors.replay.task import Task
+from connectors.replay.writers import part_writer
+from schemas.errors import HighwaterError
+
+
+class _Outbox:
+    """A file in memory, emptied frame by frame."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._pieces: list[memoryview] = []
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Hold it until it is sent: a copy, since Arrow's CSV writer uses its memory again."""
+        piece = memoryview(bytes(data))
+        self._pieces.append(piece)
+        return piece.nbytes
+
+    def flush(self) -> None:
+        """Nothing; what is held is sent when a piece is whole."""
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def send(self, kind: Kind, counts: Counts) -> None:
+        """Send what is held."""
+        send(self._pipe, kind, self._pieces, counts)
+        self._pieces = []
+
+
+def main() -> None:
+    """Do the task that stands on standard input, once it does: a parent starts this before it knows the task."""
+    # What is printed by mistake must not come between the pieces.
+    pipe = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    counts = Counts()
+    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
+        task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        try:
+            with without_pandas():
+                _work(task, pipe, counts)
+            send(pipe, Kind.END, [memoryview((counts.first_failure or "").encode())], counts)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it
+            told = error if isinstance(error, HighwaterError) else _as_told(error)
+            send(pipe, Kind.FAILED, [memoryview(pickle.dumps(told))], counts)
+
+
+def _as_told(error: Exception) -> HighwaterError:
+    return HighwaterError(f"{type(error).__name__}: {error}")
+
+
+def _end_with_parent() -> None:
+    """Standard input ends when the parent does, whatever became of it."""
+    # Not through `sys.stdin`, whose lock would be held when Python itself ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(0)
+
+
+def _work(task: Task, pipe: int, counts: Counts) -> None:
+    decoder = Decoder(Subject(task.topic, task.versions, task.schema_registry))
+    chooser = Chooser(task.topic.name, decoder, counts, key=task.key, condition=task.condition)
+    outbox = _Outbox(pipe)
+    writer = part_writer(task.kind, cast("BinaryIO", outbox), decoder)
+    outbox.send(Kind.BEGIN, counts)
+    with closing(open_reader(task.client)) as reader:
+        batches = read_batches(reader, task.topic.name, task.spans)
+        write_batches(map(chooser.decoded, batches), writer, counts, lambda _: outbox.send(Kind.PIECE, counts))
+    writer.close()
+    outbox.send(Kind.PIECE, counts)

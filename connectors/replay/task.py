@@ -1,0 +1,22 @@
+"""Owns what one process of a replay is told to do; apart from the doing, which its parent need not load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from connectors.replay.shares import Share
+from schemas.topics import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one process is to do. `versions` are the schemas of the topic by id, `key` and `condition` what is kept."""
+
+    client: dict[str, str]
+    schema_registry: str | None
+    topic: Topic
+    versions: dict[int, str]
+    spans: dict[int, Share]
+    key: bytes | None
+    condition: str | None
+    kind: str

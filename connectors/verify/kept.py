@@ -1,0 +1,130 @@
+"""(a) What a table keeps of the decisions made at ticks, against the events that told those decisions.
+
+The law: the shadow run cannot give these values, since which of a tick and another topic's event an agent read first is in no log
+(`rows.py`). But a decision is told before its row is written; so whatever a row keeps of one must stand in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.kafka.records import Record
+from connectors.verify.notes import Noting
+from connectors.verify.report import Difference
+from streams.chunks import completion
+from streams.feeds.dirty import decode_channel
+from streams.feeds.state import decode_user
+from streams.jobs import usage
+
+Event = Mapping[str, Any]
+ADVANCED, DIRTY, REQUESTED, DECIDED, FLUSHED = (
+    "feeds.channel-advanced", "feeds.channel-dirty", "feeds.rebuild-requested", "chunks.ingest-decided", "jobs.usage-flushed",
+)  # fmt: skip
+
+
+def note_decisions(notes: Noting, record: Record, event: Event) -> None:
+    """Note a decision, or an advance of a channel; those of a key come in order."""
+    position = str(record.position)
+    match record.topic:
+        case "feeds.channel-advanced":
+            key = "advanced", event["channel_id"], event["arrived_at"]
+            head, at = notes.get(key) or (event["head"], position)
+            notes[key] = (min(head, event["head"]), at)
+        case "feeds.channel-dirty":
+            told = notes.get(("dirty", event["channel_id"])) or (0, None)
+            notes["dirty", event["channel_id"]] = max(told, (event["head"], position))
+        case "feeds.rebuild-requested":
+            notes["request", event["user_id"], record.offset] = (event["planned_at"], position)
+            notes["requested", event["user_id"]] = position
+        case "chunks.ingest-decided":
+            key = "decided", completion.source_key(event), event["ingest_id"]
+            notes[(*key, event["decided_at"])] = position
+            notes[key] = position
+        case "jobs.usage-flushed":
+            key = "flushed", event["organization_id"], event["period"]
+            told = notes.get(key) or (0, None)
+            notes[key] = max(told, (event["upto_seq"], position))
+
+
+def kept_differences(notes: Noting, table: str, key: bytes, row: bytes) -> Iterator[Difference]:
+    """What a row keeps and no event told. A row that cannot be read is a difference of its own (`tables.compare`)."""
+    try:
+        found = KEPT[table].judge(notes, key, row)
+    except (ValueError, TypeError, KeyError):
+        return
+    if found is not None:
+        name, expected, kept, position = found
+        yield Difference(key.decode("utf-8", "backslashreplace"), name, expected, kept, position)
+
+
+Judged = tuple[str, Any, Any, str | None] | None
+
+
+def _channel(notes: Noting, key: bytes, row: bytes) -> Judged:
+    """Clean: its head was told as dirty. Dirty: since one of the advances up to its head."""
+    channel = decode_channel(row)
+    if channel.dirty_since is None:
+        head, position = notes.get(("dirty", key.decode())) or (0, None)
+        if head < channel.head:
+            return "dirty_since", f"a channel-dirty with head {channel.head}; the last has {head}", None, position
+        return None
+    head, position = notes.get(("advanced", key.decode(), channel.dirty_since)) or (None, None)
+    if head is None or head > channel.head:
+        return "dirty_since", f"when one of the heads up to {channel.head} arrived", channel.dirty_since, position
+    return None
+
+
+def _user(notes: Noting, key: bytes, row: bytes) -> Judged:
+    """The request that it names was made for the user, at the time that it keeps."""
+    user = decode_user(row)
+    if user.requested_offset < 0:
+        return None
+    planned_at, position = notes.get(("request", key.decode(), user.requested_offset)) or (None, None)
+    if planned_at is None:
+        last = notes.get(("requested", key.decode()))
+        return "requested_offset", f"that of a request of the user; the last is {last}", user.requested_offset, last
+    if user.last_enqueued_at != planned_at:
+        return "last_enqueued_at", planned_at, user.last_enqueued_at, position
+    return None
+
+
+def _ingest(notes: Noting, _key: bytes, row: bytes) -> Judged:
+    """Ended: a decision was told at that time."""
+    found = completion.decode_row(row)
+    if (
+        found is None
+        or found.decided_ms is None
+        or notes.get(("decided", found.key, found.ingest_id, found.decided_ms))
+    ):
+        return None
+    last = notes.get(("decided", found.key, found.ingest_id))
+    return "decided_ms", "when a chunks.ingest-decided tells it", found.decided_ms, last
+
+
+def _usage(notes: Noting, _key: bytes, row: bytes) -> Judged:
+    """Nothing left to tell: totals up to its number were told."""
+    found = usage.decode_row(row)
+    if found is None or found.since_ms is not None:
+        return None
+    upto, position = notes.get(("flushed", found.organization_id, found.period)) or (0, None)
+    if upto < found.upto_seq:
+        return "since_ms", f"a time: totals were told up to {upto} of {found.upto_seq}", None, position
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What tells what a table keeps, and how a row is judged by it."""
+
+    topics: tuple[str, ...]
+    judge: Callable[[Noting, bytes, bytes], Judged]
+
+
+KEPT: Mapping[str, Kept] = {
+    "channel_heads": Kept((ADVANCED, DIRTY), _channel),
+    "users": Kept((REQUESTED,), _user),
+    "ingest_manifest": Kept((DECIDED,), _ingest),
+    "usage": Kept((FLUSHED,), _usage),
+}

@@ -1,0 +1,71 @@
+"""The live database as it is at one moment, and its rows a few at a time.
+
+The law: it is read in one transaction that may not write; what is compared with it is never held whole in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from connectors.stores.postgres import QUERIES, STATEMENT_SECONDS_MAX, unavailable_when_away
+from schemas.errors import ConfigurationError
+from streams.settings import Settings
+
+_ROWS_AT_ONCE = 1_000
+# A connection that is cut off in the middle of a statement does not say goodbye.
+_CLOSING_SECONDS_MAX = 5.0
+
+Row = tuple[Any, ...]
+
+
+@asynccontextmanager
+async def live_snapshot(settings: Settings) -> AsyncIterator[Any]:
+    """A connection that sees one moment, and no other until it is closed.
+
+    Raises:
+        ConfigurationError: DATABASE_URL is not set.
+        UnavailableError: PostgreSQL does not answer.
+    """
+    if settings.database is None:
+        raise ConfigurationError("DATABASE_URL is not set")
+    with unavailable_when_away():
+        connection: Any = await asyncpg.connect(
+            settings.database,
+            timeout=5.0,
+            command_timeout=STATEMENT_SECONDS_MAX,
+            server_settings={"timezone": "UTC", "application_name": "highwater verify"},
+        )
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            # The moment is that of the first statement, not of the beginning.
+            await connection.execute(QUERIES["verify_moment"])
+            yield connection
+    finally:
+        await connection.close(timeout=_CLOSING_SECONDS_MAX)
+
+
+class Rows:
+    """The rows of a query in its order, a few at a time."""
+
+    def __init__(self, connection: Any, query: str) -> None:
+        self._connection = connection
+        self._query = QUERIES[query]
+        self._cursor: Any = None
+        self._rows: Sequence[Row] = ()
+        self._at = 0
+
+    async def next(self) -> Row | None:
+        """The next row; None at the end."""
+        if self._cursor is None:
+            self._cursor = await self._connection.cursor(self._query)
+        if self._at == len(self._rows):
+            self._rows = [tuple(row) for row in await self._cursor.fetch(_ROWS_AT_ONCE)]
+            self._at = 0
+            if not self._rows:
+                return None
+        self._at += 1
+        return self._rows[self._at - 1]

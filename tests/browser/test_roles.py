@@ -1,0 +1,131 @@
+"""Who sees and does what in the browser: no more than HTTP gives the same key, whatever a page hides or shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from playwright.sync_api import expect
+
+from tests.browser.conftest import settled
+
+TOPIC = "jobs.role-changed"
+LETTERS = f"/dead-letters?topic={TOPIC}"
+
+
+@pytest.fixture
+def letter(product) -> str:
+    """A dead letter; its key."""
+    key = uuid.uuid4().hex
+    producer = Producer(product.producer_config())
+    headers = [("dlq_reason", b"not_avro"), ("dlq_detail", b"a test"), ("dlq_origin", f"{TOPIC}/5/0".encode())]
+    producer.produce(f"{TOPIC}.dlq", b"\x01bytes", key.encode(), headers=headers)
+    assert producer.flush(30) == 0
+    return key
+
+
+def deeds(product: Any, key: str) -> int:
+    """How often the letter of a key was sent again: records of the topic it came from."""
+    return sum(record.key() == key.encode() for record in product.records(TOPIC))
+
+
+def select_last(page: Any) -> None:
+    """Mark the newest dead letter."""
+    page.locator("tbody tr").first.get_by_role("checkbox").click()
+
+
+def test_an_admin_sends_a_dead_letter_again(guarded, product, letter):
+    """Looked at, selected, asked for once more, sent; the trace names who did it, and the list says so."""
+    page = guarded.browser.page(LETTERS, guarded.signed_in("admin"))
+    row = page.locator("tbody tr").first
+    expect(row).to_contain_text("waits")
+    row.get_by_role("link").click()
+    expect(page.get_by_role("dialog")).to_contain_text(letter)
+    expect(page.get_by_role("dialog")).to_contain_text("01 62 79 74 65 73")  # its bytes
+    page.keyboard.press("Escape")
+    select_last(page)
+    page.get_by_role("button", name="Send the selected again").click()
+    page.get_by_role("button", name="Cancel").click()
+    assert deeds(product, letter) == 0
+    page.get_by_role("button", name="Send the selected again").click()
+    page.get_by_role("button", name="Send again", exact=True).click()
+    expect(page.get_by_text("sent again: 1")).to_be_visible()
+    assert deeds(product, letter) == 1
+    expect(page.locator("tbody tr", has_text="redriven by").first).to_be_visible()
+    page.context.close()
+
+
+@pytest.mark.parametrize("who", ["viewer", "editor"])
+def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
+    """They read dead letters, as they read topics; they neither send nor drop, and run no backtest."""
+    context = guarded.signed_in(who)
+    page = guarded.browser.page(LETTERS, context)
+    expect(page.locator("tbody tr").first).to_be_visible()
+    expect(page.get_by_text("needs the role admin")).to_be_visible()
+    expect(page.get_by_role("checkbox")).to_have_count(0)
+    expect(page.get_by_role("button", name=re.compile("again|Drop"))).to_have_count(0)
+    policies = guarded.browser.page("/policies", context)
+    expect(policies.get_by_role("button", name="Run")).to_have_count(0)
+    context.close()
+
+
+def test_who_signed_out_does_nothing_more(guarded, product, letter):
+    """The page was an admin's when it was opened; the deed asks anew."""
+    context = guarded.signed_in("admin")
+    page = guarded.browser.page(LETTERS, context)
+    expect(page.locator("tbody tr").first).to_contain_text("waits")
+    select_last(page)
+    page.get_by_role("button", name="Send the selected again").click()
+    context.request.get("/logout")
+    page.get_by_role("button", name="Send again", exact=True).click()
+    expect(page.get_by_text("signed out")).to_be_visible()
+    assert deeds(product, letter) == 0
+    context.close()
+
+
+def test_a_key_that_is_bound_sees_its_user_only(guarded, product):
+    """Neither another user's page nor what holds everybody's events; what it may not see is said, not left blank."""
+    other = f"bob-{uuid.uuid4().hex[:8]}"
+    product.subscribe(other, ["a-channel-of-bob"])
+    context = guarded.signed_in("bound")
+    for path, said in {
+        "/topics": "bound to one user",
+        "/browse": "bound to one user",
+        "/dead-letters": "bound to one user",
+        f"/user?id={other}": "bound to another user",
+        "/queries": "ann, whose key this is, is none",
+    }.items():
+        page = guarded.browser.page(path, context)
+        expect(page.locator(".nicegui-content")).to_contain_text(said)
+        assert "a-channel-of-bob" not in page.content()
+        page.close()
+    users = guarded.browser.page("/user", context)
+    expect(users.get_by_text("Find a user")).to_be_visible()
+    expect(users.get_by_text(other)).to_have_count(0)
+    context.close()
+
+
+def test_what_a_page_was_sent_does_not_work_from_another_browser(guarded):
+    """A viewer who knows every word that an admin's page sends cannot say it for that page."""
+    admin, viewer = guarded.signed_in("admin"), guarded.signed_in("viewer")
+    sent: list[str] = []
+    page = admin.new_page()
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(str(frame))))
+    page.goto("/browse")
+    settled(page)
+    hold, go_on = page.get_by_role("button", name="Hold"), page.get_by_role("button", name="Go on")
+    hold.click()
+    expect(go_on).to_be_visible()
+    (click,) = [frame for frame in sent if frame.startswith('42["event"')][-1:]
+    own = guarded.browser.page("/browse", viewer)
+    own.evaluate("message => window.socket.emit('event', message)", json.loads(click[2:])[1])
+    own.get_by_role("button", name="Hold").click()  # by the same socket: the forged one was looked at before
+    expect(own.get_by_role("button", name="Go on")).to_be_visible()
+    go_on.click(timeout=5_000)  # it would be called "Hold" again, had the forged one counted
+    expect(hold).to_be_visible()
+    viewer.close()
+    admin.close()

@@ -1,0 +1,60 @@
+"""What is kept of what is read, and what is counted."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from connectors.replay.counts import Counts
+from connectors.replay.running import Chooser, write_batches
+from connectors.replay.writers import JsonLines
+from tests.unit.replay.making import TOPIC, batch, decoder_of, encoded, insight, own_text
+
+VALUES = [encoded(insight(text=text), own_text()) for text in ("a", "b", "a")]
+BATCH = batch([*VALUES, None, b"garbage"], keys=[b"k", b"k", b"other", b"k", b"\xff"])
+
+
+def chosen(key: bytes | None, condition: str | None) -> tuple[list[int], list[int], int]:
+    """The offsets that are kept, decoded and not, and how many records count as read."""
+    decoder, counts = decoder_of(), Counts()
+    chooser = Chooser(TOPIC, decoder, counts, key=key, condition=condition)
+    decoded, undecoded = chooser.decoded(BATCH), chooser.undecoded(BATCH)
+    assert decoded.batch.values == undecoded.values
+    return decoded.batch.offsets.tolist(), undecoded.offsets.tolist(), counts.read
+
+
+@pytest.mark.parametrize(
+    ("key", "condition", "offsets"),
+    [
+        (None, None, [100, 101, 102, 103, 104]),
+        (b"k", None, [100, 101, 103]),
+        (b"\xff", None, [104]),
+        (b"", None, []),
+        (b"nobody", None, []),
+        (None, "value.text == 'a'", [100, 102]),
+        (b"k", "value.text == 'a'", [100]),
+        (b"k", "value == null", [103]),
+    ],
+)
+def test_a_key_and_a_condition_both_hold(key: bytes | None, condition: str | None, offsets: list[int]):
+    """A record is kept when its key is that one, byte by byte, and the condition is met; all count as read."""
+    assert chosen(key, condition) == (offsets, offsets, 10)
+
+
+def test_records_without_a_key_are_of_no_key():
+    """An empty key is a key; none is not."""
+    chooser = Chooser(TOPIC, decoder_of(), Counts(), key=b"")
+    assert chooser.undecoded(batch([None, None], keys=[None, b""])).offsets.tolist() == [101]
+
+
+def test_what_is_written_is_counted():
+    """Read, written and undecodable each by itself; progress is told of what was read."""
+    file, decoder, counts, told = io.BytesIO(), decoder_of(), Counts(), []
+    chooser = Chooser(TOPIC, decoder, counts, key=b"k")
+    batches = [BATCH, batch([b"garbage"]), batch([None], keys=[b"x"])]
+    write_batches(map(chooser.decoded, batches), JsonLines(file, decoder), counts, told.append)
+    assert (counts.read, counts.written, counts.undecodable) == (7, 4, 1)
+    assert told == [5, 6, 7]
+    assert [json.loads(line)["offset"] for line in file.getvalue().splitlines()] == [100, 101, 103, 100]

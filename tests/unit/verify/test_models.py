@@ -1,0 +1,55 @@
+"""Read models whose log has lost its beginning, or was made anew, and those that lean on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.sinks.fixtures import FixturesSink
+from connectors.sinks.insights import InsightsSink
+from connectors.sinks.jobs import JobsSink
+from connectors.sinks.posts import PostsSink
+from connectors.sinks.queries import QueriesSink
+from connectors.sinks.results import ResultsSink
+from connectors.sinks.users import UsersSink
+from connectors.sinks.votes import VotesSink
+from connectors.verify.models import MODELS, unusable_groups
+from connectors.verify.report import LISTED_MAX, Checked, Difference
+
+SINKS = (UsersSink, InsightsSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, JobsSink)
+TOPICS = {sink.group: sink.topics for sink in SINKS}
+
+
+@pytest.mark.parametrize(
+    ("topic", "groups"),
+    [
+        ("feeds.insight-ingested", {"insights"}),
+        ("feeds.user-active", {"users"}),
+        # Whom the log no longer says to be erased has rows in the shadow that are rightly gone.
+        ("feeds.user-erased", {"users", "votes", "posts", "queries", "jobs"}),
+        # A match that the log no longer schedules takes no results, votes or comments.
+        ("league.match-scheduled", {"fixtures", "results", "votes", "posts"}),
+        ("league.vote-cast", {"votes"}),
+    ],
+)
+def test_what_leans_on_a_topic_is_not_compared_without_it(topic: str, groups: set[str]):
+    """With why, group by group; all others are."""
+    found = unusable_groups(TOPICS, {topic: "it lost its beginning"})
+    assert found == dict.fromkeys(groups, "it lost its beginning")
+
+
+def test_every_model_is_of_a_group_that_is_known():
+    """So that its log is looked at."""
+    assert {model.group for model in MODELS} <= set(TOPICS) | {"organizations", "usage", "chunks"}
+
+
+def test_parts_of_a_table_add_up():
+    """Counts and reasons are summed, what was skipped is named each, and the list of differences stays bounded."""
+    whole = Checked("tables", "users")
+    for number in range(3):
+        one = Checked("tables", "users", compared=5, moved=1, skipped=f"partition {number}" if number else None)
+        one.leave_out("forgotten")
+        for key in range(LISTED_MAX - 5):
+            one.differs(Difference(str(key), "row", 1, 2, None))
+        whole.add(one)
+    assert (whole.compared, whole.moved, whole.skipped) == (15, 3, "partition 1; partition 2")
+    assert (whole.left_out, whole.differences_count, len(whole.differences)) == ({"forgotten": 3}, 45, LISTED_MAX)
