@@ -51,6 +51,8 @@ AGENT_KINDS: Mapping[type[TableAgent], str] = {
 # A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
 _SESSION_SECONDS = 6.0
 _HEARTBEAT_SECONDS = 1.5
+# A fetch that finds nothing ends after this long; a rebalance waits for one that is under way.
+_FETCH_SECONDS_MAX = 0.2
 # Changelog records waiting for the producer before the streams pause; the library's 100 is less than one novelty record.
 _CHANGELOG_BUFFER_MAX = 5_000
 # One run of the rebuild, two retries (streams/retry.py), and as long again in the queue before it.
@@ -58,14 +60,45 @@ _DEADLINE_REBUILDS = 4
 
 
 class _Consumer(driver.Consumer):  # type: ignore[misc]
-    """The library's consumer, which after a rebalance goes back to a committed offset of 0 too.
+    """The library's consumer, of which a rebalance loses no event.
 
-    A rebalance throws away what was fetched and returns to the committed offsets, but aiokafka's `seek_to_committed`
-    passes over an offset of 0: the first events of a log would never be seen (two of three first rebalances lost some).
+    A rebalance throws away what was fetched and goes back to the committed offsets. The library goes on fetching meanwhile, and
+    what came between the way back and the throwing away was never seen until the next restart. Here offsets move only while the
+    flow is stopped and no fetch is under way, and what a stop overtook is thrown away.
     """
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._stops = 0
+        self._is_still = asyncio.Event()
+        self._is_still.set()
+
+    def stop_flow(self) -> None:
+        """Deliver nothing more, nor what is being fetched."""
+        self._stops += 1
+        super().stop_flow()
+
+    async def _getmany(self, active_partitions: Any, timeout: float) -> Any:  # noqa: ASYNC109 (the name is the library's)
+        stops = self._stops
+        self._is_still.clear()
+        try:
+            records = await super()._getmany(active_partitions, min(timeout, _FETCH_SECONDS_MAX))
+        finally:
+            self._is_still.set()
+        return records if stops == self._stops else {}
+
+    async def seek_wait(self, partitions: Any) -> None:
+        """Go to offsets of changelogs; the flow is stopped."""
+        await self._is_still.wait()
+        await super().seek_wait(partitions)
+
     async def perform_seek(self) -> None:
-        """Seek all partitions to their committed offsets, 0 included."""
+        """Go back to the committed offsets, 0 included; the caller empties the queues, then lets the flow go on.
+
+        aiokafka's `seek_to_committed` passes over an offset of 0, so that the first events of a log would be left out.
+        """
+        self.stop_flow()
+        await self._is_still.wait()
         await super().perform_seek()
         for place in self.assignment():
             if self._read_offset.get(place) == 0:

@@ -58,6 +58,9 @@ MODEL_CALLS = Counter(
 INSIGHTS_REEMBEDDED = Counter(
     "highwater_insights_reembedded", "Insights given a vector in the basis that is rolled out."
 )
+CHUNKS_EMBEDDED = Counter(
+    "highwater_chunks_embedded", "Vectors of chunks that were stored, or came too late (R3.13, R3.14).", ["outcome"]
+)
 CLUSTER_TITLES = Counter(
     "highwater_cluster_titles", "Clusters of rebuilt versions whose title was kept, written or failed.", ["outcome"]
 )

@@ -24,7 +24,7 @@ from connectors.workers.chunk_indexes import ChunkIndexes
 from schemas.errors import UnavailableError
 from streams.clock import monotonic_seconds
 from streams.retry import unavailable_seconds
-from streams.telemetry import get_log
+from streams.telemetry import CHUNKS_EMBEDDED, get_log
 
 _log = get_log("backfill")
 
@@ -215,6 +215,8 @@ class BackfillWorker:
             stored = await chunk_backfill.store(
                 lane.connection, self._around.codec, chunks, made, self._maker.model, self._around.clock()
             )
+        CHUNKS_EMBEDDED.labels("stored").inc(stored)
+        CHUNKS_EMBEDDED.labels("late").inc(len(chunks) - stored)
         if stored < len(chunks):
             _log.info("vectors_discarded", count=len(chunks) - stored, reason="their texts have changed meanwhile")
 

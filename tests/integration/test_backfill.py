@@ -21,6 +21,7 @@ from connectors.workers.chunk_indexes import ChunkIndexes
 from schemas.errors import UnavailableError
 from streams.chunks.identity import content_hash
 from streams.clock import to_datetime
+from streams.telemetry import CHUNKS_EMBEDDED
 from tests.conftest import Stack
 from tests.integration.chunk_rows import NOW_MS, Rows
 from tests.integration.connecting import fresh, send, until
@@ -156,8 +157,11 @@ async def test_a_text_that_changed_meanwhile_discards_the_vector(case: Case):
             )
 
     case.embedder.before = change
+    before = [CHUNKS_EMBEDDED.labels(outcome)._value.get() for outcome in ("stored", "late")]
     async with case.working():
         await case.filled()
+    after = [CHUNKS_EMBEDDED.labels(outcome)._value.get() for outcome in ("stored", "late")]
+    assert [late - early for early, late in zip(before, after, strict=True)] == [2, 1]
     assert case.embedder.asked == [["before", "stays"], ["after it"]]
     assert [row["embedding"] for row in await case.rows.rows("a")] == [_vector("after it"), _vector("stays")]
 

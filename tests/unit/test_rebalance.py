@@ -1,10 +1,13 @@
-"""What a rebalance waits for."""
+"""What a rebalance waits for, and what it goes back to."""
 
 from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
+from faust.types import TP
 
 from streams.app import _Consumer
 
@@ -41,3 +44,73 @@ async def test_a_rebalance_waits_for_events_under_way_and_nothing_else():
     agent.is_at_event = False
     await asyncio.wait_for(waiting, 5)
     assert consumer.committed == 1
+
+
+PLACE = TP("league.match-changed", 5)
+
+
+class Thread:
+    """The library's client in a thread: a fetch ends when it is told to, and then stands behind what it got."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.may_end = asyncio.Event()
+
+    async def getmany(self, *_: object) -> dict[TP, list[int]]:
+        """Two records from where it stands."""
+        await self.may_end.wait()
+        self.position += 2
+        return {PLACE: [self.position - 2, self.position - 1]}
+
+    async def seek_to_committed(self) -> dict[TP, int]:
+        """Go back to where the group is."""
+        self.position = 1
+        return {PLACE: 1}
+
+    async def seek_wait(self, offsets: dict[TP, int]) -> None:
+        """Go to an offset."""
+        self.position = offsets[PLACE]
+
+
+class Moving(Consumer):
+    """One that fetches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = Thread()
+        self._stops, self._is_still = 0, asyncio.Event()
+        self._is_still.set()
+        self.can_resume_flow, self.suspend_flow = asyncio.Event(), asyncio.Event()
+        self._read_offset, self._committed_offset = {}, {}
+
+    def assignment(self) -> set[TP]:
+        """All of them."""
+        return {PLACE}
+
+
+@pytest.mark.parametrize("way", ["perform_seek", "seek_wait"])
+async def test_offsets_move_while_no_fetch_is_under_way(way: str):
+    """What a fetch got before the way back is thrown away, what comes after it is seen: nothing is passed over."""
+    consumer = Moving()
+    consumer.resume_flow()
+    fetch = asyncio.create_task(consumer._getmany({PLACE}, 1.0))
+    await asyncio.sleep(0)
+    consumer.stop_flow()
+    seek = asyncio.create_task(consumer.perform_seek() if way == "perform_seek" else consumer.seek_wait({PLACE: 1}))
+    await asyncio.sleep(0.01)
+    assert not seek.done()
+    consumer._thread.may_end.set()
+    await asyncio.wait_for(seek, 5)
+    assert await fetch == {}
+    assert await consumer._getmany({PLACE}, 1.0) == {PLACE: [1, 2]}
+
+
+async def test_going_back_stops_the_flow():
+    """Until the caller has emptied the queues; what was delivered before that would be thrown away with them."""
+    consumer = Moving()
+    consumer.resume_flow()
+    await asyncio.wait_for(consumer.perform_seek(), 5)
+    assert not consumer.flow_active
+    consumer.resume_flow()
+    consumer._thread.may_end.set()
+    assert await consumer._getmany({PLACE}, 1.0) == {PLACE: [1, 2]}
