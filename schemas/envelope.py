@@ -13,6 +13,9 @@ from schemas.positions import Position, parse_position
 
 Headers = list[tuple[str, bytes]]
 
+# Stands for the headers of a record where the name of one is not UTF-8, which librdkafka's client cannot show.
+HEADERS_UNREADABLE = ("dlq_headers_unreadable", b"")
+
 _CONTENT_TYPE = ("content-type", b"application/avro")
 _SPEC_VERSION = ("ce_specversion", b"1.0")
 

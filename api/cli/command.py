@@ -5,6 +5,7 @@ Law: 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C; an error is one line on st
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import sys
@@ -101,10 +102,20 @@ def run_command(group: click.Group, arguments: list[str]) -> int:
     except BrokenPipeError:
         return DONE
     except Exception as error:
+        _forget_output()
         if DEBUG in arguments:
             raise
         return _say(_line(error), WRONG_USE if isinstance(error, ConfigurationError) else FAILED)
     return status if isinstance(status, int) else DONE
+
+
+def _forget_output() -> None:
+    """What cannot be written is said by now; the interpreter would say it once more as it ends, with status 120."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with open(os.devnull, "wb") as nowhere, contextlib.suppress(OSError, ValueError):  # noqa: PTH123 - a device
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _say(line: str, status: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Message
 
 from connectors.outbox import OutboxRow
-from schemas.envelope import Headers, iso_from_ms
+from schemas.envelope import HEADERS_UNREADABLE, Headers, iso_from_ms
 from schemas.positions import Position
 from schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX
 
@@ -72,7 +72,7 @@ def _headers_of(message: Message) -> Headers:
         # The client leaves its UnicodeDecodeError pending, to come up at any later call; `partial` makes it come up here.
         return list(partial(message.headers)() or ())
     except (UnicodeDecodeError, SystemError):
-        return [("dlq_headers_unreadable", b"")]
+        return [HEADERS_UNREADABLE]
 
 
 def dead_letter_row(letter: DeadLetter, *, group: str, now_ms: int) -> OutboxRow:

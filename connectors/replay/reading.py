@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from connectors.replay.consumer import offsets_at, open_reader
 from connectors.replay.shares import Span
-from schemas.envelope import Headers
+from schemas.envelope import HEADERS_UNREADABLE, Headers
 from schemas.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -166,22 +166,31 @@ def _without_marks(messages: list[Message], ends: _Ends) -> list[Message]:
 def batch_of(topic: str, messages: list[Message]) -> Batch:
     """Messages side by side. `map` is used because it costs half of a comprehension."""
     count = len(messages)
-    try:
-        # Through `map` a header's name that is not UTF-8 is raised here; called directly it would come up later.
-        headers: list[Headers | None] = list(map(Message.headers, messages))
-    except (UnicodeDecodeError, SystemError):
-        from connectors.kafka.records import record_of  # noqa: PLC0415 - as above
-
-        headers = [record_of(message).headers for message in messages]
     return Batch(
         topic,
         np.fromiter(map(Message.partition, messages), np.int32, count),
         np.fromiter(map(Message.offset, messages), np.int64, count),
         np.fromiter((stamp[1] for stamp in map(Message.timestamp, messages)), np.int64, count),
         list(map(Message.key, messages)),
-        headers,
+        _headers_of(messages),
         list(map(Message.value, messages)),
     )
+
+
+def _headers_of(messages: list[Message]) -> list[Headers | None]:
+    """The headers of each; those with a name that is not UTF-8 are replaced by one that says so, as everywhere.
+
+    Each message is asked once: a name that is not UTF-8 is raised the first time (through `map`; called directly, it would come
+    up later), and the second time the client gives a list with a hole in it, which ends the process.
+    """
+    found: list[Headers | None] = []
+    asked = map(Message.headers, messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(asked)
+        except (UnicodeDecodeError, SystemError):
+            found.append([HEADERS_UNREADABLE])
+    return found
 
 
 def read_in_time(

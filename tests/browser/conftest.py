@@ -67,9 +67,9 @@ def settled(page: Any) -> None:
     page.wait_for_function("window.did_handshake && !document.querySelector('[aria-busy=true]')")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The browser."""
+    """The browser. Playwright's loop runs in this thread while it is open, and tests after it run loops of their own."""
     if CHROMIUM is None:
         pytest.skip(LEFT_OUT)
     from playwright.sync_api import expect, sync_playwright

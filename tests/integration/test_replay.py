@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,6 +83,19 @@ def published(environment: dict[str, str], count: int) -> tuple[str, dict[str, d
     lines = "".join(json.dumps(row) + "\n" for row in rows.values()).encode()
     run(environment, "publish", INSIGHTS, "-", stdin=gzip.compress(lines) if count > 1_000 else lines)
     return mark, rows
+
+
+@pytest.mark.skipif(shutil.which("kcat") is None, reason="only kcat writes a header name that is no text")
+@pytest.mark.parametrize("more", [(), ("--limit", "9")])
+def test_a_header_name_that_is_no_text(environment, stack, more):
+    """It is said in place of the record's headers, in a batch and record by record; the records around it have theirs."""
+    key = fresh("names")
+    kcat = ["kcat", "-b", stack.kafka, "-P", "-t", "feeds.insight-retracted", "-p", "2", "-k", key]
+    for name in (b"before", b"\xff\xfe", b"\xff", b"after"):
+        subprocess.run([*kcat, "-H", name + b"=x"], input=b"bad", timeout=20, check=True)
+    lines = replayed(environment, "feeds.insight-retracted", "--key", key, *more)
+    unreadable = {"dlq_headers_unreadable": ""}
+    assert [line["headers"] for line in lines] == [{"before": "x"}, unreadable, unreadable, {"after": "x"}]
 
 
 def test_every_format_gives_back_what_was_published(environment, tmp_path):
