@@ -36,7 +36,7 @@ def published(environment) -> list[dict[str, Any]]:
     channel = f"client-{uuid.uuid4().hex}"
     rows: list[dict[str, Any]] = [
         {
-            "insight_id": f"i{i}",
+            "insight_id": f"{channel}-{i}",
             "channel_id": channel,
             "ts": f"2026-01-01T00:{i // 60:02}:{i % 60:02}Z",
             "text": f"text {i}",
@@ -71,9 +71,10 @@ def test_a_selection_is_read_and_no_more(hw, published):
     found = hw.topic(TOPIC, where=f"value.channel_id == '{channel}' && value.text.endsWith('7')")
     assert len(found) == COUNT // 10
     first = hw.topic(TOPIC, key=channel, limit=5).rows()
-    assert [row["insight_id"] for row in first] == ["i0", "i1", "i2", "i3", "i4"]
+    assert [row["insight_id"] for row in first] == [f"{channel}-{i}" for i in range(5)]
     place = f"{TOPIC}/{first[2]['_partition']}/{first[2]['_offset']}"
-    assert [row["insight_id"] for row in hw.topic(TOPIC, start=place, key=channel, limit=2).rows()] == ["i2", "i3"]
+    two = hw.topic(TOPIC, start=place, key=channel, limit=2).rows()
+    assert [row["insight_id"] for row in two] == [f"{channel}-2", f"{channel}-3"]
     assert len(hw.topic(TOPIC, start="-1h", key=channel)) == COUNT
     nothing = hw.topic(TOPIC, start=datetime(2200, 1, 1, tzinfo=UTC))
     assert (len(nothing), nothing.arrow().schema) == (0, found.arrow().schema)
