@@ -6,21 +6,26 @@ name and type; what the log says of a record stands beside them under a name tha
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from connectors.kafka.admin import REQUEST_SECONDS, LogRange
-from connectors.kafka.records import Record
 from connectors.replay.decoding import Decoded, Decoder
-from connectors.replay.reading import Batch, offsets_at, open_reader, read_batches, read_in_time
+from connectors.replay.reading import (
+    Batch,
+    batch_of_records,
+    in_batches,
+    offsets_at,
+    open_reader,
+    read_batches,
+    read_in_time,
+)
 from connectors.replay.selection import Bound, parse_bound, select
 from connectors.replay.subject import Subject
 from connectors.replay.table import table_of
@@ -31,8 +36,6 @@ from schemas.topics import Topic
 
 Moment = str | int | datetime | timedelta | Position
 
-# Record by record in the order of arrival costs more; what has a limit is small.
-_BATCH_IN_TIME = 1_000
 # Names that no event's field has.
 _OF_THE_LOG = {
     "_partition": "partition",
@@ -106,14 +109,14 @@ def _read(
         found = decoder.decode(_of_key(batch, asked.key))
         return found if where is None else found.only(where.kept(found))
 
-    yield _flat(table_of(decoder.decode(_batch_of(name, []))))
+    yield _flat(table_of(decoder.decode(batch_of_records(name, []))))
     consumer = open_reader(client)
     try:
         held = _ranges(consumer, name)
         spans = select(begin, end, held, lambda ms: offsets_at(consumer, name, list(held), ms), topic=name)
         left = asked.limit
         in_time = None if left is None else read_in_time(consumer, name, spans, lambda batch: chosen(batch).batch)
-        for batch in read_batches(consumer, name, spans) if in_time is None else _batches_of(name, in_time):
+        for batch in read_batches(consumer, name, spans) if in_time is None else in_batches(name, in_time):
             found = chosen(batch)
             if left is not None:
                 found = found.only(range(min(left, len(found))))
@@ -153,23 +156,6 @@ def _of_key(batch: Batch, key: str | None) -> Batch:
         return batch
     wanted = key.encode()
     return batch.only([place for place, one in enumerate(batch.keys) if one == wanted])
-
-
-def _batches_of(topic: str, records: Iterator[Record]) -> Iterator[Batch]:
-    while held := list(islice(records, _BATCH_IN_TIME)):
-        yield _batch_of(topic, held)
-
-
-def _batch_of(topic: str, records: Sequence[Record]) -> Batch:
-    return Batch(
-        topic,
-        np.array([record.partition for record in records], np.int32),
-        np.array([record.offset for record in records], np.int64),
-        np.array([record.arrived_ms for record in records], np.int64),
-        [record.key for record in records],
-        [record.headers for record in records],
-        [record.value for record in records],
-    )
 
 
 def _flat(table: pa.Table) -> pa.Table:

@@ -23,7 +23,16 @@ from schemas.errors import UnavailableError
 if TYPE_CHECKING:
     from connectors.kafka.records import Record
 
-__all__ = ["Batch", "batch_of", "in_batches", "offsets_at", "open_reader", "read_batches", "read_in_time"]
+__all__ = [
+    "Batch",
+    "batch_of",
+    "batch_of_records",
+    "in_batches",
+    "offsets_at",
+    "open_reader",
+    "read_batches",
+    "read_in_time",
+]
 
 # Half a millisecond is paid once a batch, a twentieth of what 2,500 records cost; more records take more memory.
 BATCH_RECORDS = 2_500
@@ -287,13 +296,14 @@ def in_batches(topic: str, records: Iterable[Record]) -> Iterator[Batch]:
         held.append(record)
         size += _size(record)
         if len(held) >= _MERGED_RECORDS or size >= _MERGED_BYTES:
-            yield _batch_of_records(topic, held)
+            yield batch_of_records(topic, held)
             held, size = [], 0
     if held:
-        yield _batch_of_records(topic, held)
+        yield batch_of_records(topic, held)
 
 
-def _batch_of_records(topic: str, records: Sequence[Record]) -> Batch:
+def batch_of_records(topic: str, records: Sequence[Record]) -> Batch:
+    """Records side by side."""
     return Batch(
         topic,
         np.array([record.partition for record in records], np.int32),

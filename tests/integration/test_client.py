@@ -21,6 +21,7 @@ from tests.integration.test_cli import environment, printed, run
 __all__ = ["environment"]
 TOPIC = "feeds.insight-ingested"
 COUNT = 300
+NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.fixture
@@ -128,4 +129,4 @@ def test_parts_that_are_away_are_said(stack, tmp_path, monkeypatch):
     with pytest.raises(UnavailableError, match="Kafka does not answer"):
         Highwater(kafka="127.0.0.1:1", schema_registry=stack.schema_registry).topic(TOPIC)
     with pytest.raises(UnavailableError, match="registry does not answer"):
-        Highwater(kafka=stack.kafka, schema_registry="http://127.0.0.1:1").topic(TOPIC)
+        Highwater(kafka=stack.kafka, schema_registry=NOWHERE).topic(TOPIC)

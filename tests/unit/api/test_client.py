@@ -21,6 +21,7 @@ from schemas.errors import ConfigurationError, UnavailableError
 from schemas.positions import Position
 from streams.settings import SETTINGS
 
+NOWHERE = "http://127.0.0.1:1"
 CLUSTERS = {
     "user_id": "ada",
     "cluster_version": 7,
@@ -204,7 +205,7 @@ def test_a_refusal_says_why():
 def test_a_topic_that_is_none_is_said():
     """A name that is not in the catalogue is refused before anything is connected to."""
     with pytest.raises(NoTopicError, match=r"feeds\.insigt"):
-        Highwater(kafka="127.0.0.1:1", schema_registry="http://127.0.0.1:1").topic("feeds.insigt")
+        Highwater(kafka="127.0.0.1:1", schema_registry=NOWHERE).topic("feeds.insigt")
 
 
 def test_the_catalogue_is_a_frame():
