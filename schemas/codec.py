@@ -20,6 +20,41 @@ from schemas.topics import TOPICS
 
 _HEADER = struct.Struct(">bI")
 _MAGIC = 0
+# What stands before the Avro body.
+PREFIX_BYTES = _HEADER.size
+
+
+def schema_id_of(value: bytes) -> int:
+    """The id of the schema that a value was written with.
+
+    Raises:
+        InvalidEventError: the bytes are not in the wire format.
+    """
+    if len(value) < PREFIX_BYTES or value[0] != _MAGIC:
+        raise InvalidEventError("not_wire_format", "the value does not start with magic byte 0 and a schema id")
+    schema_id: int = _HEADER.unpack_from(value)[1]
+    return schema_id
+
+
+def read_event(value: bytes, schema_id: int, writer: Any, reader: Any) -> dict[str, Any]:
+    """The event in a value that was written with the parsed schema `writer`, read into `reader` (None: the same).
+
+    Raises:
+        InvalidEventError: the bytes do not fit the schema.
+    """
+    body = io.BytesIO(value)
+    body.seek(PREFIX_BYTES)
+    try:
+        event = schemaless_reader(body, writer, reader)
+    except Exception as error:  # fastavro raises whatever the bytes provoke, down to IndexError and MemoryError
+        raise InvalidEventError(
+            "not_avro", f"schema {schema_id} does not fit: {error or type(error).__name__}"
+        ) from error
+    if body.tell() != len(value):
+        raise InvalidEventError("not_avro", f"{len(value) - body.tell()} bytes are left over after the event")
+    if not isinstance(event, dict):
+        raise InvalidEventError("not_avro", f"schema {schema_id} is not a record")
+    return event
 
 
 class Codec:
@@ -63,26 +98,12 @@ class Codec:
         """
         if value is None:
             raise InvalidEventError("empty_value", "the record has no value")
-        if len(value) < _HEADER.size or value[0] != _MAGIC:
-            raise InvalidEventError("not_wire_format", "the value does not start with magic byte 0 and a schema id")
-        schema_id = _HEADER.unpack_from(value)[1]
+        schema_id = schema_id_of(value)
         writer = self._writers.get(schema_id)
         if writer is None:
             raise UnknownSchemaError(schema_id)
         reader = None if self._current.get(topic) == schema_id else self._own[topic]
-        body = io.BytesIO(value)
-        body.seek(_HEADER.size)
-        try:
-            event = schemaless_reader(body, writer, reader)
-        except Exception as error:  # fastavro raises whatever the bytes provoke, down to IndexError and MemoryError
-            raise InvalidEventError(
-                "not_avro", f"schema {schema_id} does not fit: {error or type(error).__name__}"
-            ) from error
-        if body.tell() != len(value):
-            raise InvalidEventError("not_avro", f"{len(value) - body.tell()} bytes are left over after the event")
-        if not isinstance(event, dict):
-            raise InvalidEventError("not_avro", f"schema {schema_id} is not a record")
-        return event
+        return read_event(value, schema_id, writer, reader)
 
     def field_names(self, topic: str) -> tuple[str, ...]:
         """The fields of a topic's events, in order."""

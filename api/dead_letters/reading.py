@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
-import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
@@ -20,6 +19,7 @@ from api.dead_letters.letter import Handling, Letter, dead_letters_of, handling_
 from connectors.kafka.admin import Admin, LogRange
 from connectors.kafka.records import Record
 from connectors.kafka.registry import Registry
+from schemas import codec
 from schemas.avro_files import parse_for_reading
 from schemas.envelope import iso_from_ms
 from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
@@ -31,8 +31,6 @@ HANDLED = "streams.dead-letter-handled"
 LISTED_MAX = 10_000
 # Deeds that are remembered beside letters: as many as letters are listed of two topics.
 _HANDLED_MAX = 20_000
-# The Confluent wire format: magic byte 0 and the schema's id.
-_HEADER = struct.Struct(">bI")
 
 
 class LetterBox:
@@ -126,7 +124,7 @@ class LetterBox:
             return None
         try:
             schema = parse_for_reading(asyncio.run(self._registry.text_of(schema_id)))
-            return _json_value(schemaless_reader(io.BytesIO(value[_HEADER.size :]), schema, None))
+            return _json_value(schemaless_reader(io.BytesIO(value[codec.PREFIX_BYTES :]), schema, None))
         except (UnknownSchemaError, UnavailableError):
             return None
         except Exception:  # noqa: BLE001 - fastavro raises whatever the bytes provoke; then they say nothing
@@ -169,9 +167,10 @@ async def in_thread(letters: Iterator[Letter]) -> AsyncIterator[Letter]:
 
 def schema_id_of(value: bytes) -> int | None:
     """The schema that bytes in the wire format name; None when they are of another form."""
-    if len(value) < _HEADER.size or value[0] != 0:
+    try:
+        return codec.schema_id_of(value)
+    except InvalidEventError:
         return None
-    return int(_HEADER.unpack_from(value)[1])
 
 
 def _json_value(value: Any) -> Any:

@@ -5,25 +5,21 @@ Law: a value that cannot be read never ends a replay; its record is written with
 
 from __future__ import annotations
 
-import io
 import json
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from fastavro import schemaless_reader
 from fastavro.schema import SchemaParseException, to_parsing_canonical_form
 
 from connectors.replay.columns import Flat, NotFlatError, arrow_type_of, struct_of
 from connectors.replay.reading import Batch
 from connectors.replay.subject import Subject
 from schemas.avro_files import parse_for_reading
+from schemas.codec import PREFIX_BYTES, read_event, schema_id_of
 from schemas.errors import InvalidEventError, UnknownSchemaError
 
-_HEADER = struct.Struct(">bI")
-_MAGIC = 0
 # All at once costs half a millisecond a batch, whatever its size; one by one a few microseconds a record.
 _AT_ONCE_RECORDS_MIN = 100
 
@@ -123,14 +119,17 @@ class Decoder:
 
     def _at_once(self, values: list[bytes | None]) -> pa.StructArray | None:
         first = values[0] if values else None
-        if first is None or len(first) < _HEADER.size or first[0] != _MAGIC:
+        if first is None:
             return None
-        schema_id = _HEADER.unpack_from(first)[1]
+        try:
+            schema_id = schema_id_of(first)
+        except InvalidEventError:
+            return None
         if schema_id not in self._flat:
             self._flat[schema_id] = self._flat_of(schema_id)
         flat = self._flat[schema_id]
         try:
-            return None if flat is None else flat.column(values, first[: _HEADER.size])
+            return None if flat is None else flat.column(values, first[:PREFIX_BYTES])
         except NotFlatError:
             return None
 
@@ -150,23 +149,9 @@ class Decoder:
             InvalidEventError: the bytes are not Avro in the wire format, or do not fit their schema.
             UnknownSchemaError: they name a schema that the registry does not have.
         """
-        if len(value) < _HEADER.size or value[0] != _MAGIC:
-            raise InvalidEventError("not_wire_format", "the value does not start with magic byte 0 and a schema id")
-        schema_id = _HEADER.unpack_from(value)[1]
+        schema_id = schema_id_of(value)
         writer, reader = self._writers.get(schema_id) or self._writer(schema_id)
-        body = io.BytesIO(value)
-        body.seek(_HEADER.size)
-        try:
-            event = schemaless_reader(body, writer, reader)
-        except Exception as error:  # fastavro raises whatever the bytes provoke, down to IndexError and MemoryError
-            raise InvalidEventError(
-                "not_avro", f"schema {schema_id} does not fit: {error or type(error).__name__}"
-            ) from error
-        if body.tell() != len(value):
-            raise InvalidEventError("not_avro", f"{len(value) - body.tell()} bytes are left over after the event")
-        if not isinstance(event, dict):
-            raise InvalidEventError("not_avro", f"schema {schema_id} is not a record")
-        return event
+        return read_event(value, schema_id, writer, reader)
 
     def _writer(self, schema_id: int) -> tuple[Any, Any]:
         """The schema that a value was written with, and the one to read it into where that is another."""
