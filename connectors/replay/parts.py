@@ -28,7 +28,7 @@ _PROGRAM = "from connectors.replay.part import main; main()"
 _ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 18),
     "MALLOC_TRIM_THRESHOLD_": str(4 << 20),
 }
 

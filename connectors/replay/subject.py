@@ -6,15 +6,22 @@ and take their default where an event has none (FULL_TRANSITIVE gives each one).
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
 
 from schemas.avro_files import schema_text
 from schemas.errors import ConfigurationError, UnavailableError, UnknownSchemaError
 from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
 
 _NOT_FOUND = 404
+# As long as the others wait for the registry; it answers in milliseconds.
+_REQUEST_SECONDS = 5
 
 
 def source_of(topic: Topic) -> Topic:
@@ -51,27 +58,10 @@ class Subject:
         Raises:
             UnavailableError: the registry does not answer.
         """
-        # Its client takes 25 MB, which a process that is given the schemas does without.
-        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415
-        from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415
-
-        from connectors.kafka.registry import REQUEST_SECONDS  # noqa: PLC0415
-
         if url is None:
             raise ConfigurationError("SCHEMA_REGISTRY_URL is not set; `highwater up` sets it for its own processes")
         source = source_of(topic)
-        client = SchemaRegistryClient({"url": url, "timeout": REQUEST_SECONDS, "max.retries": 0})
-        try:
-            found = [client.get_version(source.subject, number) for number in client.get_versions(source.subject)]
-        except SchemaRegistryError as error:
-            if error.http_status_code != _NOT_FOUND:
-                raise UnavailableError(f"the schema registry refuses: {error.error_message}") from error
-            found = []
-        except Exception as error:  # the client lets its HTTP library's errors through, and chooses that library itself
-            raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
-        finally:
-            client.close()
-        return cls(source, {one.schema_id: str(one.schema.schema_str) for one in found}, url)
+        return cls(source, _versions(url, source.subject), url)
 
     def text_of(self, schema_id: int) -> str:
         """The schema under an id.
@@ -89,3 +79,38 @@ class Subject:
 
             self.versions[schema_id] = asyncio.run(Registry(self._url).text_of(schema_id))
         return self.versions[schema_id]
+
+
+def _versions(url: str, subject: str) -> dict[int, str]:
+    """Every schema of a subject by id, the oldest first; none where the registry does not know it.
+
+    Two plain reads of the registry's API: its client brings an OAuth library, cryptography and a second HTTP library, 20 MB for
+    the process that watches over a replay, which has 60 without.
+
+    Raises:
+        UnavailableError: the registry does not answer.
+    """
+    path = f"subjects/{quote(subject, safe='')}/versions"
+    try:
+        found = [_read(url, f"{path}/{number}") for number in _read(url, path)]
+        return {int(one["id"]): str(one["schema"]) for one in found}
+    except HTTPError as error:
+        if error.code == _NOT_FOUND:
+            return {}
+        raise UnavailableError(f"the schema registry refuses: {error.code} {error.reason}") from error
+    except URLError as error:
+        raise UnavailableError(f"the schema registry does not answer: {error.reason}") from error
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+        raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
+
+
+def _read(url: str, path: str) -> Any:
+    """What a registry says under a path; a name and a password in its address go into a header (RFC 7617)."""
+    parts = urlsplit(url)
+    headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
+    if parts.username is not None:
+        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(secret).decode()}"
+    address = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], f"{parts.path.rstrip('/')}/{path}", "", ""))
+    with urlopen(Request(address, headers=headers), timeout=_REQUEST_SECONDS) as answer:  # noqa: S310 - the setting's address
+        return json.load(answer)

@@ -202,7 +202,10 @@ def test_a_condition_at_fault_is_shown_with_a_caret(environment, mark, condition
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_memory_of_all_processes_together_is_bounded(environment, stack, codec: str, kind: str, tmp_path):
-    """300 texts of 1 MB that are a hundredth as compressed: the sum over all processes stays below 300 MB."""
+    """300 texts of 1 MB that are a hundredth as compressed: all processes together take less than 240 MB.
+
+    They take 190 at most, of which 60 are libraries; 300 MB are what is promised of a topic of any size.
+    """
     one = os.urandom(5_000).hex() * 100
     key = filled(stack, LARGE, [f"{i}{one}" for i in range(300)], **{"compression.type": codec, "linger.ms": 50})
     path = tmp_path / "o"
@@ -215,15 +218,17 @@ def test_memory_of_all_processes_together_is_bounded(environment, stack, codec: 
         time.sleep(0.005)
     assert process.returncode == 0
     assert path.stat().st_size > 0
-    assert peak < 300 * 2**20, f"{peak / 2**20:.0f} MB"
+    assert peak < 240 * 2**20, f"{peak / 2**20:.0f} MB"
 
 
 def memory_of(pid: int) -> int:
-    """What a process and those below it have resident, together."""
-    total = 0
+    """What a process and those below it have resident; what is of files, the libraries, stands once, as they share it."""
+    own, shared = 0, 0
     with contextlib.suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
         for one in (parent, *parent.children(recursive=True)):
             with contextlib.suppress(psutil.NoSuchProcess):
-                total += one.memory_info().rss
-    return total
+                found = one.memory_info()
+                own += found.rss - found.shared
+                shared = max(shared, found.shared)
+    return own + shared
