@@ -1,26 +1,16 @@
-"""One call of a language model: the port of the pipeline, the remote service and the built-in model behind it.
+"""One call of a language model: the port of the pipeline, and the built-in model behind it where no service is configured.
 
 Law: a call is one attempt within one time limit, and whatever comes of it is an answer or a `CallFailedError` with one of five
-failures. Nothing that a service sends can hold a worker longer, fill its memory, or put its key into an error. This is the only
-module that knows how a chat service is spoken to.
+failures. The service behind it: `chat_service.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
+from typing import Protocol
 
-import openai
-
-from schemas.errors import ConfigurationError, HighwaterError
-from streams.clock import Clock, ProductClock, to_ms
+from schemas.errors import HighwaterError
 from streams.jobs.local_deck import local_deck_answer
 from streams.queries.analysis import clean_text
 from streams.queries.local_model import local_answer
@@ -29,19 +19,6 @@ from streams.queries.states import Stage
 from streams.queries.tokens import count_tokens
 from streams.settings import Settings
 
-# The longest answer asked for is 8,000 tokens: some 400 kB if each of their characters is escaped. Five times that leaves room
-# for what services add, and 64 calls at once hold 128 MiB at most.
-RESPONSE_BYTES_MAX = 2 * 1024 * 1024
-# Of an error page: enough to tell a proxy from a model, and no more than a log line bears.
-_DETAIL_CHARACTERS_MAX = 200
-# More than the pipeline would obey anyway (`streams/queries/retries.py`); a larger number is a mistake.
-_RETRY_AFTER_MS_MAX = 24 * 3_600_000
-# Counts are stored as 32-bit integers.
-_COUNT_MAX = 2**31 - 1
-_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _GATEWAY_TIMEOUT = 408, 429, 500, 504
-# What a header may hold; a key with a line break would be cited whole in the error about it.
-_KEY = re.compile(r"[\x20-\x7e]+")
-
 
 class CallFailedError(HighwaterError):
     """The language model gave no usable answer. See the failure, the log and LLM_BASE_URL."""
@@ -49,10 +26,6 @@ class CallFailedError(HighwaterError):
     def __init__(self, failure: Failure, detail: str, *, retry_after_ms: int | None = None) -> None:
         super().__init__(detail, retry_after_ms=retry_after_ms)
         self.failure = failure
-
-
-class _UnusableBodyError(Exception):
-    """A response that is not read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,172 +69,6 @@ class ChatPort(Protocol):
         """Let go of what is held."""
 
 
-class ChatEndpoint:
-    """A chat service at an address: one attempt a call."""
-
-    def __init__(self, base_url: str, api_key: str | None, *, seconds_max: float, clock: Clock | None = None) -> None:
-        """Open none of its connections yet.
-
-        Raises:
-            ConfigurationError: nothing can be asked at such an address, or with such a key.
-        """
-        self._secrets = _checked_secrets(base_url, api_key)
-        # What others date is measured by the clock of the world, whatever the product's is moved to.
-        self._clock = clock or ProductClock()
-        self._seconds_max = seconds_max
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key=api_key or "none",  # local services need no key, the client insists on one
-            max_retries=0,
-            timeout=seconds_max,
-            http_client=_BoundedClient(timeout=seconds_max),
-        )
-
-    async def ask(
-        self,
-        model: str,
-        system: str,
-        user: str,
-        *,
-        temperature: float,
-        tokens_max: int,
-        is_json: bool,
-        key: str | None = None,
-    ) -> ChatAnswer:
-        """The answer to one call.
-
-        Raises:
-            CallFailedError: there is none, and why.
-        """
-        asked = {"role": "system", "content": clean_text(system)}, {"role": "user", "content": clean_text(user)}
-        form: Any = {"response_format": {"type": "json_object"}} if is_json else {}
-        try:
-            # Around the whole call: the client's own limits begin anew with each byte.
-            async with asyncio.timeout(self._seconds_max):
-                raw = await self._client.chat.completions.with_raw_response.create(
-                    model=model,
-                    messages=asked,  # type: ignore[arg-type]
-                    temperature=temperature,
-                    max_tokens=tokens_max,
-                    extra_headers={} if key is None else {"Idempotency-Key": key},
-                    **form,
-                )
-        # None of them goes on as a cause: a library's error may cite the header with the key, and stacks are logged.
-        except (TimeoutError, openai.APITimeoutError):
-            raise CallFailedError(Failure.TIMEOUT, f"no answer within {self._seconds_max:g} s") from None
-        except openai.APIStatusError as error:
-            raise self._of_status(error) from None
-        except (_UnusableBodyError, openai.APIConnectionError) as error:
-            raise self._of_connection(error) from None
-        return self._answer_in(raw.content, model, prompt=(system, user))
-
-    async def close(self) -> None:
-        """Close its connections."""
-        await self._client.close()
-
-    def _of_status(self, error: openai.APIStatusError) -> CallFailedError:
-        status = error.status_code
-        if status in (_REQUEST_TIMEOUT, _GATEWAY_TIMEOUT):
-            failure = Failure.TIMEOUT
-        elif status == _TOO_MANY_REQUESTS:
-            failure = Failure.RATE_LIMITED
-        else:
-            failure = Failure.UNAVAILABLE if status >= _SERVER_ERROR else Failure.REFUSED
-        page = self._shown(error.response.text)
-        wait_ms = retry_after_ms(error.response.headers, self._clock())
-        return CallFailedError(
-            failure, f"status {status}: {page}" if page else f"status {status}", retry_after_ms=wait_ms
-        )
-
-    def _of_connection(self, error: Exception) -> CallFailedError:
-        cause = error if isinstance(error, _UnusableBodyError) else error.__cause__
-        if isinstance(cause, _UnusableBodyError):
-            return CallFailedError(Failure.UNUSABLE, str(cause))
-        told = "connection failed" if cause is None else f"connection failed: {type(cause).__name__}: {cause}"
-        return CallFailedError(Failure.UNAVAILABLE, self._shown(told))
-
-    def _shown(self, text: str) -> str:
-        """What may be told of a text: its beginning, without secrets, in one line."""
-        for secret in self._secrets:
-            text = text.replace(secret, "(secret)")
-        return clean_text(" ".join(text[: 4 * _DETAIL_CHARACTERS_MAX].split()))[:_DETAIL_CHARACTERS_MAX]
-
-    def _answer_in(self, body: bytes, model: str, *, prompt: tuple[str, str]) -> ChatAnswer:
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
-            page = self._shown(body.decode(errors="replace"))
-            raise CallFailedError(Failure.UNUSABLE, f"the answer is not JSON: {page or '(empty)'}") from None
-        text = _content_in(found)
-        if text is None:
-            raise CallFailedError(Failure.UNUSABLE, "the answer is not a chat completion with a text")
-        text = clean_text(text)
-        if not text.strip():
-            raise CallFailedError(Failure.UNUSABLE, "the answer is empty")
-        usage = found.get("usage")
-        return ChatAnswer(
-            text,
-            model,
-            _counted(usage, "prompt_tokens", *prompt),
-            _counted(usage, "completion_tokens", text),
-        )
-
-
-class _BoundedClient(openai.DefaultAsyncHttpxClient):
-    """Reads a response as far as one may be long.
-
-    A redirection is not followed: who is not the configured service gets neither key nor prompt. Bodies travel as they are, since
-    a compressed one may be a thousand times as long as what was counted.
-    """
-
-    def __init__(self, *, timeout: float) -> None:
-        # As many connections as calls: who holds them back is the worker, by HIGHWATER_QUERY_CONCURRENCY.
-        super().__init__(timeout=timeout, follow_redirects=False, headers={"Accept-Encoding": "identity"})
-
-    async def send(self, request: Any, *, stream: bool = False, **more: Any) -> Any:
-        """The response, its body read; never streamed, whatever is asked."""
-        response = await super().send(request, stream=True, **more)
-        try:
-            if response.headers.get("content-encoding", "identity").lower() != "identity":
-                raise _UnusableBodyError("the answer is compressed, which was not asked for")
-            body = bytearray()
-            async for part in response.aiter_raw():
-                body += part
-                if len(body) > RESPONSE_BYTES_MAX:
-                    raise _UnusableBodyError(f"the answer is longer than {RESPONSE_BYTES_MAX} bytes")
-        finally:
-            await response.aclose()
-        headers = {name: value for name, value in response.headers.items() if name != "transfer-encoding"}
-        return type(response)(response.status_code, headers=headers, content=bytes(body), request=request)
-
-
-class RemoteChat:
-    """The port to an OpenAI-compatible service."""
-
-    def __init__(self, endpoint: ChatEndpoint) -> None:
-        self._endpoint = endpoint
-
-    async def complete(self, call: ChatCall) -> ChatAnswer:
-        """The service's answer.
-
-        Raises:
-            CallFailedError: there is none, and why.
-        """
-        return await self._endpoint.ask(
-            call.model,
-            call.system,
-            call.user,
-            temperature=call.temperature,
-            tokens_max=call.tokens_max,
-            is_json=call.is_json,
-            key=call.key,
-        )
-
-    async def close(self) -> None:
-        """Close its connections."""
-        await self._endpoint.close()
-
-
 _QUERY_STAGES = frozenset(Stage)
 # The name under which the built-in model's calls are counted; it has no price.
 BUILT_IN = "built-in"
@@ -299,71 +106,6 @@ def open_chat_port(settings: Settings) -> ChatPort:
     """
     if settings.llm_url is None:
         return LocalChat()
+    from connectors.llm.chat_service import ChatEndpoint, RemoteChat  # noqa: PLC0415 - its client takes half a second
+
     return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=settings.llm_timeout_seconds))
-
-
-def retry_after_ms(headers: Mapping[str, str], now_ms: int) -> int | None:
-    """How long a response asks to wait, 0 at least and a day at most; None when it does not say (RFC 9110 10.2.3).
-
-    Args:
-        headers: of the response, by any case.
-        now_ms: for a date where the response says not when it was sent.
-    """
-    wait_ms = _number(headers.get("retry-after-ms"))
-    if wait_ms is None:
-        text = headers.get("retry-after")
-        seconds = _number(text)
-        wait_ms = _until_ms(text, headers.get("date"), now_ms) if seconds is None else seconds * 1000
-    return None if wait_ms is None else int(min(max(wait_ms, 0), _RETRY_AFTER_MS_MAX))
-
-
-def _number(text: str | None) -> float | None:
-    """A plain decimal number, which may have a fraction."""
-    is_number = text is not None and re.fullmatch(r"\d{1,12}(\.\d{1,12})?", text.strip(), re.ASCII)
-    return float(text) if text is not None and is_number else None
-
-
-def _until_ms(text: str | None, sent: str | None, now_ms: int) -> int | None:
-    """From the moment that the service sent it (its clock may differ from ours) to the moment that it names."""
-    until = _date_ms(text)
-    since = _date_ms(sent)
-    return None if until is None else until - (now_ms if since is None else since)
-
-
-def _date_ms(text: str | None) -> int | None:
-    try:
-        return None if text is None else to_ms(parsedate_to_datetime(text))
-    except (ValueError, TypeError, OverflowError):  # not a date, or one without a zone
-        return None
-
-
-def _content_in(found: Any) -> str | None:
-    """The text of the first choice. Nothing of what a service sends is taken for granted."""
-    choices = found.get("choices") if isinstance(found, dict) else None
-    first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
-    content = message.get("content") if isinstance(message, dict) else None
-    return content if isinstance(content, str) else None
-
-
-def _counted(usage: Any, name: str, *texts: str) -> int:
-    """What the service counted; an estimate where it did not, or not in numbers."""
-    count = usage.get(name) if isinstance(usage, dict) else None
-    if type(count) is int and 0 <= count <= _COUNT_MAX:
-        return count
-    return sum(count_tokens(text) for text in texts)
-
-
-def _checked_secrets(base_url: str, api_key: str | None) -> tuple[str, ...]:
-    """What no error may show: the key, and a password in the address."""
-    try:
-        parts = urlsplit(base_url)
-        _ = parts.port
-    except ValueError:
-        raise ConfigurationError("LLM_BASE_URL is not an address") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError("LLM_BASE_URL is not an address of http:// or https://")
-    if api_key is not None and not _KEY.fullmatch(api_key):
-        raise ConfigurationError("LLM_API_KEY has characters that no header carries")
-    passwords = (parts.password, unquote(parts.password)) if parts.password else ()
-    return tuple(secret for secret in (api_key, *passwords) if secret)

@@ -1,22 +1,26 @@
 """The answer of a chat service as a JSON object, within one time limit: what feeds and titles are written with.
 
 The port: `ChatModel.object_for`. Whatever goes wrong (silence, an error page, half a document) is one error, `ModelError`,
-after as many attempts as fit the time; nothing of the service's answer reaches a caller unparsed. How one is made: `calls.py`.
+after as many attempts as fit the time; nothing of the service's answer reaches a caller unparsed. How
+one is made: `chat_service.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from connectors.llm.calls import CallFailedError, ChatEndpoint
+from connectors.llm.calls import CallFailedError
 from schemas.errors import UnavailableError
 from streams.queries.retries import Failure
 from streams.retry import MODEL_CALL, RetryPolicy
 from streams.settings import Settings
 from streams.telemetry import MODEL_CALLS, get_log
+
+if TYPE_CHECKING:
+    from connectors.llm.chat_service import ChatEndpoint
 
 # All attempts together: a reader waits for it, and what follows is the last document or a 503.
 CALL_SECONDS_MAX = 30.0
@@ -33,18 +37,17 @@ class ModelError(UnavailableError):
 
 
 class ChatModel:
-    """A chat model at an address."""
+    """A chat model behind a service."""
 
     def __init__(
         self,
-        base_url: str,
-        api_key: str | None,
+        endpoint: ChatEndpoint,
         model: str,
         *,
         seconds_max: float = CALL_SECONDS_MAX,
         policy: RetryPolicy = MODEL_CALL,
     ) -> None:
-        self._endpoint = ChatEndpoint(base_url, api_key, seconds_max=seconds_max)
+        self._endpoint = endpoint
         self._model = model
         self._seconds_max = seconds_max
         self._policy = policy
@@ -97,4 +100,6 @@ def open_chat_model(settings: Settings) -> ChatModel | None:
     """The configured model; None when none is, and summaries are extractive."""
     if settings.llm_url is None:
         return None
-    return ChatModel(settings.llm_url, settings.llm_key, settings.llm_model)
+    from connectors.llm.chat_service import ChatEndpoint  # noqa: PLC0415 - its client takes half a second
+
+    return ChatModel(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=CALL_SECONDS_MAX), settings.llm_model)

@@ -16,7 +16,7 @@ import asyncpg
 from connectors.kafka.consumer import BatchConsumer
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import DeadLetter, Event
-from connectors.llm.embeddings import Embedder, EmbeddingError, RemoteEmbedder
+from connectors.llm.embeddings import Embedder, EmbeddingError
 from connectors.stores import chunk_backfill
 from connectors.stores.chunk_backfill import START, Maker, SourceKey, Waiting
 from connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
@@ -31,8 +31,6 @@ _log = get_log("backfill")
 REQUESTED = "chunks.embedding-requested"
 # One call of a service: within every service's limit, and one failed call costs little. Built in, so many pages take some 30 ms.
 TEXTS_MAX = 64
-# Calls of a service that are under way at once; it computes while the next texts are read and the last vectors stored.
-REMOTE_LANES = 4
 # What no request told of (a restart, chunks that another worker let go) is looked for this often.
 POLL_SECONDS = 5.0
 # Pages whose chunks are all another's that are passed over at a look.
@@ -109,9 +107,8 @@ class BackfillWorker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set."""
-        lanes = REMOTE_LANES if isinstance(self._embedder, RemoteEmbedder) else 1
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(lanes):
+            for _ in range(self._embedder.calls_at_once):
                 tasks.create_task(self._lane(stop))
 
     async def _lane(self, stop: asyncio.Event) -> None:

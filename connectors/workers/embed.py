@@ -14,7 +14,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from connectors import outbox
 from connectors.kafka.handler import Surroundings
 from connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
-from connectors.llm.embeddings import EmbeddingError, RemoteEmbedder
+from connectors.llm.embeddings import EmbeddingError
 from connectors.patience import pause
 from connectors.stores.bases import LOCK_CLASS, LOCK_RUNNER, ActiveBasis, Embedders, hold_active, read_active
 from connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
@@ -30,6 +30,9 @@ from schemas.errors import HighwaterError, UnavailableError
 from streams.clock import to_datetime, to_ms
 from streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
 from streams.telemetry import INSIGHTS_REEMBEDDED, get_log
+
+if TYPE_CHECKING:
+    from connectors.llm.embedding_service import RemoteEmbedder
 
 log = get_log("embed")
 

@@ -1,8 +1,8 @@
 """Owns the processes that recluster. Its law: whatever a rebuild does (takes too much memory or time, crashes, is
 killed), it fails alone: the event loop never waits on the CPU, and the next job gets a fresh process.
 
-A worker is `serve` in an interpreter of its own: it reads jobs from its standard input and writes replies to its standard
-output, each a pickle behind its length, a job's vectors raw behind its pickle. A pool of our own rather than
+A worker is `pool_process.serve` in an interpreter of its own: it reads jobs from its standard input and writes replies to its
+standard output, each a pickle behind its length, a job's vectors raw behind its pickle. A pool of our own rather than
 `ProcessPoolExecutor`: that one is broken for good when one child dies, and cannot end a job that runs too long.
 """
 
@@ -13,24 +13,20 @@ import pickle
 import signal
 import struct
 import sys
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.workers.children import die_with_parent, limit_memory
 from schemas.errors import HighwaterError
-from streams.feeds.recluster import NewVersion, Window, recluster
+from streams.feeds.versions import NewVersion, Window
 
 MEMORY_BYTES_MAX = 1 << 30
 # 20,000 insights take 10 s on two idle cores; a minute and a half is that on a machine nine times as busy.
 TASK_SECONDS_MAX = 90.0
 # Start of an interpreter and import of the libraries, 2 s on an idle machine.
 START_SECONDS_MAX = 60.0
-NICENESS = 5
 # A process that is about to die does so within this; one that is not is killed.
 _DEATH_SECONDS = 0.2
 # Written and drained in pieces, so that no single write holds up the loop.
@@ -38,8 +34,9 @@ CHUNK_BYTES = 1 << 20
 REPLY_BYTES_MAX = 256 << 20
 
 # Not `-m`: its classes would pickle as those of `__main__`.
-_PROGRAM = "import sys; from connectors.workers.pool import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
-_LENGTH = struct.Struct("<Q")
+_PROGRAM = "import sys; from connectors.workers.pool_process import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+# What stands before each pickle.
+LENGTH = struct.Struct("<Q")
 
 
 class RebuildMemoryError(HighwaterError):
@@ -82,7 +79,7 @@ class _Worker:
         writer = self.process.stdin
         assert writer is not None
         with contextlib.suppress(ConnectionError):  # a worker short of memory replies before it has read all
-            writer.write(_LENGTH.pack(len(header)) + header)
+            writer.write(LENGTH.pack(len(header)) + header)
             await writer.drain()
             for first in range(0, len(vectors), CHUNK_BYTES):
                 writer.write(vectors[first : first + CHUNK_BYTES])
@@ -92,7 +89,7 @@ class _Worker:
     async def reply(self) -> tuple[str, Any]:
         reader = self.process.stdout
         assert reader is not None
-        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
         if length > REPLY_BYTES_MAX:
             raise ConnectionResetError("reply is out of bounds")
         outcome: tuple[str, Any] = pickle.loads(await reader.readexactly(length))  # noqa: S301 our own child wrote it
@@ -158,7 +155,7 @@ class ClusterPool:
             is_whole = False
             try:
                 async with asyncio.timeout(self._task_seconds_max):
-                    kind, value = await worker.exchange(header, _bytes_of(vectors))
+                    kind, value = await worker.exchange(header, bytes_of(vectors))
                 is_whole = kind in ("done", "input")
             except TimeoutError as error:
                 raise RebuildTimeoutError(f"rebuild took over {self._task_seconds_max:g} s and was ended") from error
@@ -232,59 +229,6 @@ def _result_of(kind: str, value: Any) -> NewVersion:
     raise {"memory": RebuildMemoryError, "input": RebuildInputError}.get(kind, RebuildFailedError)(str(value))
 
 
-def serve(memory_bytes_max: int, parent_id: int) -> None:
-    """A worker's whole life: bind it to its parent, limit it, then one reply per job until the input ends."""
-    die_with_parent(parent_id)
-    os.nice(NICENESS)
-    jobs = os.fdopen(0, "rb", closefd=False)
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not land among the replies
-    recluster(_sample_window())  # loads everything and maps the BLAS's buffers before the limit
-    limit_memory(memory_bytes_max)
-    _send(replies, ("ready", None))
-    while (header := jobs.read(_LENGTH.size)) and len(header) == _LENGTH.size:
-        reply = _guarded(lambda: recluster(_read_window(jobs, _LENGTH.unpack(header)[0])), memory_bytes_max)
-        _send(replies, reply)
-        if reply[0] == "memory":
-            return
-
-
-def _guarded(work: Callable[[], NewVersion], memory_bytes_max: int) -> tuple[str, Any]:
-    try:
-        return "done", work()
-    except MemoryError as error:
-        return "memory", f"rebuild over its memory limit of {memory_bytes_max >> 20} MiB: {error}"
-    except ValueError as error:
-        return "input", str(error)
-    except Exception:  # noqa: BLE001 the reply carries it; the parent raises it
-        return "failed", traceback.format_exc()
-
-
-def _read_window(jobs: BinaryIO, length: int) -> Window:
-    window: Window
-    window, shape = pickle.loads(jobs.read(length))  # noqa: S301 our own parent wrote it
-    vectors = np.empty(shape, dtype="<f4")
-    view = _bytes_of(vectors)
-    received = 0
-    while received < len(view):
-        count = jobs.readinto(view[received:])  # type: ignore[attr-defined]
-        if not count:
-            raise EOFError("the job's vectors end early")
-        received += count
-    return replace(window, vectors=vectors)
-
-
-def _bytes_of(vectors: NDArray[np.float32]) -> memoryview:
+def bytes_of(vectors: NDArray[np.float32]) -> memoryview:
+    """The bytes of vectors."""
     return vectors.reshape(-1).view(np.uint8).data
-
-
-def _send(replies: BinaryIO, reply: tuple[str, Any]) -> None:
-    body = pickle.dumps(reply, protocol=5)
-    replies.write(_LENGTH.pack(len(body)) + body)
-    replies.flush()
-
-
-def _sample_window() -> Window:
-    count = 64
-    vectors = np.sin(np.arange(count * 384, dtype=np.float32)).reshape(count, 384)
-    return Window(1, vectors, ("sample",) * count, tuple(map(str, range(count))))

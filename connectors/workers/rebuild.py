@@ -39,8 +39,8 @@ from schemas.errors import HighwaterError
 from schemas.positions import Position, parse_position
 from streams.clock import monotonic_seconds, to_datetime, to_ms
 from streams.feeds.policy import Policy
-from streams.feeds.recluster import LastVersion, NewVersion, Window
 from streams.feeds.rules import Trigger, UserFacts, reason_to_skip
+from streams.feeds.versions import LastVersion, NewVersion, Window
 from streams.retry import REBUILD
 from streams.settings import Settings
 from streams.telemetry import REBUILD_INSIGHTS, REBUILD_RETRIES, REBUILD_SECONDS, REBUILDS, get_log

@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from connectors.stores.postgres import QUERIES, Connection
-from streams.feeds.recluster import Cluster, LastVersion, NewVersion, Outside
+from streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
 
 # A basis id and how many numbers its vectors have.
 Kind: TypeAlias = tuple[str, int]

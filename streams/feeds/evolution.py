@@ -21,7 +21,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from streams.feeds.tracking import ChangeKind, TrackedCluster
+from streams.feeds.tracking import ChangeKind, ClusterChange, TrackedCluster
 
 # From this Jaccard index on, two clusters are the same. A cluster that swapped half of its insights for others has 1/3,
 # as has each third of an equal split: one of the three goes on. A quarter (1/4) is a part of a cluster and not the cluster.
@@ -41,29 +41,6 @@ _JACCARD_UNIT = 2**43
 
 
 _KIND_RANK = {kind: rank for rank, kind in enumerate(ChangeKind)}
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterChange:
-    """One thing that happened to one cluster; all numbers but `jaccard` count insights.
-
-    `size` is 0 for one that died and `previous_size` for one that was born; size = previous_size + joined - left.
-    Of those that `joined`, `arrived` were not in the last data set; of those that `left`, `expired` are not in this one.
-    `jaccard` in 0..1 compares it with itself over shared insights, 0 when born or died. `related`, sorted: merged: the
-    clusters that it took in; split: those that its parts are in now; died: those that hold half of what is left of it or
-    a part of its split; born: those that it took over or is a part of.
-    """
-
-    cluster_id: str
-    kind: ChangeKind
-    size: int
-    previous_size: int
-    joined: int
-    arrived: int
-    left: int
-    expired: int
-    jaccard: float
-    related: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

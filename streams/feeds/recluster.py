@@ -14,91 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streams.feeds.clustering import NOISE, Clustering, cluster_embeddings
-from streams.feeds.evolution import ClusterChange, match_clusters
+from streams.feeds.evolution import match_clusters
 from streams.feeds.labels import ClusterDescription, describe_clusters
 from streams.feeds.layout import Layout, Previous, lay_out
 from streams.feeds.neighbours import Neighbours
 from streams.feeds.summary import summarise
 from streams.feeds.tracking import TrackedCluster
-
-Place = tuple[float, float]
+from streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside, Place, Window
 
 # Memberships, confidences and radii are shown, and compared by people: three digits.
 DIGITS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """A cluster as it is stored and served.
-
-    `insight_ids` in the order of the window; parallel to them `confidences` (membership, 0.3..1), `since` (the version in
-    which each entered this cluster) and `positions` on the map. `nearby_ids` are noise that leans towards it, most
-    confident first, with the share of their ties that do; they are not members. `changed_version`: the last version in
-    which its members changed by anything else than leaving the window. `title` and `summary` are a language model's when
-    `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts.
-    """
-
-    cluster_id: str
-    label: str
-    title: str
-    keywords: tuple[str, ...]
-    summary: str
-    size: int
-    representative_id: str
-    insight_ids: tuple[str, ...]
-    confidences: tuple[float, ...]
-    since: tuple[int, ...]
-    positions: tuple[Place, ...]
-    position: Place
-    radius: float
-    born_version: int
-    changed_version: int
-    nearby_ids: tuple[str, ...]
-    nearby_confidences: tuple[float, ...]
-    written_version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Insights of the window in no cluster, with their places; None: its vector says nothing, so it is on no map."""
-
-    insight_ids: tuple[str, ...] = ()
-    positions: tuple[Place | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LastVersion:
-    """The version before. `neighbours`: what it stored to save work, None when it was of another basis or kept none."""
-
-    clusters: tuple[Cluster, ...]
-    outside: Outside
-    neighbours: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The insights that a version is made of: `vectors` float32 (n, d) of one basis, `texts` and `insight_ids` of length n."""
-
-    version: int
-    vectors: NDArray[np.float32]
-    texts: tuple[str | None, ...]
-    insight_ids: tuple[str, ...]
-    last: LastVersion | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NewVersion:
-    """A version, largest cluster first; `changes` since the last one; `neighbours` to be kept for the next."""
-
-    clusters: tuple[Cluster, ...]
-    outside: Outside
-    changes: tuple[ClusterChange, ...]
-    neighbours: bytes
-
-    @property
-    def noise_count(self) -> int:
-        """Insights in no cluster."""
-        return len(self.outside.insight_ids)
 
 
 def recluster(window: Window) -> NewVersion:

@@ -42,6 +42,29 @@ class TrackedCluster:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterChange:
+    """One thing that happened to one cluster; all numbers but `jaccard` count insights.
+
+    `size` is 0 for one that died and `previous_size` for one that was born; size = previous_size + joined - left.
+    Of those that `joined`, `arrived` were not in the last data set; of those that `left`, `expired` are not in this one.
+    `jaccard` in 0..1 compares it with itself over shared insights, 0 when born or died. `related`, sorted: merged: the
+    clusters that it took in; split: those that its parts are in now; died: those that hold half of what is left of it or
+    a part of its split; born: those that it took over or is a part of.
+    """
+
+    cluster_id: str
+    kind: ChangeKind
+    size: int
+    previous_size: int
+    joined: int
+    arrived: int
+    left: int
+    expired: int
+    jaccard: float
+    related: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class UnreadCluster:
     """A cluster that changed since a reader's version: whether it is new to them, and the insights that entered it."""
 

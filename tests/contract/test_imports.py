@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("api", "connectors", "deploy", "schemas", "streams")
 FAUST_MAY = {"streams/app.py"}
@@ -70,6 +72,22 @@ def test_the_core_has_no_chance_in_it():
         if drawing.search(path.read_text(encoding="utf-8"))
     ]
     assert found == ["streams/clock.py"]
+
+
+@pytest.mark.parametrize(
+    ("role", "without"),
+    [
+        ("api.app", {"hdbscan", "sklearn", "pandas", "openai", "nicegui", "pyarrow"}),
+        ("connectors.run", {"hdbscan", "sklearn", "pandas", "openai", "pyarrow"}),
+        ("streams.app", {"scipy", "asyncpg", "redis", "confluent_kafka", "openai"}),
+        ("connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx", "httpx2", "authlib"}),
+    ],
+)
+def test_a_role_starts_without_what_it_may_never_need(role: str, without: set[str]):
+    """Each of these takes up to a second and 100 MB of every process that loads it."""
+    told = f"import sys, {role}; print(*{without!r} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", told], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_nothing_of_one_machine_is_in_the_tree():

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from connectors.kafka.handler import Surroundings
-from connectors.llm.calls import ChatEndpoint, RemoteChat
+from connectors.llm.chat_service import ChatEndpoint, RemoteChat
 from connectors.stores.calls import Calls
 from connectors.stores.jobs import Jobs as JobStore
 from connectors.stores.redis import RedisLink, open_redis
@@ -43,6 +43,7 @@ class ScriptedEmbedder:
     """Vectors of a plane by an angle that the text ends with: `KRaft @0.96` has that cosine with `KRaft @1`."""
 
     basis_id = "scripted@8"
+    calls_at_once = 1
 
     def __init__(self) -> None:
         self.calls = 0

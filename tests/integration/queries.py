@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.kafka.handler import Surroundings
-from connectors.llm.calls import ChatEndpoint, RemoteChat
+from connectors.llm.chat_service import ChatEndpoint, RemoteChat
 from connectors.stores.calls import Calls
 from connectors.stores.runs import Runs
 from connectors.workers.model_calls import ModelCalls

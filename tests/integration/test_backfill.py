@@ -36,6 +36,7 @@ class Scripted:
     """An embedder that does as it is told: a vector is of the length of its text."""
 
     basis_id: str = "scripted@4"
+    calls_at_once: int = 1
     length: int = LENGTH
     asked: list[list[str]] = field(default_factory=list)
     refused: str = "\0"

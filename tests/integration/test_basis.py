@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from connectors.kafka.handler import Surroundings
-from connectors.llm.embeddings import RemoteEmbedder
+from connectors.llm.embedding_service import RemoteEmbedder
 from connectors.sinks.insights import INGESTED, InsightsSink
 from connectors.stores.bases import read_active
 from connectors.stores.postgres import QUERIES
@@ -359,7 +359,7 @@ async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, ser
 
 async def test_a_silent_service_changes_nothing(store: Store, service: Service, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
     """A service that fails keeps the store in its basis, with new insights in it, and the worker unready with the reason."""
-    monkeypatch.setattr("connectors.llm.embeddings.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
+    monkeypatch.setattr("connectors.llm.embedding_service.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
     service.mode = "failing"
     await store.ingest(10)
     worker = store.remote(service.url, "one")

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from connectors.llm import calls
-from connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall, ChatEndpoint, LocalChat, RemoteChat
+from connectors.llm import chat_service
+from connectors.llm.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat, open_chat_port
 from connectors.llm.chat import ChatModel, ModelError
+from connectors.llm.chat_service import ChatEndpoint, RemoteChat
 from schemas.errors import ConfigurationError
 from streams.queries.retries import Failure
 from streams.queries.states import Stage
@@ -182,7 +183,7 @@ async def test_nobody_is_there() -> None:
 )
 def test_how_long_a_service_asks_to_wait(headers: dict[str, str], wait_ms: int | None) -> None:
     """Seconds, milliseconds or a date, which is measured by the service's own clock where it tells it."""
-    assert calls.retry_after_ms(headers, 1_700_000_030_000) == wait_ms
+    assert chat_service.retry_after_ms(headers, 1_700_000_030_000) == wait_ms
 
 
 async def test_a_rate_limit_says_how_long(llm: ScriptedLLM, chat: RemoteChat) -> None:
@@ -230,7 +231,7 @@ async def test_a_flood_is_not_read(llm: ScriptedLLM, chat: RemoteChat, step: Rep
     finally:
         tracemalloc.stop()
     assert (error.failure, str(error)) == (Failure.UNUSABLE, f"the answer is longer than {2 * 1024 * 1024} bytes")
-    assert held < 4 * calls.RESPONSE_BYTES_MAX
+    assert held < 4 * chat_service.RESPONSE_BYTES_MAX
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ async def test_the_built_in_model_answers_every_stage() -> None:
         call = ChatCall(stage, "k", "local", "s", asked, 0, 100, is_json=True)
         found = await LocalChat().complete(call)
         assert found == await LocalChat().complete(call)
-        assert (found.model, found.completion_tokens) == (calls.BUILT_IN, count_tokens(found.text))
+        assert (found.model, found.completion_tokens) == (BUILT_IN, count_tokens(found.text))
         assert found.prompt_tokens == count_tokens("s") + count_tokens(asked)
         assert found.text.strip()
 
@@ -307,14 +308,14 @@ async def test_the_built_in_model_answers_every_stage() -> None:
 @pytest.mark.parametrize(("given", "kind"), [({}, LocalChat), ({"LLM_BASE_URL": "http://127.0.0.1:1/v1"}, RemoteChat)])
 async def test_the_port_is_chosen_by_setting(given: dict[str, str], kind: type) -> None:
     """LLM_BASE_URL is the service's; without it the built-in model answers."""
-    port = calls.open_chat_port(read_settings(given))
+    port = open_chat_port(read_settings(given))
     assert isinstance(port, kind)
     await port.close()
 
 
 async def test_the_limit_of_a_call_is_a_setting(llm: ScriptedLLM) -> None:
     """HIGHWATER_LLM_TIMEOUT_SECONDS."""
-    port = calls.open_chat_port(read_settings({"LLM_BASE_URL": llm.url, "HIGHWATER_LLM_TIMEOUT_SECONDS": "0.2"}))
+    port = open_chat_port(read_settings({"LLM_BASE_URL": llm.url, "HIGHWATER_LLM_TIMEOUT_SECONDS": "0.2"}))
     llm.script(None, "drip")
     with pytest.raises(CallFailedError, match=r"^no answer within 0\.2 s$"):
         await port.complete(CALL)
@@ -335,14 +336,16 @@ async def test_the_limit_of_a_call_is_a_setting(llm: ScriptedLLM) -> None:
 def test_what_cannot_be_asked_stops_the_program(given: dict[str, str]) -> None:
     """An address or a key that no request can carry is a ConfigurationError, which cites neither."""
     with pytest.raises(ConfigurationError, match=r"^LLM_(BASE_URL|API_KEY) ") as found:
-        calls.open_chat_port(read_settings(given))
+        open_chat_port(read_settings(given))
     assert "hunter2" not in "".join(traceback.format_exception(found.value))
 
 
 @pytest.mark.parametrize(("step", "attempts"), [("500", 2), ("html", 2), ("closed", 2), ("429", 2), (status(401), 1)])
 async def test_feeds_ask_in_the_same_way(llm: ScriptedLLM, step: Step, attempts: int) -> None:
     """`ChatModel` tries again what may pass, and says at once what will not."""
-    model = ChatModel(llm.url, KEY, "m", policy=RetryPolicy(first_ms=1, most_ms=1, attempts_max=2))
+    model = ChatModel(
+        ChatEndpoint(llm.url, KEY, seconds_max=30), "m", policy=RetryPolicy(first_ms=1, most_ms=1, attempts_max=2)
+    )
     llm.always(None, step)
     with pytest.raises(ModelError, match=r"^the language model gave no usable answer: "):
         await model.object_for("s", "u")

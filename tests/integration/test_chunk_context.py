@@ -24,6 +24,7 @@ class Scripted:
     """An embedder with two directions: of texts with `sail` in them, and of all others."""
 
     basis_id = "scripted@2"
+    calls_at_once = 1
     is_away = False
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from connectors.kafka.handler import Surroundings
-from connectors.llm import embeddings
-from connectors.llm.embeddings import RemoteEmbedder
+from connectors.llm import embedding_service
+from connectors.llm.embedding_service import RemoteEmbedder
 from connectors.workers.embed import INGESTED, EmbedWorker
 from streams.clock import to_datetime
 from streams.retry import RetryPolicy
@@ -73,8 +73,8 @@ async def service() -> AsyncIterator[Service]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts and calls in tenths of seconds."""
-    monkeypatch.setattr(embeddings, "CALL_SECONDS_MAX", 0.3)
-    monkeypatch.setattr(embeddings, "MODEL_CALL", RetryPolicy(first_ms=10, most_ms=20, attempts_max=2))
+    monkeypatch.setattr(embedding_service, "CALL_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(embedding_service, "MODEL_CALL", RetryPolicy(first_ms=10, most_ms=20, attempts_max=2))
 
 
 @dataclass

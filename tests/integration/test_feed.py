@@ -13,6 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from connectors.llm.chat import ChatModel, ModelError
+from connectors.llm.chat_service import ChatEndpoint
 from connectors.stores.redis import TRUSTED_MS, Head, ResourceCache, open_redis
 from streams.retry import RetryPolicy
 from tests.integration.api_server import (
@@ -584,7 +585,9 @@ async def _answers(http: httpx.AsyncClient, user: str) -> bool:
 @pytest.mark.parametrize("step", ["500", "401", "html", "broken", "half", "prose"])
 async def test_every_kind_of_nonsense_is_one_error(chat: ChatServer, step: str) -> None:
     """Error pages, half documents and prose all end in ModelError, whatever the client library makes of them."""
-    model = ChatModel(chat.url, None, "m", policy=RetryPolicy(first_ms=1, most_ms=1, attempts_max=2))
+    model = ChatModel(
+        ChatEndpoint(chat.url, None, seconds_max=30), "m", policy=RetryPolicy(first_ms=1, most_ms=1, attempts_max=2)
+    )
     chat.script.extend([step, step])
     with pytest.raises(ModelError):
         await model.object_for("system", '{"clusters": []}')
@@ -594,7 +597,7 @@ async def test_every_kind_of_nonsense_is_one_error(chat: ChatServer, step: str) 
 
 async def test_silence_ends_at_the_time_limit(chat: ChatServer) -> None:
     """A model that does not answer costs its time limit and no more."""
-    model = ChatModel(chat.url, None, "m", seconds_max=0.3)
+    model = ChatModel(ChatEndpoint(chat.url, None, seconds_max=0.3), "m", seconds_max=0.3)
     chat.release.clear()
     try:
         async with asyncio.timeout(5):

@@ -20,7 +20,8 @@ from connectors.workers.pool import (
     RebuildTimeoutError,
     RebuildWorkerLostError,
 )
-from streams.feeds.recluster import NewVersion, Window, recluster
+from streams.feeds.recluster import recluster
+from streams.feeds.versions import NewVersion, Window
 from tests.unit.feeds import sample
 
 PROJECT = Path(__file__).parents[2]

@@ -14,6 +14,7 @@ import pytest
 
 from connectors.kafka.handler import Surroundings
 from connectors.llm.chat import CALL_SECONDS_MAX, ChatModel
+from connectors.llm.chat_service import ChatEndpoint
 from connectors.llm.cluster_titles import ClusterTitles
 from connectors.run import Wiring
 from connectors.stores.redis import RedisLink, open_redis
@@ -101,7 +102,8 @@ def chat() -> Iterator[ChatServer]:
 
 
 def _model(chat: ChatServer, **more: Any) -> ChatModel:
-    return ChatModel(chat.url, None, "m", policy=RetryPolicy(first_ms=1, most_ms=1, attempts_max=2), **more)
+    endpoint = ChatEndpoint(chat.url, None, seconds_max=more.get("seconds_max", CALL_SECONDS_MAX))
+    return ChatModel(endpoint, "m", policy=RetryPolicy(first_ms=1, most_ms=1, attempts_max=2), **more)
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ from connectors.workers.windows import (
 )
 from schemas.avro_files import parsed_schema
 from streams.clock import to_datetime
-from streams.feeds.recluster import LastVersion, Window, recluster
+from streams.feeds.recluster import recluster
+from streams.feeds.versions import LastVersion, Window
 from tests.unit.feeds import sample
 
 

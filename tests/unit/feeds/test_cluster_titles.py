@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.llm.chat import ModelError
 from connectors.llm.cluster_titles import CLUSTERS_ASKED_MAX, ClusterTitles, keep_titles, telling_texts
-from streams.feeds.recluster import Cluster, LastVersion, NewVersion, Outside
+from streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
 
 NUMBER = 10
 

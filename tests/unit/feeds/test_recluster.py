@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from streams.feeds import neighbours
 from streams.feeds.clustering import MEMBERSHIP_MIN
-from streams.feeds.recluster import LastVersion, NewVersion, Window, recluster
+from streams.feeds.recluster import recluster
+from streams.feeds.versions import LastVersion, NewVersion, Window
 from tests.unit.feeds import sample
 
 IDS = tuple(one["insight_id"] for one in sample.insights())

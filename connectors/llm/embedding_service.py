@@ -1,0 +1,74 @@
+"""How a service of embeddings is spoken to (OpenAI-compatible).
+
+Law: calls are repeated a few times; what comes of them is checked, and of unit length. This is the only module that knows the
+service's client, which takes half a second to load (`embeddings.py` does without).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
+
+from connectors.llm.embeddings import EmbeddingError
+from schemas.errors import UnavailableError
+from streams.retry import MODEL_CALL
+from streams.telemetry import MODEL_CALLS
+
+# A call that takes longer is given up and repeated; the wait for an embedding is bounded elsewhere.
+CALL_SECONDS_MAX = 30.0
+# Services take about 8,000 tokens; a text's beginning carries what it is about.
+_TEXT_CHARACTERS_MAX = 8_000
+
+
+class RemoteEmbedder:
+    """Vectors of `dimensions` float32, unit length, from a service."""
+
+    # It computes while the next texts are read and the last vectors stored.
+    calls_at_once = 4
+
+    def __init__(self, url: str, key: str | None, *, model: str, dimensions: int) -> None:
+        self.model = model
+        self._dimensions = dimensions
+        self.basis_id = f"{model}@{dimensions}"
+        self._client = AsyncOpenAI(base_url=url, api_key=key or "none", timeout=CALL_SECONDS_MAX, max_retries=0)
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Little-endian float32 vectors of texts, in order.
+
+        Raises:
+            UnavailableError: the service does not answer after all attempts.
+            EmbeddingError: it answers, but not with the vectors asked for.
+        """
+        attempt = 1
+        while True:
+            try:
+                return await self._call([text[:_TEXT_CHARACTERS_MAX] or " " for text in texts])
+            except (APIConnectionError, APITimeoutError, APIStatusError, UnavailableError) as error:
+                wait_ms = MODEL_CALL.wait_ms(attempt)
+                if wait_ms is None:
+                    raise UnavailableError(f"the embedding service fails: {error}") from error
+                attempt += 1
+                await asyncio.sleep(wait_ms / 1000)
+
+    async def _call(self, texts: Sequence[str]) -> list[bytes]:
+        try:
+            answer = await self._client.embeddings.create(model=self.model, input=list(texts), encoding_format="float")
+            vectors = np.asarray([item.embedding for item in answer.data], dtype=np.float32)
+        except (APIConnectionError, APITimeoutError, APIStatusError):
+            MODEL_CALLS.labels("embedding", "failed").inc()
+            raise
+        except (OpenAIError, ValueError, TypeError, AttributeError) as error:
+            MODEL_CALLS.labels("embedding", "failed").inc()
+            raise EmbeddingError(f"the embedding service answered something else: {error}") from error
+        if vectors.shape != (len(texts), self._dimensions) or not np.isfinite(vectors).all():
+            MODEL_CALLS.labels("embedding", "failed").inc()
+            raise EmbeddingError(
+                f"the embedding service gave vectors of shape {vectors.shape}, not {(len(texts), self._dimensions)}; "
+                "set HIGHWATER_EMBEDDING_DIMENSIONS to the model's"
+            )
+        MODEL_CALLS.labels("embedding", "done").inc()
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return [row.astype("<f4").tobytes() for row in vectors / np.where(lengths == 0, 1, lengths)]
