@@ -8,10 +8,11 @@ STAMP := $(VENV)/.installed
 
 install: $(STAMP)
 
+# Not compiled: all of it takes 20 s of processor time, and Python compiles what is imported when it is.
 $(STAMP): requirements.lock pyproject.toml deploy/local/jars.lock
 	@$(PYTHON) deploy/local/check_platform.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m deploy.local.fetch
 	@touch $@

@@ -118,6 +118,8 @@ def test_killed_and_robbed_of_its_state_it_keeps_the_order(worker: Worker, kafka
     """After SIGKILL and the loss of all local state it knows who is active, who waits and what was released."""
     for ordinal in range(1, 5):
         stage(kafka, user, ordinal)
+    # A memory is stored after its run was requested; one that came sooner would make the request void.
+    until(lambda: places(kafka, user) == [1], "the first run is requested")
     archived(kafka, user, 1)
     until(lambda: places(kafka, user) == [1, 2], "two runs are requested")
     worker.after_ticks(2)
