@@ -210,9 +210,11 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
     await _large(rows, monkeypatch, np.linspace(0, 300, COUNT))
     plans: list[str] = []
 
-    async def explained(tx: Any, asked: Any, passport: Any, namespace: Any, limit: int, as_of_ms: int) -> Found:
+    async def explained(
+        tx: Any, asked: Any, passport: Any, namespace: Any, depths: Any, limit: int, as_of_ms: int
+    ) -> Found:
         statement = QUERIES["search_near_chunks"].replace("halfvec(384)", f"halfvec({LENGTH})")
-        told = await tx.fetch(f"EXPLAIN {statement}", *asked, 200, limit, 500)
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, depths[0], limit, 500)
         plans.append("\n".join(row[0] for row in told))
         return Found((), is_complete=False, is_exact=False)
 
@@ -227,7 +229,7 @@ async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.Mo
     """Of ages apart: wherever a search says that it is complete, the last result is as good as the tenth of all."""
     ages = np.random.default_rng(2).uniform(0, spread_days, COUNT)
     made = await _large(rows, monkeypatch, ages)
-    monkeypatch.setattr(chunk_search, "DEPTHS", (50, 400))
+    monkeypatch.setattr(chunk_search, "DEPTHS", dict.fromkeys(Mode, (50, 400)))
     complete = 0
     for number in range(20):
         asked = np.random.default_rng(200 + number).standard_normal(LENGTH)
