@@ -85,7 +85,7 @@ def _versions(url: str, subject: str) -> dict[int, str]:
     """Every schema of a subject by id, the oldest first; none where the registry does not know it.
 
     Two plain reads of the registry's API: its client brings an OAuth library, cryptography and a second HTTP library, 20 MB for
-    the process that watches over a replay, which has 60 without.
+    the process that watches over a replay, which has 40 without.
 
     Raises:
         UnavailableError: the registry does not answer.

@@ -31,12 +31,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def worker(broker: str, tmp_path: Path) -> Iterator[Worker]:
     """A worker of one test alone, since each moves its clock by hours."""
     empty(broker)
-    one = Worker(broker, tmp_path)
-    try:
+    with contextlib.closing(Worker(broker, tmp_path)) as one:
         yield one.start()
-    finally:
-        if one.process is not None and one.process.poll() is None:
-            one.end(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -195,13 +195,9 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
 def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
     """A worker of one test alone, just after a quarter of an hour, so that none ends by itself meanwhile."""
     empty(str(parts.kafka))
-    one = Worker(str(parts.kafka), tmp_path)
-    one.move_clock(QUARTER_SECONDS - one.now() / 1000 % QUARTER_SECONDS + 10)
-    try:
+    with contextlib.closing(Worker(str(parts.kafka), tmp_path)) as one:
+        one.move_clock(QUARTER_SECONDS - one.now() / 1000 % QUARTER_SECONDS + 10)
         yield one.start()
-    finally:
-        if one.process is not None and one.process.poll() is None:
-            one.end(signal.SIGKILL)
 
 
 @pytest.fixture

@@ -222,6 +222,11 @@ class Worker:
         self.process.send_signal(how)
         return self.process.wait(WAIT_SECONDS)
 
+    def close(self) -> None:
+        """Kill it if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.end(signal.SIGKILL)
+
     def log(self) -> str:
         """What the worker wrote."""
         return (self.folder / "worker.log").read_text(encoding="utf-8")
@@ -381,8 +386,7 @@ def lone(kafka_address: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
     yield make
     for one in made:
-        if one.process is not None and one.process.poll() is None:
-            one.end(signal.SIGKILL)
+        one.close()
 
 
 def test_a_tick_tells_no_more_channels_than_its_cap(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
@@ -465,12 +469,8 @@ def test_sigterm_ends_it_in_order(lone: Callable[..., Worker]) -> None:
 def shared_worker(kafka_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """A worker shared by the tests that leave it running; they come last, since only one may run at a time."""
     empty(kafka_address)
-    shared = Worker(kafka_address, tmp_path_factory.mktemp("worker"))
-    try:
+    with contextlib.closing(Worker(kafka_address, tmp_path_factory.mktemp("worker"))) as shared:
         yield shared.start()
-    finally:
-        if shared.process is not None and shared.process.poll() is None:
-            shared.end(signal.SIGKILL)
 
 
 @pytest.fixture
