@@ -14,7 +14,7 @@ $(STAMP): requirements.lock pyproject.toml deploy/local/jars.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m deploy.local.fetch
+	@$(BIN)/python -m highwater.deploy.local.fetch
 	@touch $@
 
 up: install
@@ -26,12 +26,12 @@ test: install
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m schemas.generate --check
+	$(BIN)/python -m highwater.schemas.generate --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 schemas: install
-	$(BIN)/python -m schemas.generate
+	$(BIN)/python -m highwater.schemas.generate
 
 # Needs uv. The lock carries hashes and no address, so that any index that has the same files will do.
 lock:

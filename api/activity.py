@@ -10,12 +10,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from api.auth import Principal
-from connectors.stores.redis import RedisAwayError, RedisLink
-from connectors.stores.redis_keys import ACTIVE, key
-from schemas.errors import HighwaterError
-from streams.clock import Clock
-from streams.telemetry import get_log
+from highwater.api.auth import Principal
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink
+from highwater.connectors.stores.redis_keys import ACTIVE, key
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.clock import Clock
+from highwater.streams.telemetry import get_log
 
 ACTIVITY_SECONDS = 300
 ACTIVITY_MS = ACTIVITY_SECONDS * 1000

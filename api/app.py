@@ -16,13 +16,14 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import errors
-from api.auth import parse_api_keys, refuse_open_door
-from api.dashboard.mount import Dashboard, DashboardRoute
-from api.errors import TooLargeError, problem
-from api.limits import parse_networks
-from api.paths import RouteOnRawPath
-from api.routes import (
+from highwater import __version__
+from highwater.api import errors
+from highwater.api.auth import parse_api_keys, refuse_open_door
+from highwater.api.dashboard.mount import Dashboard, DashboardRoute
+from highwater.api.errors import TooLargeError, problem
+from highwater.api.limits import parse_networks
+from highwater.api.paths import RouteOnRawPath
+from highwater.api.routes import (
     blobs,
     cache,
     chunk_search,
@@ -45,12 +46,12 @@ from api.routes import (
     system,
     usage,
 )
-from api.services import make_services
-from api.shortcut import ShortCut
-from streams.clock import Clock, ProductClock, monotonic_seconds
-from streams.heap import settle_heap
-from streams.settings import Settings
-from streams.telemetry import HTTP_SECONDS, get_log
+from highwater.api.services import make_services
+from highwater.api.shortcut import ShortCut
+from highwater.streams.clock import Clock, ProductClock, monotonic_seconds
+from highwater.streams.heap import settle_heap
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import HTTP_SECONDS, get_log
 
 # Ten thousand events of 1.5 kB, or a few insights with a megabyte of text.
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -159,7 +160,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     application = Application(
         title="Highwater",
         summary="Event streaming on Kafka: replay any answer to the log position that made it.",
-        version="0.1.0",
+        version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,
     )

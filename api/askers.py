@@ -6,9 +6,9 @@ to a user asks, reads and cancels for nobody else, unless it is an admin's.
 
 from __future__ import annotations
 
-from api.auth import Principal, require_user
-from api.errors import UnprocessableError
-from streams.checks import is_uuid
+from highwater.api.auth import Principal, require_user
+from highwater.api.errors import UnprocessableError
+from highwater.streams.checks import is_uuid
 
 
 def canonical_uuid(name: str, text: str) -> str:

@@ -16,9 +16,9 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from api.errors import ForbiddenError, UnauthorizedError
-from schemas.errors import ConfigurationError
-from streams.checks import check_id
+from highwater.api.errors import ForbiddenError, UnauthorizedError
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.checks import check_id
 
 SESSION_PREFIX = "hws_"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="highwater"'}

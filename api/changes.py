@@ -15,15 +15,15 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from api.errors import BadRequestError
-from connectors.kafka.admin import Admin
-from schemas.codec import Codec
-from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
-from schemas.json_events import event_to_json
-from schemas.positions import parse_position
-from schemas.topics import TOPICS
-from streams.clock import monotonic_seconds
-from streams.telemetry import get_log
+from highwater.api.errors import BadRequestError
+from highwater.connectors.kafka.admin import Admin
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.json_events import event_to_json
+from highwater.schemas.positions import parse_position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.telemetry import get_log
 
 TOPIC = "cache.version-bumped"
 PARTITIONS = TOPICS[TOPIC].partitions

@@ -1,8 +1,8 @@
 """Highwater in a notebook: topics and read models as Arrow, pandas or polars in one line.
 
-    from api.client import Highwater
+    from highwater import Client
 
-    hw = Highwater()
+    hw = Client()
     hw.topic("feeds.insight-ingested", start="-1h").pandas()
     hw.clusters("ada").polars()
 
@@ -23,18 +23,18 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from api.cli.ask import api_address
-from api.cli.client import any_key
-from api.cli.connection import kafka_client, stack_settings
-from api.frames import Frame, table_of
-from api.read_models import READ_MODELS, ReadModel
-from schemas.errors import HighwaterError, UnavailableError
-from schemas.topics import Topic, all_topics
-from streams.clock import ProductClock, monotonic_seconds
-from streams.settings import Settings, environment_with_file
+from highwater.api.cli.ask import api_address
+from highwater.api.cli.client import any_key
+from highwater.api.cli.connection import kafka_client, stack_settings
+from highwater.api.frames import Frame, table_of
+from highwater.api.read_models import READ_MODELS, ReadModel
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.topics import Topic, all_topics
+from highwater.streams.clock import ProductClock, monotonic_seconds
+from highwater.streams.settings import Settings, environment_with_file
 
 if TYPE_CHECKING:
-    from api.topic_frames import Moment
+    from highwater.api.topic_frames import Moment
 
 _REQUEST_SECONDS = 30.0
 # A page that is being made (202) or a position that is not accounted for (503) is there in a second or two.
@@ -54,11 +54,11 @@ class RefusedError(HighwaterError):
 
 
 class NoTopicError(HighwaterError):
-    """There is no topic of that name. `Highwater.topics()` lists those there are."""
+    """There is no topic of that name. `Client.topics()` lists those there are."""
 
 
-class Highwater:
-    """A Highwater to read from.
+class Client:
+    """An installation of Highwater to read from.
 
     Args:
         api: address of the API; as the command finds it (settings, then the local stack) if not given.
@@ -153,7 +153,7 @@ class Highwater:
             NoTopicError, InvalidSelectionError, WhereError: what was asked for is not there, or is none.
             UnavailableError: Kafka or the registry is away.
         """
-        from api.topic_frames import in_order  # noqa: PLC0415 - whoever reads no topics needs no Kafka client
+        from highwater.api.topic_frames import in_order  # noqa: PLC0415 - whoever reads no topics needs no Kafka client
 
         tables = list(self.batches(name, start=start, end=end, where=where, key=key, limit=limit))
         return Frame(in_order(pa.concat_tables(tables)))
@@ -172,7 +172,7 @@ class Highwater:
 
         The first table has no rows, so that there is always one that tells the columns.
         """
-        from api.topic_frames import Selection, topic_batches  # noqa: PLC0415 - as above
+        from highwater.api.topic_frames import Selection, topic_batches  # noqa: PLC0415 - as above
 
         settings = self._settings("kafka", "schema_registry")
         selection = Selection(_topic(name), start, end, where, key, limit)
@@ -318,7 +318,7 @@ def _frame(model: ReadModel, rows: list[dict[str, Any]], headers: httpx.Headers)
 def _topic(name: str) -> Topic:
     topic = _TOPICS.get(name)
     if topic is None:
-        raise NoTopicError(f"there is no topic {name!r}; `Highwater().topics()` lists those there are")
+        raise NoTopicError(f"there is no topic {name!r}; `Client().topics()` lists those there are")
     return topic
 
 

@@ -13,8 +13,8 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
-from connectors.stores.redis import Head
-from streams.telemetry import CONDITIONAL_GETS
+from highwater.connectors.stores.redis import Head
+from highwater.streams.telemetry import CONDITIONAL_GETS
 
 JSON = "application/json"
 # A copy may be kept and must be asked about each time; what a user reads is not for shared caches.

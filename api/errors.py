@@ -16,9 +16,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from connectors.materializers.document_reads import DocumentPendingError, NoSuchDocumentError
-from schemas.errors import HighwaterError, InvalidEventError
-from streams.telemetry import get_log
+from highwater.connectors.materializers.document_reads import DocumentPendingError, NoSuchDocumentError
+from highwater.schemas.errors import HighwaterError, InvalidEventError
+from highwater.streams.telemetry import get_log
 
 PROBLEM_TYPE = "application/problem+json"
 # What a client is told to wait when the error itself knows nothing better.

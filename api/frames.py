@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.envelope import ms_from_iso
-from schemas.errors import HighwaterError
+from highwater.schemas.envelope import ms_from_iso
+from highwater.schemas.errors import HighwaterError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from fastapi import Request
 
-from api.errors import BadRequestError
-from connectors.kafka.admin import Admin
-from schemas.errors import HighwaterError, InvalidEventError, UnavailableError
-from schemas.positions import highest_positions
-from schemas.topics import TOPICS
-from streams.clock import monotonic_seconds
+from highwater.api.errors import BadRequestError
+from highwater.connectors.kafka.admin import Admin
+from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError
+from highwater.schemas.positions import highest_positions
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import monotonic_seconds
 
 POLL_SECONDS = 0.02
 WAIT_MS_DEFAULT = 2_000

@@ -6,9 +6,9 @@ is an editor's. An admin, and a key that is bound to nobody, sees all.
 
 from __future__ import annotations
 
-from api.auth import Principal, Role
-from api.errors import ForbiddenError, UnprocessableError
-from streams.checks import check_id
+from highwater.api.auth import Principal, Role
+from highwater.api.errors import ForbiddenError, UnprocessableError
+from highwater.streams.checks import check_id
 
 
 def may_read(principal: Principal, organization_id: str, user_id: str) -> bool:

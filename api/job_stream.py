@@ -17,16 +17,16 @@ import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.query_stream import GOING_AWAY, INTERNAL_ERROR, EndingError
-from connectors.stores.job_reads import JobRead
-from connectors.stores.job_streams import Entry, JobStreams, Reading
-from connectors.stores.redis import RedisAwayError
-from connectors.stores.shared_reads import SharedReads
-from schemas.envelope import iso_from_ms
-from schemas.errors import UnavailableError
-from streams.clock import Clock
-from streams.jobs.progress import ENDS
-from streams.telemetry import JOB_LISTENERS, get_log
+from highwater.api.query_stream import GOING_AWAY, INTERNAL_ERROR, EndingError
+from highwater.connectors.stores.job_reads import JobRead
+from highwater.connectors.stores.job_streams import Entry, JobStreams, Reading
+from highwater.connectors.stores.redis import RedisAwayError
+from highwater.connectors.stores.shared_reads import SharedReads
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import Clock
+from highwater.streams.jobs.progress import ENDS
+from highwater.streams.telemetry import JOB_LISTENERS, get_log
 
 # Listeners of one process: twice the thousand that `bench progress` measures; each holds some 40 KiB, most of it the server's.
 LISTENERS_MAX = 2_000

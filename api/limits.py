@@ -14,13 +14,13 @@ from typing import TypeAlias
 
 from starlette.types import Scope
 
-from api.errors import TooManyRequestsError
-from connectors.stores.live_requests import LiveRequests
-from connectors.stores.redis import RedisAwayError
-from schemas.errors import ConfigurationError
-from streams.clock import Clock
-from streams.league.limits import LIVE_WINDOW_MS, admit
-from streams.telemetry import LIVE_REFUSED
+from highwater.api.errors import TooManyRequestsError
+from highwater.connectors.stores.live_requests import LiveRequests
+from highwater.connectors.stores.redis import RedisAwayError
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.clock import Clock
+from highwater.streams.league.limits import LIVE_WINDOW_MS, admit
+from highwater.streams.telemetry import LIVE_REFUSED
 
 # Addresses counted by one process while Redis is away: 20,000 of 15 times each take about 15 MB. The one that asked longest ago
 # is forgotten and begins anew: who has so many addresses is not held by a limit per address anyway.

@@ -17,14 +17,14 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from connectors.stores import league_api, query_metrics
-from connectors.stores.league_api import DatabaseCounters
-from connectors.stores.redis import RedisAwayError, RedisLink
-from schemas.errors import UnavailableError
-from streams import telemetry
-from streams.clock import Clock
-from streams.league.monitoring import SPAN_MS, Sample, quantile_seconds, upgrade_verdict
-from streams.telemetry import get_log
+from highwater.connectors.stores import league_api, query_metrics
+from highwater.connectors.stores.league_api import DatabaseCounters
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink
+from highwater.schemas.errors import UnavailableError
+from highwater.streams import telemetry
+from highwater.streams.clock import Clock
+from highwater.streams.league.monitoring import SPAN_MS, Sample, quantile_seconds, upgrade_verdict
+from highwater.streams.telemetry import get_log
 
 SAMPLE_SECONDS = 10
 # Sizes of tables move slowly, and asking for them reads the file system: each sixth sample.

@@ -6,9 +6,9 @@ speaks, as one that is bound to no user says whose request it is.
 
 from __future__ import annotations
 
-from api.auth import Principal, Role
-from api.errors import ForbiddenError, UnprocessableError
-from streams.checks import check_id
+from highwater.api.auth import Principal, Role
+from highwater.api.errors import ForbiddenError, UnprocessableError
+from highwater.streams.checks import check_id
 
 
 def require_organization(principal: Principal, organization_id: str) -> None:

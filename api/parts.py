@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from schemas.errors import HighwaterError, UnavailableError
-from streams.retry import RetryPolicy
-from streams.telemetry import get_log
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.streams.retry import RetryPolicy
+from highwater.streams.telemetry import get_log
 
 T = TypeVar("T")
 

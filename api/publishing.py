@@ -9,17 +9,17 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from api.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
-from api.parts import Part
-from connectors.kafka.producer import AsyncProducer, Taken
-from schemas.codec import Codec
-from schemas.envelope import make_headers
-from schemas.errors import HighwaterError, UnavailableError
-from schemas.positions import Position
-from schemas.topics import TOPICS
-from streams.clock import Clock, fresh_id
-from streams.telemetry import get_log
-from streams.validation import check_event
+from highwater.api.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
+from highwater.api.parts import Part
+from highwater.connectors.kafka.producer import AsyncProducer, Taken
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import make_headers
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import Clock, fresh_id
+from highwater.streams.telemetry import get_log
+from highwater.streams.validation import check_event
 
 SOURCE = "/api"
 _log = get_log("api")

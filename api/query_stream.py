@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.patience import patiently
-from connectors.stores.query_reads import Answer
-from schemas.codec import Codec
-from schemas.errors import HighwaterError, InvalidEventError, UnavailableError, UnknownSchemaError
-from schemas.topics import TOPICS
-from streams.queries.runs import STAGE
-from streams.queries.states import Status
-from streams.retry import unavailable_seconds
-from streams.telemetry import get_log
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.patience import patiently
+from highwater.connectors.stores.query_reads import Answer
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.topics import TOPICS
+from highwater.streams.queries.runs import STAGE
+from highwater.streams.queries.states import Status
+from highwater.streams.retry import unavailable_seconds
+from highwater.streams.telemetry import get_log
 
 TOPIC = STAGE
 PARTITIONS = TOPICS[TOPIC].partitions

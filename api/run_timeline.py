@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
-from connectors.stores.query_reads import RunHistory
-from schemas.envelope import iso_from_ms
-from streams.queries.runs import call_key
-from streams.queries.states import Stage, Status
+from highwater.connectors.stores.query_reads import RunHistory
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.queries.runs import call_key
+from highwater.streams.queries.states import Stage, Status
 
 _Event = Mapping[str, Any]
 # The status in which a stage works, and that in which it has ended; the archivist works on a run that is COMPLETED.

@@ -12,9 +12,9 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from schemas.errors import HighwaterError
-from streams.clock import Clock
-from streams.telemetry import get_log
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.clock import Clock
+from highwater.streams.telemetry import get_log
 
 QUERIES_SERVED = "chunks.queries-served"
 # A namespace is hot by the queries of days: ten seconds late is early, and a busy namespace costs six events a minute.

@@ -10,54 +10,54 @@ from typing import Annotated, Any, TypeAlias
 import asyncpg
 from fastapi import Depends, Request
 
-from api.activity import ActivityNotes
-from api.auth import ROLES, Authenticator, Principal, parse_api_keys
-from api.changes import ChangeFeed
-from api.freshness import PositionWatcher, wait_until_fresh
-from api.job_stream import JobHub
-from api.limits import LiveLimit, LocalRequests, parse_networks
-from api.matches import MatchDocuments
-from api.monitor import Monitor
-from api.parts import Part
-from api.publishing import Publisher
-from api.query_stream import QueryHub
-from api.query_vectors import QueryVectors
-from api.rate_limits import RateLimiter
-from api.served import QUERIES_SERVED, ServedSearches
-from api.uploads import Uploads
-from connectors.kafka.admin import Admin
-from connectors.kafka.producer import AsyncProducer
-from connectors.kafka.registry import Registry
-from connectors.llm.chat import open_chat_model
-from connectors.llm.embeddings import open_embedder
-from connectors.llm.feed_items import FeedWriter
-from connectors.materializers.document_reads import Documents
-from connectors.materializers.documents import Builder, DocumentMaker
-from connectors.materializers.feed_documents import FeedBuilder
-from connectors.materializers.league_documents import builders
-from connectors.materializers.regeneration import RegenerationLocks
-from connectors.stores import feeds_reads, job_reads, query_reads
-from connectors.stores.copies import Copies
-from connectors.stores.job_streams import JobStreams
-from connectors.stores.leases import CopyLease
-from connectors.stores.live_requests import LiveRequests
-from connectors.stores.organizations import Organizations
-from connectors.stores.postgres import AWAY, open_pool
-from connectors.stores.rate_limits import RateLimits
-from connectors.stores.redis import Head, RedisLink, ResourceCache
-from connectors.stores.redis_keys import DOCUMENT
-from connectors.stores.sessions import SessionStore
-from connectors.stores.shared_reads import SharedReads
-from connectors.stores.views import ViewDeltas
-from schemas.codec import Codec
-from schemas.errors import UnavailableError
-from streams.chunks.passports import Passports, load_passports
-from streams.clock import Clock, fresh_id
-from streams.feeds.policy import Policy, load_policy
-from streams.jobs.plans import load_plans
-from streams.league.windows import window_options
-from streams.settings import Settings
-from streams.telemetry import get_log
+from highwater.api.activity import ActivityNotes
+from highwater.api.auth import ROLES, Authenticator, Principal, parse_api_keys
+from highwater.api.changes import ChangeFeed
+from highwater.api.freshness import PositionWatcher, wait_until_fresh
+from highwater.api.job_stream import JobHub
+from highwater.api.limits import LiveLimit, LocalRequests, parse_networks
+from highwater.api.matches import MatchDocuments
+from highwater.api.monitor import Monitor
+from highwater.api.parts import Part
+from highwater.api.publishing import Publisher
+from highwater.api.query_stream import QueryHub
+from highwater.api.query_vectors import QueryVectors
+from highwater.api.rate_limits import RateLimiter
+from highwater.api.served import QUERIES_SERVED, ServedSearches
+from highwater.api.uploads import Uploads
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.llm.chat import open_chat_model
+from highwater.connectors.llm.embeddings import open_embedder
+from highwater.connectors.llm.feed_items import FeedWriter
+from highwater.connectors.materializers.document_reads import Documents
+from highwater.connectors.materializers.documents import Builder, DocumentMaker
+from highwater.connectors.materializers.feed_documents import FeedBuilder
+from highwater.connectors.materializers.league_documents import builders
+from highwater.connectors.materializers.regeneration import RegenerationLocks
+from highwater.connectors.stores import feeds_reads, job_reads, query_reads
+from highwater.connectors.stores.copies import Copies
+from highwater.connectors.stores.job_streams import JobStreams
+from highwater.connectors.stores.leases import CopyLease
+from highwater.connectors.stores.live_requests import LiveRequests
+from highwater.connectors.stores.organizations import Organizations
+from highwater.connectors.stores.postgres import AWAY, open_pool
+from highwater.connectors.stores.rate_limits import RateLimits
+from highwater.connectors.stores.redis import Head, RedisLink, ResourceCache
+from highwater.connectors.stores.redis_keys import DOCUMENT
+from highwater.connectors.stores.sessions import SessionStore
+from highwater.connectors.stores.shared_reads import SharedReads
+from highwater.connectors.stores.views import ViewDeltas
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.chunks.passports import Passports, load_passports
+from highwater.streams.clock import Clock, fresh_id
+from highwater.streams.feeds.policy import Policy, load_policy
+from highwater.streams.jobs.plans import load_plans
+from highwater.streams.league.windows import window_options
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import get_log
 
 # A metadata request a second would be a burden with many API processes; a lost broker also shows in failed writes.
 KAFKA_CHECK_SECONDS = 3.0

@@ -14,20 +14,20 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
-from api.auth import Principal
-from api.conditional import JSON, is_match
-from api.documents import MATCH_ENCODINGS, MATCH_KIND, document_headers, match_body
-from api.encodings import ALL, Encoding, negotiate
-from api.errors import TooManyRequestsError, UnprocessableError
-from api.matches import MatchParts
-from api.paths import canonical_path
-from api.services import Services
-from connectors.materializers.document_reads import Served
-from connectors.stores.copies import IDENTITY
-from connectors.stores.redis import Head
-from streams.clock import monotonic_seconds
-from streams.league.resources import KINDS, Resource, resource
-from streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS
+from highwater.api.auth import Principal
+from highwater.api.conditional import JSON, is_match
+from highwater.api.documents import MATCH_ENCODINGS, MATCH_KIND, document_headers, match_body
+from highwater.api.encodings import ALL, Encoding, negotiate
+from highwater.api.errors import TooManyRequestsError, UnprocessableError
+from highwater.api.matches import MatchParts
+from highwater.api.paths import canonical_path
+from highwater.api.services import Services
+from highwater.connectors.materializers.document_reads import Served
+from highwater.connectors.stores.copies import IDENTITY
+from highwater.connectors.stores.redis import Head
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.league.resources import KINDS, Resource, resource
+from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS
 
 # Paths whose resource is remembered, about 2 KiB each: more than there are copies of documents in memory, spelled in two ways.
 PATHS_MAX = 1_024

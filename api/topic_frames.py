@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from connectors.kafka.admin import REQUEST_SECONDS, LogRange
-from connectors.replay.decoding import Decoded, Decoder
-from connectors.replay.reading import (
+from highwater.connectors.kafka.admin import REQUEST_SECONDS, LogRange
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.reading import (
     Batch,
     batch_of_records,
     in_batches,
@@ -26,13 +26,13 @@ from connectors.replay.reading import (
     read_batches,
     read_in_time,
 )
-from connectors.replay.selection import Bound, parse_bound, select
-from connectors.replay.subject import Subject
-from connectors.replay.table import table_of
-from connectors.replay.where import Where
-from schemas.errors import UnavailableError
-from schemas.positions import Position
-from schemas.topics import Topic
+from highwater.connectors.replay.selection import Bound, parse_bound, select
+from highwater.connectors.replay.subject import Subject
+from highwater.connectors.replay.table import table_of
+from highwater.connectors.replay.where import Where
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import Topic
 
 Moment = str | int | datetime | timedelta | Position
 

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from api.errors import BadRequestError
-from connectors.stores import blobs
-from connectors.stores.blobs import Spooled
-from schemas.errors import UnavailableError
+from highwater.api.errors import BadRequestError
+from highwater.connectors.stores import blobs
+from highwater.connectors.stores.blobs import Spooled
+from highwater.schemas.errors import UnavailableError
 
 # At once in a process: as many as read at once from PostgreSQL.
 UPLOADS_MAX = 16

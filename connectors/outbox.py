@@ -17,17 +17,17 @@ from typing import Any
 import asyncpg
 import orjson
 
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.producer import AsyncProducer
-from connectors.patience import pause
-from connectors.stores.postgres import AWAY, QUERIES, Connection
-from schemas.codec import Codec
-from schemas.envelope import Headers, make_headers
-from schemas.errors import HighwaterError, UnavailableError
-from schemas.positions import Position
-from schemas.topics import TOPICS
-from streams.retry import unavailable_seconds
-from streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, get_log
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.patience import pause
+from highwater.connectors.stores.postgres import AWAY, QUERIES, Connection
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import Headers, make_headers
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.retry import unavailable_seconds
+from highwater.streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, get_log
 
 log = get_log("outbox")
 

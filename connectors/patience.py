@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from schemas.errors import UnavailableError
-from streams.retry import unavailable_seconds
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.retry import unavailable_seconds
 
 T = TypeVar("T")
 

@@ -11,79 +11,79 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.consumer import BatchConsumer, not_ready
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.producer import AsyncProducer
-from connectors.kafka.registry import Registry
-from connectors.llm.calls import BUILT_IN, open_chat_port
-from connectors.llm.chat import open_chat_model
-from connectors.llm.cluster_titles import ClusterTitles
-from connectors.llm.embeddings import open_embedder, open_remote_embedder
-from connectors.materializers.cache import CacheVersions
-from connectors.materializers.documents import DocumentMaker
-from connectors.materializers.league_documents import builders
-from connectors.materializers.mirror import Mirror
-from connectors.materializers.progress import Progress
-from connectors.materializers.refreshes import Refreshes
-from connectors.materializers.timeline import Timeline
-from connectors.outbox import Relay
-from connectors.patience import pause
-from connectors.sinks.chunks import ChunksSink
-from connectors.sinks.controls import ControlsSink
-from connectors.sinks.fixtures import FixturesSink
-from connectors.sinks.ingests import IngestsSink
-from connectors.sinks.insights import InsightsSink
-from connectors.sinks.job_controls import JobControlsSink
-from connectors.sinks.jobs import JobsSink
-from connectors.sinks.namespaces import NamespacesSink, align
-from connectors.sinks.organizations import OrganizationsSink
-from connectors.sinks.posts import PostsSink
-from connectors.sinks.queries import QueriesSink
-from connectors.sinks.results import ResultsSink
-from connectors.sinks.usage import UsageSink
-from connectors.sinks.users import UsersSink
-from connectors.sinks.views import ViewsSink
-from connectors.sinks.votes import VotesSink
-from connectors.stores.calls import Calls
-from connectors.stores.jobs import Jobs
-from connectors.stores.postgres import open_pool
-from connectors.stores.redis import RedisLink, ResourceCache, open_redis
-from connectors.stores.redis_keys import DOCUMENT
-from connectors.stores.runs import Runs
-from connectors.stores.semantic_cache import SemanticCache
-from connectors.stores.views import ViewDeltas
-from connectors.workers.alerts import open_alerts
-from connectors.workers.backfill import Backfill
-from connectors.workers.embed import EmbedWorker
-from connectors.workers.fanout import Fanout
-from connectors.workers.jobs.commands import JobCommands
-from connectors.workers.jobs.engine import JobEngine
-from connectors.workers.jobs.export import ExportSteps
-from connectors.workers.jobs.generation import GenerationSteps
-from connectors.workers.jobs.ingestion import IngestionSteps
-from connectors.workers.jobs.steps import Steps
-from connectors.workers.model_calls import ModelCalls
-from connectors.workers.pool import ClusterPool
-from connectors.workers.queries.commands import StageCommands
-from connectors.workers.queries.engine import Engine
-from connectors.workers.queries.stages import Stages
-from connectors.workers.ratings import RatingsWorker
-from connectors.workers.rebuild import RebuildWorker
-from connectors.workers.watch import Watch
-from schemas.errors import ConfigurationError, UnavailableError
-from streams.chunks.passports import load_passports
-from streams.clock import ProductClock, fresh_number
-from streams.feeds.policy import load_policy
-from streams.health import serve_health
-from streams.heap import settle_heap
-from streams.jobs.plans import load_plans
-from streams.jobs.states import Kind
-from streams.league.windows import window_options
-from streams.queries.costs import parse_prices
-from streams.retry import unavailable_seconds
-from streams.settings import Settings
-from streams.telemetry import get_log
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.consumer import BatchConsumer, not_ready
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.llm.calls import BUILT_IN, open_chat_port
+from highwater.connectors.llm.chat import open_chat_model
+from highwater.connectors.llm.cluster_titles import ClusterTitles
+from highwater.connectors.llm.embeddings import open_embedder, open_remote_embedder
+from highwater.connectors.materializers.cache import CacheVersions
+from highwater.connectors.materializers.documents import DocumentMaker
+from highwater.connectors.materializers.league_documents import builders
+from highwater.connectors.materializers.mirror import Mirror
+from highwater.connectors.materializers.progress import Progress
+from highwater.connectors.materializers.refreshes import Refreshes
+from highwater.connectors.materializers.timeline import Timeline
+from highwater.connectors.outbox import Relay
+from highwater.connectors.patience import pause
+from highwater.connectors.sinks.chunks import ChunksSink
+from highwater.connectors.sinks.controls import ControlsSink
+from highwater.connectors.sinks.fixtures import FixturesSink
+from highwater.connectors.sinks.ingests import IngestsSink
+from highwater.connectors.sinks.insights import InsightsSink
+from highwater.connectors.sinks.job_controls import JobControlsSink
+from highwater.connectors.sinks.jobs import JobsSink
+from highwater.connectors.sinks.namespaces import NamespacesSink, align
+from highwater.connectors.sinks.organizations import OrganizationsSink
+from highwater.connectors.sinks.posts import PostsSink
+from highwater.connectors.sinks.queries import QueriesSink
+from highwater.connectors.sinks.results import ResultsSink
+from highwater.connectors.sinks.usage import UsageSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.connectors.sinks.views import ViewsSink
+from highwater.connectors.sinks.votes import VotesSink
+from highwater.connectors.stores.calls import Calls
+from highwater.connectors.stores.jobs import Jobs
+from highwater.connectors.stores.postgres import open_pool
+from highwater.connectors.stores.redis import RedisLink, ResourceCache, open_redis
+from highwater.connectors.stores.redis_keys import DOCUMENT
+from highwater.connectors.stores.runs import Runs
+from highwater.connectors.stores.semantic_cache import SemanticCache
+from highwater.connectors.stores.views import ViewDeltas
+from highwater.connectors.workers.alerts import open_alerts
+from highwater.connectors.workers.backfill import Backfill
+from highwater.connectors.workers.embed import EmbedWorker
+from highwater.connectors.workers.fanout import Fanout
+from highwater.connectors.workers.jobs.commands import JobCommands
+from highwater.connectors.workers.jobs.engine import JobEngine
+from highwater.connectors.workers.jobs.export import ExportSteps
+from highwater.connectors.workers.jobs.generation import GenerationSteps
+from highwater.connectors.workers.jobs.ingestion import IngestionSteps
+from highwater.connectors.workers.jobs.steps import Steps
+from highwater.connectors.workers.model_calls import ModelCalls
+from highwater.connectors.workers.pool import ClusterPool
+from highwater.connectors.workers.queries.commands import StageCommands
+from highwater.connectors.workers.queries.engine import Engine
+from highwater.connectors.workers.queries.stages import Stages
+from highwater.connectors.workers.ratings import RatingsWorker
+from highwater.connectors.workers.rebuild import RebuildWorker
+from highwater.connectors.workers.watch import Watch
+from highwater.schemas.errors import ConfigurationError, UnavailableError
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.clock import ProductClock, fresh_number
+from highwater.streams.feeds.policy import load_policy
+from highwater.streams.health import serve_health
+from highwater.streams.heap import settle_heap
+from highwater.streams.jobs.plans import load_plans
+from highwater.streams.jobs.states import Kind
+from highwater.streams.league.windows import window_options
+from highwater.streams.queries.costs import parse_prices
+from highwater.streams.retry import unavailable_seconds
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import get_log
 
 # Connections of an engine: one of each group commit, the watch, and reads of as many stages or steps as have CPU.
 _ENGINE_POOL_SIZE = 8

@@ -1,4 +1,4 @@
-"""Typed records of the cache events, written by `python -m schemas.generate` from the Avro files.
+"""Typed records of the cache events, written by `python -m highwater.schemas.generate` from the Avro files.
 
 Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
 """

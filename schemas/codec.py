@@ -14,9 +14,9 @@ from typing import Any
 
 from fastavro import schemaless_reader, schemaless_writer
 
-from schemas.avro_files import parse_for_reading, parsed_schema, schema_text
-from schemas.errors import InvalidEventError, UnknownSchemaError
-from schemas.topics import TOPICS
+from highwater.schemas.avro_files import parse_for_reading, parsed_schema, schema_text
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.topics import TOPICS
 
 _HEADER = struct.Struct(">bI")
 _MAGIC = 0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from schemas.errors import InvalidEventError
-from schemas.positions import Position, parse_position
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position, parse_position
 
 Headers = list[tuple[str, bytes]]
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from schemas.avro_files import schema_names, schema_text
+from highwater.schemas.avro_files import schema_names, schema_text
 
 _PRIMITIVES = {"string": "str", "bytes": "bytes", "boolean": "bool", "int": "int", "long": "int", "double": "float"}
-_HEADER = '''"""Typed records of the {subsystem} events, written by `python -m schemas.generate` from the Avro files.
+_HEADER = '''"""Typed records of the {subsystem} events, written by `python -m highwater.schemas.generate` from the Avro files.
 
 Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
 """

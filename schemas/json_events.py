@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from sys import byteorder
 from typing import Any
 
-from schemas.avro_files import schema_text
-from schemas.envelope import iso_from_ms, ms_from_iso
-from schemas.errors import InvalidEventError
-from schemas.topics import TOPICS
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.topics import TOPICS
 
 _JSON_TYPES = {"string": str, "boolean": bool}
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1

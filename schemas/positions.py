@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from schemas.errors import InvalidEventError
+from highwater.schemas.errors import InvalidEventError
 
 # Topic names are what Kafka allows (letters, digits, `.`, `_`, `-`; at most 249); offsets fit 63 bits.
 _POSITION = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,6})/(\d{1,18})")

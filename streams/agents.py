@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.codec import Codec
-from schemas.envelope import make_headers
-from schemas.errors import InvalidEventError, UnknownSchemaError
-from schemas.positions import Position
-from streams.clock import monotonic_seconds
-from streams.due import DueIndex
-from streams.heartbeat import Heartbeats
-from streams.intake import Intake, Record, Send, position_of
-from streams.telemetry import TICKS, get_log
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import make_headers
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.positions import Position
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.due import DueIndex
+from highwater.streams.heartbeat import Heartbeats
+from highwater.streams.intake import Intake, Record, Send, position_of
+from highwater.streams.telemetry import TICKS, get_log
 
 # The group of the worker in Kafka, also the beginning of its changelogs' names: never changed, or state and offsets are lost.
 GROUP = "highwater-feeds"

@@ -17,25 +17,25 @@ import uvloop
 from faust.auth import SASLCredentials, SSLCredentials
 from faust.transport.drivers import aiokafka as driver
 
-from schemas.codec import Codec
-from schemas.envelope import Headers
-from schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
-from streams.agents import GROUP, TableAgent, Wiring
-from streams.chunks.agents import IngestAgent, NamespaceAgent
-from streams.chunks.passports import load_passports
-from streams.clock import Clock
-from streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
-from streams.feeds.policy import Policy, load_policy
-from streams.heartbeat import Heartbeats
-from streams.intake import Intake, Learn
-from streams.jobs.agents import UsageAgent
-from streams.league.agents import SeasonAgent
-from streams.league.windows import window_options
-from streams.preflight import claim_state_dir, security_of
-from streams.queries.agents import RunAgent
-from streams.settings import Settings
-from streams.telemetry import TICK_LAG_SECONDS
-from streams.worker import Worker, serve
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import Headers
+from highwater.schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
+from highwater.streams.agents import GROUP, TableAgent, Wiring
+from highwater.streams.chunks.agents import IngestAgent, NamespaceAgent
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.clock import Clock
+from highwater.streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
+from highwater.streams.feeds.policy import Policy, load_policy
+from highwater.streams.heartbeat import Heartbeats
+from highwater.streams.intake import Intake, Learn
+from highwater.streams.jobs.agents import UsageAgent
+from highwater.streams.league.agents import SeasonAgent
+from highwater.streams.league.windows import window_options
+from highwater.streams.preflight import claim_state_dir, security_of
+from highwater.streams.queries.agents import RunAgent
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import TICK_LAG_SECONDS
+from highwater.streams.worker import Worker, serve
 
 # Agent -> its table.
 AGENT_KINDS: Mapping[type[TableAgent], str] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from schemas.errors import InvalidEventError
+from highwater.schemas.errors import InvalidEventError
 
 # Ids are keys of Kafka records, rows and URLs; 512 bytes is far above any in use and keeps index entries small.
 ID_BYTES_MAX = 512

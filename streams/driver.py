@@ -26,16 +26,16 @@ from typing import Any, NamedTuple
 
 from aiokafka.partitioner import murmur2
 
-from schemas.codec import Codec
-from schemas.envelope import Headers, make_headers
-from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_SUFFIX, PARTITIONS, TOPICS
-from streams import app
-from streams.agents import GROUP, TICK, TableAgent, Wiring
-from streams.feeds.policy import Policy, load_policy
-from streams.heartbeat import Heartbeats
-from streams.intake import Intake, Learn, Record
-from streams.settings import Settings, read_settings
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import Headers, make_headers
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, PARTITIONS, TOPICS
+from highwater.streams import app
+from highwater.streams.agents import GROUP, TICK, TableAgent, Wiring
+from highwater.streams.feeds.policy import Policy, load_policy
+from highwater.streams.heartbeat import Heartbeats
+from highwater.streams.intake import Intake, Learn, Record
+from highwater.streams.settings import Settings, read_settings
 
 # What hears of a row that was written: partition, key, and the row, None when it was deleted.
 Watch = Callable[[int, bytes, bytes | None], None]

@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from schemas.codec import Codec
-from schemas.envelope import Headers
-from schemas.errors import BreakerOpenError, InvalidEventError, UnavailableError, UnknownSchemaError
-from schemas.positions import Position
-from schemas.topics import TOPICS
-from streams.retry import UNAVAILABLE
-from streams.telemetry import EVENTS_CONSUMED, EVENTS_DEAD_LETTERED, get_log
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import Headers
+from highwater.schemas.errors import BreakerOpenError, InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.retry import UNAVAILABLE
+from highwater.streams.telemetry import EVENTS_CONSUMED, EVENTS_DEAD_LETTERED, get_log
 
 # So many dead letters without one good event between: the producer is broken, not the event.
 _DEAD_LETTERS_IN_A_ROW_MAX = 1000

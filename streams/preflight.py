@@ -25,11 +25,11 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
-from schemas.errors import CatalogueMismatchError, ConfigurationError
-from schemas.topics import PARTITIONS
-from streams.retry import unavailable_seconds
-from streams.settings import Settings
-from streams.telemetry import get_log
+from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError
+from highwater.schemas.topics import PARTITIONS
+from highwater.streams.retry import unavailable_seconds
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import get_log
 
 # A metadata answer may lag behind a creation by this much; asked again until it is complete.
 _SETTLE_SECONDS = 0.1

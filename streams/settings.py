@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigurationError
+from highwater.schemas.errors import ConfigurationError
 
 # The standard library's, which `telemetry.configure_logging` takes over: `--help` reads settings and is to stay quick.
 _log = logging.getLogger("highwater.settings")

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigurationError
+from highwater.schemas.errors import ConfigurationError
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

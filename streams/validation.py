@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streams.chunks.validation import check_chunks_event
-from streams.feeds.validation import check_feeds_event
-from streams.jobs.validation import check_jobs_event
-from streams.league.validation import check_league_event
-from streams.queries.validation import check_queries_event
+from highwater.streams.chunks.validation import check_chunks_event
+from highwater.streams.feeds.validation import check_feeds_event
+from highwater.streams.jobs.validation import check_jobs_event
+from highwater.streams.league.validation import check_league_event
+from highwater.streams.queries.validation import check_queries_event
 
 
 def check_event(topic: str, event: Mapping[str, Any], *, embedding_dimensions: int) -> None:

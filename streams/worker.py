@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.codec import Codec
-from schemas.envelope import make_headers
-from streams.agents import GROUP, TICK, TableAgent
-from streams.clock import Clock, monotonic_seconds
-from streams.health import serve_health
-from streams.heap import settle_heap
-from streams.heartbeat import Heartbeats, Progress
-from streams.preflight import prepare_offsets, prepare_topics
-from streams.settings import Settings
-from streams.telemetry import CONSUMER_UP, Log, get_log
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import make_headers
+from highwater.streams.agents import GROUP, TICK, TableAgent
+from highwater.streams.clock import Clock, monotonic_seconds
+from highwater.streams.health import serve_health
+from highwater.streams.heap import settle_heap
+from highwater.streams.heartbeat import Heartbeats, Progress
+from highwater.streams.preflight import prepare_offsets, prepare_topics
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import CONSUMER_UP, Log, get_log
 
 EXIT_OK, EXIT_STUCK = 0, 70  # 70 is EX_SOFTWARE of sysexits.h
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from deploy.local.stack import LocalStack
-from streams.settings import Settings, read_settings
+from highwater.deploy.local.stack import LocalStack
+from highwater.streams.settings import Settings, read_settings
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests interrupt commands.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,10 +57,10 @@ class Stack:
 
 
 async def _init(settings: Settings) -> None:
-    from connectors.kafka.admin import Admin
-    from connectors.kafka.registry import Registry
-    from connectors.stores.postgres import migrate, open_pool
-    from schemas.topics import TOPICS, all_topics
+    from highwater.connectors.kafka.admin import Admin
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.connectors.stores.postgres import migrate, open_pool
+    from highwater.schemas.topics import TOPICS, all_topics
 
     async with await open_pool(settings.database) as pool:
         await migrate(pool)

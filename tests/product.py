@@ -21,9 +21,9 @@ import asyncpg
 import httpx
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.kafka.producer import PARTITIONER
-from deploy.local.stack import LocalStack
-from schemas.codec import Codec
+from highwater.connectors.kafka.producer import PARTITIONER
+from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.codec import Codec
 
 # Room for a test's rebuilds: two seconds of cooldown instead of minutes, everything else as shipped.
 POLICY = """
@@ -240,7 +240,7 @@ class Product:
 
     def codec(self) -> Codec:
         """The codec with the registry's ids."""
-        from connectors.kafka.registry import Registry
+        from highwater.connectors.kafka.registry import Registry
 
         return asyncio.run(Registry(self.environment["SCHEMA_REGISTRY_URL"]).codec())
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from api.cli.connection import own_settings, running_addresses
-from api.cli.roles import reachable
-from api.cli.terminal import print_json, printable, warn
-from streams.settings import environment_with_file
+from highwater.api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from highwater.api.cli.connection import own_settings, running_addresses
+from highwater.api.cli.roles import reachable
+from highwater.api.cli.terminal import print_json, printable, warn
+from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
     import httpx
 
-    from streams.settings import Settings
+    from highwater.streams.settings import Settings
 
 # Three attempts a stage with a minute between them (R1.33) make no longer run than this in any ordinary case.
 TIMEOUT_SECONDS_DEFAULT = 600.0
@@ -42,7 +42,7 @@ _REQUEST_SECONDS = 30.0
 @json_option
 def ask(user: str, question: str, timeout_seconds: float, as_json: bool) -> None:
     """Ask QUESTION as USER (a UUID) and print the answer."""
-    from streams.checks import is_uuid
+    from highwater.streams.checks import is_uuid
 
     context = click.get_current_context()
     user_id = user.lower()
@@ -81,7 +81,7 @@ def key_for(settings: Settings, user_id: str) -> str | None:
     Raises:
         CommandFailedError: none may.
     """
-    from api.auth import parse_api_keys
+    from highwater.api.auth import parse_api_keys
 
     keys = parse_api_keys(settings.api_keys)
     if not keys:
@@ -141,7 +141,7 @@ def _wait(
 
     import httpx
 
-    from streams.clock import monotonic_seconds
+    from highwater.streams.clock import monotonic_seconds
 
     request_id = asked["request_id"]
     headers = {"X-Min-Position": ",".join(asked["positions"])}

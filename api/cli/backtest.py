@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import FAILED, Command, CommandFailedError, json_option
-from api.cli.connection import database, kafka_client, own_settings, stack_settings
-from api.cli.terminal import print_json, print_table, warn
+from highwater.api.cli.command import FAILED, Command, CommandFailedError, json_option
+from highwater.api.cli.connection import database, kafka_client, own_settings, stack_settings
+from highwater.api.cli.terminal import print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from connectors.stores.histories import Arrivals
-    from streams.feeds.backtest import Costs, Report
-    from streams.feeds.policy import Policy
-    from streams.settings import Settings
+    from highwater.connectors.stores.histories import Arrivals
+    from highwater.streams.feeds.backtest import Costs, Report
+    from highwater.streams.feeds.policy import Policy
+    from highwater.streams.settings import Settings
 
 POLICIES_MAX = 5
 _USERS_MAX = 1_000_000
@@ -37,7 +37,7 @@ class TimeOption(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Milliseconds since 1970; an age is negative."""
-        from schemas.envelope import ms_from_iso
+        from highwater.schemas.envelope import ms_from_iso
 
         if isinstance(value, int):
             return value
@@ -95,7 +95,7 @@ def backtest(
 
     Over the recorded ticks and users; with --population over insights and that many made-up readers of them.
     """
-    from api.cli.plots import write_plot
+    from highwater.api.cli.plots import write_plot
 
     context = click.get_current_context()
     if len(policies) > POLICIES_MAX:
@@ -125,7 +125,7 @@ def backtest(
 
 
 def _policies(settings: Settings, files: tuple[Path, ...]) -> dict[str, Policy]:
-    from streams.feeds.policy import load_policy
+    from highwater.streams.feeds.policy import load_policy
 
     found = {"live": load_policy(settings.policy_file)}
     for path in files:
@@ -135,7 +135,7 @@ def _policies(settings: Settings, files: tuple[Path, ...]) -> dict[str, Policy]:
 
 
 def _costs(settings: Settings, price: tuple[float, float] | None) -> Costs:
-    from streams.feeds.backtest import DAY_MS, Costs
+    from highwater.streams.feeds.backtest import DAY_MS, Costs
 
     return Costs(
         insights_max=settings.rebuild_insights_max,
@@ -148,11 +148,11 @@ def _costs(settings: Settings, price: tuple[float, float] | None) -> Costs:
 def _recorded(
     settings: Settings, policies: dict[str, Policy], costs: Costs, begin: int | None, end: int | None
 ) -> dict[str, Any]:
-    from connectors.kafka.finding import Finder
-    from connectors.kafka.registry import Registry
-    from connectors.stores.histories import described, read_recorded, replay_live, replay_other
-    from schemas.errors import UnknownSchemaError
-    from streams.clock import ProductClock
+    from highwater.connectors.kafka.finding import Finder
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.connectors.stores.histories import described, read_recorded, replay_live, replay_other
+    from highwater.schemas.errors import UnknownSchemaError
+    from highwater.streams.clock import ProductClock
 
     now_ms = ProductClock(settings.clock_file)()
     registry = Registry(settings.schema_registry)
@@ -177,7 +177,7 @@ def _recorded(
 
 
 def _arrivals(settings: Settings, path: Path | None, *, by_arrival: bool) -> Arrivals:
-    from connectors.stores.histories import read_arrivals, read_span
+    from highwater.connectors.stores.histories import read_arrivals, read_span
 
     if path is not None:
         return _file_arrivals(path)
@@ -198,9 +198,9 @@ def _arrivals(settings: Settings, path: Path | None, *, by_arrival: bool) -> Arr
 def _file_arrivals(path: Path) -> Arrivals:
     import numpy as np
 
-    from api.cli.lines import decompressed, event_of, iter_lines
-    from connectors.stores.histories import Arrivals
-    from schemas.errors import InvalidEventError
+    from highwater.api.cli.lines import decompressed, event_of, iter_lines
+    from highwater.connectors.stores.histories import Arrivals
+    from highwater.schemas.errors import InvalidEventError
 
     at_ms, channel_ids, refused = [], [], 0
     with path.open("rb") as stream:
@@ -228,9 +228,9 @@ def _populated(
     users: int,
     seed: int,
 ) -> dict[str, Any]:
-    from connectors.stores.histories import described
-    from streams.feeds.backtest_fast import report_fast
-    from streams.feeds.backtest_people import make_population
+    from highwater.connectors.stores.histories import described
+    from highwater.streams.feeds.backtest_fast import report_fast
+    from highwater.streams.feeds.backtest_people import make_population
 
     # Ages count from the last insight: a file of last year is as good as one of today.
     last_ms = int(arrivals.at_ms.max()) + 1

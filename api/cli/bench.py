@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from api.cli.command import Command, CommandFailedError, json_option
-from api.cli.terminal import print_json, print_table, progress
+from highwater.api.cli.command import Command, CommandFailedError, json_option
+from highwater.api.cli.terminal import print_json, print_table, progress
 
-_CHECKOUT = Path(__file__).parents[2]
+_CHECKOUT = Path(__file__).resolve().parents[2]  # resolved: the package links to the folders of a checkout
 _FIELDS = ("name", "system", "value", "unit", "runs", "min", "max")
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from api.cli.connection import ADDRESSES, database, kafka_client
-from schemas.errors import HighwaterError, UnavailableError
-from streams.settings import Settings
+from highwater.api.cli.connection import ADDRESSES, database, kafka_client
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.streams.settings import Settings
 
 State = Literal["ok", "warning", "bad"]
 OK: State = "ok"
@@ -63,7 +63,7 @@ _REMEDY_AWAY = "see the checks above it, and the part's log"
 
 async def check_platform(_: Settings) -> list[Check]:
     """The machine and its Python."""
-    from deploy.local.check_platform import complaint
+    from highwater.deploy.local.check_platform import complaint
 
     complaint_line = complaint(platform.system(), platform.machine(), tuple(sys.version_info[:2]))
     detail = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
@@ -124,9 +124,9 @@ async def check_kafka(settings: Settings) -> list[Check]:
     from confluent_kafka import KafkaException, libversion
     from confluent_kafka.admin import AdminClient
 
-    from connectors.kafka.admin import Admin
-    from schemas.errors import CatalogueMismatchError
-    from schemas.topics import all_topics
+    from highwater.connectors.kafka.admin import Admin
+    from highwater.schemas.errors import CatalogueMismatchError
+    from highwater.schemas.topics import all_topics
 
     if settings.kafka is None:
         return []
@@ -157,9 +157,9 @@ async def check_registry(settings: Settings) -> list[Check]:
     """The registry, and the schemas with their compatibility."""
     import httpx
 
-    from connectors.kafka.registry import COMPATIBILITY, Registry
-    from schemas.errors import ConfigurationError
-    from schemas.topics import TOPICS
+    from highwater.connectors.kafka.registry import COMPATIBILITY, Registry
+    from highwater.schemas.errors import ConfigurationError
+    from highwater.schemas.topics import TOPICS
 
     if settings.schema_registry is None:
         return []
@@ -201,7 +201,7 @@ async def _registry_version(http: Any, url: str) -> str:
 
 async def check_database(settings: Settings) -> list[Check]:
     """PostgreSQL and its migrations."""
-    from connectors.stores import postgres
+    from highwater.connectors.stores import postgres
 
     if settings.database is None:
         return []
@@ -254,7 +254,7 @@ async def check_redis(settings: Settings) -> list[Check]:
 
 async def check_lag(settings: Settings) -> list[Check]:
     """How far the consumers are behind."""
-    from api.cli.lag import gather_lags
+    from highwater.api.cli.lag import gather_lags
 
     if settings.kafka is None or settings.database is None:
         return []

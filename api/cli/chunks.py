@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from api.cli.client import any_key, api_client, request
-from api.cli.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
-from api.cli.connection import own_settings
-from api.cli.terminal import print_json, print_table, printable, warn
+from highwater.api.cli.client import any_key, api_client, request
+from highwater.api.cli.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
+from highwater.api.cli.connection import own_settings
+from highwater.api.cli.terminal import print_json, print_table, printable, warn
 
 if TYPE_CHECKING:
     import httpx
@@ -123,8 +123,8 @@ class _Sending:
         Raises:
             CommandFailedError: it is no chunk; says which line.
         """
-        from schemas.errors import InvalidEventError
-        from schemas.json_events import event_from_json
+        from highwater.schemas.errors import InvalidEventError
+        from highwater.schemas.json_events import event_from_json
 
         if not isinstance(document, dict):
             raise CommandFailedError(f"line {number} is not a JSON object")
@@ -172,7 +172,7 @@ def _documents(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
     """
     import orjson
 
-    from api.cli.lines import decompressed, iter_lines
+    from highwater.api.cli.lines import decompressed, iter_lines
 
     for line in iter_lines(decompressed(file)):
         try:
@@ -191,7 +191,7 @@ def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_s
 
     import httpx
 
-    from streams.clock import monotonic_seconds
+    from highwater.streams.clock import monotonic_seconds
 
     path = f"/api/chunks/ingest/{_quoted(taken['ingest_id'])}"
     headers = {"X-Min-Position": ",".join(taken["positions"])}

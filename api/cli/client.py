@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.ask import api_address, detail_of
-from api.cli.command import CommandFailedError
-from streams.settings import environment_with_file
+from highwater.api.cli.ask import api_address, detail_of
+from highwater.api.cli.command import CommandFailedError
+from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
     import httpx
 
-    from streams.settings import Settings
+    from highwater.streams.settings import Settings
 
 _REQUEST_SECONDS = 30.0
 
 
 def any_key(settings: Settings) -> str | None:
     """The API's key that sees most; None where there are no keys."""
-    from api.auth import parse_api_keys
+    from highwater.api.auth import parse_api_keys
 
     keys = parse_api_keys(settings.api_keys)
     if not keys:

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from schemas.errors import ConfigurationError, HighwaterError
-from schemas.topics import TOPICS, Topic, all_topics
+from highwater.schemas.errors import ConfigurationError, HighwaterError
+from highwater.schemas.topics import TOPICS, Topic, all_topics
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "--debug"
@@ -132,7 +132,7 @@ def _usage_line(error: click.ClickException) -> str:
 def _line(error: Exception) -> str:
     """An error on purpose says itself; another is named too, since its text alone (`'x'` of a KeyError) says little."""
     text = " ".join(str(error).split())
-    if isinstance(error, HighwaterError) or type(error).__module__ == "deploy.local.errors":
+    if isinstance(error, HighwaterError) or type(error).__module__ == "highwater.deploy.local.errors":
         return text
     if type(error).__name__ == "UndefinedTableError":  # asyncpg's, which is not imported for an error's sake
         return f"{text}; run `highwater init`"

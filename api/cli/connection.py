@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from api.cli.command import CommandFailedError
-from streams.settings import Settings, environment_with_file, read_settings
+from highwater.api.cli.command import CommandFailedError
+from highwater.streams.settings import Settings, environment_with_file, read_settings
 
 if TYPE_CHECKING:
     import asyncpg
@@ -53,8 +53,8 @@ def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Sett
 def running_addresses(settings: Settings) -> dict[str, Any]:
     """Where the local stack on the data folder has its parts; empty when none runs there or it is not installed."""
     try:
-        from deploy.local.datadir import checked, is_held
-        from deploy.local.state import living, read_state
+        from highwater.deploy.local.datadir import checked, is_held
+        from highwater.deploy.local.state import living, read_state
     except ModuleNotFoundError:
         return {}  # without the extra `local` there can be no local stack
     data_dir = checked(settings.data_dir)
@@ -72,7 +72,7 @@ def kafka_client(settings: Settings) -> dict[str, str]:
 @asynccontextmanager
 async def database(settings: Settings) -> AsyncIterator[asyncpg.Pool[asyncpg.Record]]:
     """A small pool, closed at the end."""
-    from connectors.stores.postgres import open_pool
+    from highwater.connectors.stores.postgres import open_pool
 
     pool = await open_pool(settings.database, size_max=2)
     try:

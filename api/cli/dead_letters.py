@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import CommandFailedError, Group, json_option
-from api.cli.connection import kafka_client, stack_settings
-from api.cli.edit_letter import edit
-from api.cli.letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
-from api.cli.terminal import confirm, print_json, print_table, printable
-from schemas.topics import Topic
+from highwater.api.cli.command import CommandFailedError, Group, json_option
+from highwater.api.cli.connection import kafka_client, stack_settings
+from highwater.api.cli.edit_letter import edit
+from highwater.api.cli.letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
+from highwater.api.cli.terminal import confirm, print_json, print_table, printable
+from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
-    from api.dead_letters.letter import Letter
+    from highwater.api.dead_letters.letter import Letter
 
 _LISTED_MAX = 10_000
 # What of a letter's bytes fits a screen; `--bytes` writes all of them.
@@ -117,7 +117,7 @@ def show(topic: Topic, offset: int | None, count: int, bytes_to: Path | None, as
 
 
 def _print_letter(document: dict[str, Any], letter: Letter) -> None:
-    from api.dead_letters.letter import HEADER_PREFIX, hex_lines
+    from highwater.api.dead_letters.letter import HEADER_PREFIX, hex_lines
 
     def line(name: str, value: Any) -> None:
         click.echo(printable(f"{name:<12}{value}"))
@@ -170,8 +170,8 @@ def redrive(
     Each goes with headers that say where it came from, who sent it and when, and an event on
     streams.dead-letter-handled says where it is now. What was sent again before is left alone without --again.
     """
-    from api.dead_letters.handling import Outcome
-    from api.dead_letters.reading import in_thread
+    from highwater.api.dead_letters.handling import Outcome
+    from highwater.api.dead_letters.reading import in_thread
 
     settings = stack_settings("kafka", "schema_registry")
     box = box_of(settings)
@@ -191,7 +191,7 @@ def redrive(
 
 
 def _conclude_redrive(name: str, outcome: Any, *, as_json: bool) -> None:
-    from api.cli.terminal import warn
+    from highwater.api.cli.terminal import warn
 
     sent, skipped = len(outcome.redriven), outcome.skipped
     if as_json:
@@ -219,7 +219,7 @@ def _conclude_redrive(name: str, outcome: Any, *, as_json: bool) -> None:
 @json_option
 def drop(topic: Topic, up_to: int | None, yes: bool, note: str | None, as_json: bool) -> None:
     """Delete the dead letters of TOPIC up to and including an offset."""
-    from api.dead_letters.letter import dead_letters_of
+    from highwater.api.dead_letters.letter import dead_letters_of
 
     settings = stack_settings("kafka", "schema_registry")
     box = box_of(settings)

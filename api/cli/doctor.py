@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from api.cli.checks import BAD, Check
-from api.cli.command import FAILED, Command, json_option
-from api.cli.connection import own_settings, stack_settings
-from api.cli.terminal import print_json, print_table
-from streams.settings import Settings
+from highwater.api.cli.checks import BAD, Check
+from highwater.api.cli.command import FAILED, Command, json_option
+from highwater.api.cli.connection import own_settings, stack_settings
+from highwater.api.cli.terminal import print_json, print_table
+from highwater.streams.settings import Settings
 
 
 @click.command(cls=Command)
@@ -23,7 +23,7 @@ def doctor(show_settings: bool, as_json: bool) -> None:
     if show_settings:
         _print_settings(own_settings(), as_json=as_json)
         return
-    from api.cli import checks
+    from highwater.api.cli import checks
 
     found = asyncio.run(checks.check_all(stack_settings()))
     if as_json:

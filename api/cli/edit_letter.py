@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import Command, CommandFailedError, json_option
-from api.cli.connection import stack_settings
-from api.cli.letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
-from api.cli.terminal import confirm, print_json, printable
-from schemas.topics import TOPICS, Topic
+from highwater.api.cli.command import Command, CommandFailedError, json_option
+from highwater.api.cli.connection import stack_settings
+from highwater.api.cli.letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
+from highwater.api.cli.terminal import confirm, print_json, printable
+from highwater.schemas.topics import TOPICS, Topic
 
 if TYPE_CHECKING:
-    from api.dead_letters.letter import Letter, Replacement
-    from api.dead_letters.reading import LetterBox
-    from schemas.positions import Position
-    from streams.settings import Settings
+    from highwater.api.dead_letters.letter import Letter, Replacement
+    from highwater.api.dead_letters.reading import LetterBox
+    from highwater.schemas.positions import Position
+    from highwater.streams.settings import Settings
 
 
 @click.command(cls=Command)
@@ -68,7 +68,7 @@ def edit(
     if not letter.is_open and not again:
         raise CommandFailedError(f"{letter.position} was sent again before, see `highwater dlq show`; --again sends it")
     if raw is not None:
-        from api.dead_letters.handling import replaced_bytes
+        from highwater.api.dead_letters.handling import replaced_bytes
 
         replacement = replaced_bytes(letter, raw.read())
     else:
@@ -107,9 +107,9 @@ def _edited(
     document: Any,
 ) -> Replacement:
     """What is sent after an edit of the decoded value; of an undecodable one of what its bytes say by their own schema."""
-    from api.dead_letters.handling import planned_edit
-    from api.dead_letters.letter import apply_edit
-    from connectors.kafka.registry import Registry
+    from highwater.api.dead_letters.handling import planned_edit
+    from highwater.api.dead_letters.letter import apply_edit
+    from highwater.connectors.kafka.registry import Registry
 
     before = box.document_of(letter)
     if document is not None:

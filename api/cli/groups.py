@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from api.cli.reading import Place, log_ranges_of, open_reader, read_spans
-from connectors.kafka.admin import Admin, LogRange
-from connectors.kafka.offsets import committed_offsets
-from schemas.topics import TOPICS
-from streams.clock import ProductClock
+from highwater.api.cli.reading import Place, log_ranges_of, open_reader, read_spans
+from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.offsets import committed_offsets
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import ProductClock
 
 if TYPE_CHECKING:
     import asyncpg

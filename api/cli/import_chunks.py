@@ -9,15 +9,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from api.cli.connection import kafka_client, stack_settings
-from api.cli.import_run import Draw, Faults, Import, UseOrigin, Wanted
-from api.cli.terminal import print_json, printable, progress, warn
+from highwater.api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from highwater.api.cli.connection import kafka_client, stack_settings
+from highwater.api.cli.import_run import Draw, Faults, Import, UseOrigin, Wanted
+from highwater.api.cli.terminal import print_json, printable, progress, warn
 
 if TYPE_CHECKING:
-    from connectors.sources.chunked import Origin
-    from connectors.sources.git import Repository
-    from connectors.sources.remembered import Remembered
+    from highwater.connectors.sources.chunked import Origin
+    from highwater.connectors.sources.git import Repository
+    from highwater.connectors.sources.remembered import Remembered
 
 _PARTS = ("kafka", "schema_registry")
 _BAR_EVERY_COMMITS = 500
@@ -61,7 +61,7 @@ def files(
     A source is a file, known by its path from DIR. What cannot be read is named and skipped, and the exit status is
     then 1. With --full, chunks that a file has no longer, and files that are gone, are marked for deletion.
     """
-    from connectors.sources.files import Folder
+    from highwater.connectors.sources.files import Folder
 
     wanted = _wanted(ns, slot or folder.resolve().name, full, force)
     origin = Folder(folder, patterns=include, url=url)
@@ -83,8 +83,8 @@ def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, as_jso
     and skipped, and the exit status is then 1. With --full, chunks of a source that the lines do not name are marked
     for deletion.
     """
-    from api.cli.lines import decompressed, iter_lines
-    from connectors.sources.json_lines import JsonLines
+    from highwater.api.cli.lines import decompressed, iter_lines
+    from highwater.connectors.sources.json_lines import JsonLines
 
     name = "main" if file == Path("-") else file.name.partition(".")[0]
     wanted = _wanted(ns, slot or name, full, force)
@@ -131,7 +131,7 @@ def git(
     chunks, a source is a file of the commit, known by its path from DIR, as `import files` has it; what is not
     committed is left out. Importing again changes nothing.
     """
-    from connectors.sources.git import Commit, Repository
+    from highwater.connectors.sources.git import Commit, Repository
 
     context = click.get_current_context()
     if kind == "insights":
@@ -186,8 +186,8 @@ def github(
     An import that is cut short, by --pages, by GitHub's limits or because it is away, marks nothing for deletion and
     tells where to go on.
     """
-    from connectors.sources.github import API_URL, KINDS, Listing, is_repository
-    from connectors.sources.github_pages import GitHubApi
+    from highwater.connectors.sources.github import API_URL, KINDS, Listing, is_repository
+    from highwater.connectors.sources.github_pages import GitHubApi
 
     context = click.get_current_context()
     if not is_repository(repository):
@@ -224,7 +224,7 @@ def _wanted(ns: str, slot: str, full: bool, force: bool) -> Wanted:
 
 
 def _since(told: str) -> str:
-    from schemas.envelope import iso_from_ms, ms_from_iso
+    from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 
     try:
         return iso_from_ms(ms_from_iso(told) // 1000 * 1000)
@@ -234,14 +234,14 @@ def _since(told: str) -> str:
 
 def _publish_insights(repository: Repository, channel: str | None, *, as_json: bool) -> None:
     """Every commit to the topic of insights, seen through to its acknowledgement, also after a Ctrl-C."""
-    from api.cli.publishing import EventPublisher, Publisher, codec_of
-    from connectors.sources.chunked import Fault
-    from connectors.sources.git import INSIGHT, insights
-    from schemas.errors import HighwaterError, InvalidEventError
-    from schemas.topics import TOPICS
-    from streams.checks import check_id
-    from streams.clock import ProductClock
-    from streams.validation import check_event
+    from highwater.api.cli.publishing import EventPublisher, Publisher, codec_of
+    from highwater.connectors.sources.chunked import Fault
+    from highwater.connectors.sources.git import INSIGHT, insights
+    from highwater.schemas.errors import HighwaterError, InvalidEventError
+    from highwater.schemas.topics import TOPICS
+    from highwater.streams.checks import check_id
+    from highwater.streams.clock import ProductClock
+    from highwater.streams.validation import check_event
 
     name = channel or repository.name
     try:

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import FAILED, INTERRUPTED, CommandFailedError
-from api.cli.connection import kafka_client
-from api.cli.terminal import Bar, print_json, printable, progress, warn
-from schemas.errors import HighwaterError
+from highwater.api.cli.command import FAILED, INTERRUPTED, CommandFailedError
+from highwater.api.cli.connection import kafka_client
+from highwater.api.cli.terminal import Bar, print_json, printable, progress, warn
+from highwater.schemas.errors import HighwaterError
 
 if TYPE_CHECKING:
-    from api.cli.publishing import Publisher
-    from connectors.sources.chunked import Fault, Origin, Submission
-    from connectors.sources.github import Listing
-    from connectors.sources.remembered import Remembered
-    from streams.settings import Settings
+    from highwater.api.cli.publishing import Publisher
+    from highwater.connectors.sources.chunked import Fault, Origin, Submission
+    from highwater.connectors.sources.github import Listing
+    from highwater.connectors.sources.remembered import Remembered
+    from highwater.streams.settings import Settings
 
 # Faults are named one by one; a folder of them must not scroll away what matters, and the rest is counted.
 FAULTS_SHOWN = 50
@@ -68,8 +68,8 @@ class Wanted:
         Raises:
             click.UsageError: a part of the key of chunks cannot be one, or `--force` stands alone.
         """
-        from schemas.errors import InvalidEventError
-        from streams.chunks.identity import check_key_part
+        from highwater.schemas.errors import InvalidEventError
+        from highwater.streams.chunks.identity import check_key_part
 
         context = click.get_current_context()
         for name, value in (("--ns", self.ns), ("--slot", self.slot)):
@@ -116,7 +116,7 @@ class Import:
         self._conclude(name, publisher, as_json=as_json)
 
     def _remembered(self, identity: Sequence[str] | None) -> AbstractContextManager[Remembered]:
-        from connectors.sources.remembered import Remembered
+        from highwater.connectors.sources.remembered import Remembered
 
         if identity is None:
             return nullcontext(Remembered(None, []))
@@ -124,10 +124,10 @@ class Import:
         return Remembered.opened(self._settings.data_dir / "imports", about)
 
     def _publish(self, known: Remembered, use: UseOrigin) -> Publisher:
-        from api.cli.publishing import EventPublisher, Publisher, codec_of
-        from connectors.sources.chunked import FINISHED, SUBMITTED, Submission, Target
-        from schemas.topics import TOPICS
-        from streams.clock import ProductClock, fresh_id
+        from highwater.api.cli.publishing import EventPublisher, Publisher, codec_of
+        from highwater.connectors.sources.chunked import FINISHED, SUBMITTED, Submission, Target
+        from highwater.schemas.topics import TOPICS
+        from highwater.streams.clock import ProductClock, fresh_id
 
         codec = asyncio.run(codec_of(self._settings, (SUBMITTED, FINISHED)))
         clock = ProductClock(self._settings.clock_file)
@@ -157,8 +157,8 @@ class Import:
 
     async def _draw(self, origin: Origin, submission: Submission, known: Remembered, bar: Bar) -> None:
         """All documents of the origin, and the ends of those that are gone."""
-        from connectors.documents.reading import DocumentReader
-        from connectors.sources.chunked import cut_all
+        from highwater.connectors.documents.reading import DocumentReader
+        from highwater.connectors.sources.chunked import cut_all
 
         self._origin, self._submission = origin, submission
         before, noted = frozenset(known.sources), 0
@@ -193,7 +193,7 @@ class Import:
 
     def _remember(self, origin: Origin, submission: Submission, known: Remembered) -> None:
         """What was acknowledged is known from now on."""
-        from connectors.sources.github import Listing
+        from highwater.connectors.sources.github import Listing
 
         known.sources -= set(submission.gone)
         if isinstance(origin, Listing) and not self._is_interrupted:

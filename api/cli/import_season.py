@@ -17,14 +17,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from api.cli.connection import kafka_client, stack_settings
-from api.cli.terminal import print_json, progress, warn
-from schemas.errors import InvalidEventError
+from highwater.api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from highwater.api.cli.connection import kafka_client, stack_settings
+from highwater.api.cli.terminal import print_json, progress, warn
+from highwater.schemas.errors import InvalidEventError
 
 if TYPE_CHECKING:
-    from connectors.sources.openfootball import Season
-    from streams.settings import Settings
+    from highwater.connectors.sources.openfootball import Season
+    from highwater.streams.settings import Settings
 
 # Bad entries shown one by one; a file of them must not scroll away what matters.
 FAULTS_SHOWN = 5
@@ -54,7 +54,7 @@ def openfootball(file: Path, season: str, as_of: str | None, timezone: str, as_j
     Every match goes to league.match-scheduled, every result to league.match-finalized. A bad entry is reported with its
     number and skipped, and the exit status is then 1. Importing a file twice changes nothing.
     """
-    from connectors.sources.openfootball import parse_season
+    from highwater.connectors.sources.openfootball import parse_season
 
     _check_season(season)
     zone, as_of_ms = _zone(timezone), _as_of_ms(as_of)
@@ -74,8 +74,8 @@ def publish_season(settings: Settings, season: Season) -> Published:
         CommandFailedError: the topics are not on the broker.
         UnavailableError: Kafka or the registry went away; publishing the season again changes nothing that is there.
     """
-    from api.cli.publishing import codec_of
-    from connectors.sources.openfootball import FINALIZED, SCHEDULED
+    from highwater.api.cli.publishing import codec_of
+    from highwater.connectors.sources.openfootball import FINALIZED, SCHEDULED
 
     codec = asyncio.run(codec_of(settings, (SCHEDULED, FINALIZED)))
     published = Published()
@@ -90,9 +90,9 @@ def _publish(
     settings: Settings, codec: Any, name: str, events: Sequence[Mapping[str, Any]], published: Published
 ) -> None:
     """One topic's events, seen through to their acknowledgement, also after a Ctrl-C."""
-    from api.cli.publishing import EventPublisher, Publisher
-    from schemas.topics import TOPICS
-    from streams.clock import ProductClock
+    from highwater.api.cli.publishing import EventPublisher, Publisher
+    from highwater.schemas.topics import TOPICS
+    from highwater.streams.clock import ProductClock
 
     topic = TOPICS[name]
     publisher = Publisher(kafka_client(settings))
@@ -124,7 +124,7 @@ def _report(found: Season) -> None:
 
 
 def _conclude(season: str, found: Season, published: Published, *, as_json: bool) -> None:
-    from connectors.sources.openfootball import FINALIZED, SCHEDULED
+    from highwater.connectors.sources.openfootball import FINALIZED, SCHEDULED
 
     scheduled, finalized = (published.counts.get(name, 0) for name in (SCHEDULED, FINALIZED))
     rejected = len(found.faults)
@@ -158,7 +158,7 @@ def _read(file: Path) -> bytes:
     Raises:
         CommandFailedError: it cannot be read, or is larger than any season.
     """
-    from api.cli.lines import decompressed
+    from highwater.api.cli.lines import decompressed
 
     def unpacked(stream: IO[bytes]) -> bytes:
         return decompressed(stream).read(FILE_BYTES_MAX + 1)
@@ -177,8 +177,8 @@ def _read(file: Path) -> bytes:
 
 
 def _check_season(season: str) -> None:
-    from streams.checks import check_name
-    from streams.league.validation import NAME_BYTES_MAX
+    from highwater.streams.checks import check_name
+    from highwater.streams.league.validation import NAME_BYTES_MAX
 
     try:
         check_name("season", season, NAME_BYTES_MAX)
@@ -201,7 +201,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _as_of_ms(told: str | None) -> int | None:
-    from schemas.envelope import ms_from_iso
+    from highwater.schemas.envelope import ms_from_iso
 
     try:
         return None if told is None else ms_from_iso(told)

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from api.cli.ask import key_for
-from api.cli.client import any_key, api_client, check, request
-from api.cli.command import FAILED, INTERRUPTED, Group, json_option
-from api.cli.connection import database as open_database
-from api.cli.connection import own_settings, stack_settings
-from api.cli.terminal import print_json, print_table, printable, progress, warn
+from highwater.api.cli.ask import key_for
+from highwater.api.cli.client import any_key, api_client, check, request
+from highwater.api.cli.command import FAILED, INTERRUPTED, Group, json_option
+from highwater.api.cli.connection import database as open_database
+from highwater.api.cli.connection import own_settings, stack_settings
+from highwater.api.cli.terminal import print_json, print_table, printable, progress, warn
 
 if TYPE_CHECKING:
     import httpx
 
-    from api.cli.terminal import Bar
+    from highwater.api.cli.terminal import Bar
 
 # The API says that it lives every 15 s; who hears nothing for two of those has lost it.
 _SILENCE_SECONDS = 35.0
@@ -114,9 +114,9 @@ def recompute_usage(organization_id: str | None, period: str | None, is_stored: 
     """Count usage anew from the jobs, beside what was flushed; exit status 1 if they differ and nothing was stored."""
     import asyncio
 
-    from connectors.stores.usage import Amounts, Usage
-    from connectors.stores.usage import recompute_usage as recompute
-    from streams.clock import ProductClock
+    from highwater.connectors.stores.usage import Amounts, Usage
+    from highwater.connectors.stores.usage import recompute_usage as recompute
+    from highwater.streams.clock import ProductClock
 
     settings = stack_settings("database")
 
@@ -200,7 +200,7 @@ def _events(client: httpx.Client, job_id: str, positions: str | None) -> Iterato
 
     import httpx
 
-    from streams.jobs.progress import ENDS
+    from highwater.streams.jobs.progress import ENDS
 
     headers = {} if positions is None else {"X-Min-Position": positions}
     is_said = False

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import TopicArgument
-from api.cli.connection import kafka_client
-from schemas.topics import TOPICS, Topic
+from highwater.api.cli.command import TopicArgument
+from highwater.api.cli.connection import kafka_client
+from highwater.schemas.topics import TOPICS, Topic
 
 if TYPE_CHECKING:
-    from api.dead_letters.handling import Handler
-    from api.dead_letters.reading import LetterBox
-    from streams.settings import Settings
+    from highwater.api.dead_letters.handling import Handler
+    from highwater.api.dead_letters.reading import LetterBox
+    from highwater.streams.settings import Settings
 
 LETTER_TOPIC = TopicArgument(dead_letters=True)
 NOTE = click.option("--note", help="Why; kept with the trace.")
@@ -25,15 +25,15 @@ NOTE = click.option("--note", help="Why; kept with the trace.")
 
 def box_of(settings: Settings) -> LetterBox:
     """The dead letters of a deployment."""
-    from api.dead_letters.reading import LetterBox
-    from connectors.kafka.registry import Registry
+    from highwater.api.dead_letters.reading import LetterBox
+    from highwater.connectors.kafka.registry import Registry
 
     return LetterBox(kafka_client(settings), Registry(settings.schema_registry))
 
 
 def name_of(topic: Topic) -> str:
     """The name of the dead-letter topic meant by either name."""
-    from api.dead_letters.letter import dead_letters_of
+    from highwater.api.dead_letters.letter import dead_letters_of
 
     return dead_letters_of(topic).name
 
@@ -41,11 +41,11 @@ def name_of(topic: Topic) -> str:
 @asynccontextmanager
 async def handler_of(settings: Settings, partitions: Mapping[str, int], note: str | None) -> AsyncIterator[Handler]:
     """Whoever runs this command, as a handler of dead letters."""
-    from api.dead_letters.handling import Handler
-    from api.dead_letters.reading import HANDLED
-    from connectors.kafka.producer import AsyncProducer
-    from connectors.kafka.registry import Registry
-    from streams.clock import ProductClock
+    from highwater.api.dead_letters.handling import Handler
+    from highwater.api.dead_letters.reading import HANDLED
+    from highwater.connectors.kafka.producer import AsyncProducer
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.streams.clock import ProductClock
 
     codec = await Registry(settings.schema_registry).codec([TOPICS[HANDLED]])
     producer = AsyncProducer(kafka_client(settings), client_id="highwater-dlq", linger_ms=5)

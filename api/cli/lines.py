@@ -14,12 +14,12 @@ from typing import IO, Any, NamedTuple
 
 import orjson
 
-from schemas.avro_files import schema_text
-from schemas.envelope import ms_from_iso
-from schemas.errors import InvalidEventError
-from schemas.json_events import event_from_json
-from schemas.topics import MESSAGE_BYTES_MAX, TOPICS
-from streams.validation import check_event
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.envelope import ms_from_iso
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.json_events import event_from_json
+from highwater.schemas.topics import MESSAGE_BYTES_MAX, TOPICS
+from highwater.streams.validation import check_event
 
 # The largest message with every character escaped (\u0000 takes six bytes for one), rounded up; a longer line is none.
 LINE_BYTES_MAX = 8 * MESSAGE_BYTES_MAX

@@ -6,28 +6,29 @@ import sys
 
 import click
 
-from api.cli.ask import ask
-from api.cli.backtest import backtest
-from api.cli.bench import bench
-from api.cli.chunks import chunks
-from api.cli.command import Group, run_command
-from api.cli.dead_letters import dlq
-from api.cli.doctor import doctor
-from api.cli.explain import explain
-from api.cli.importing import import_
-from api.cli.jobs import jobs
-from api.cli.lag import lag
-from api.cli.publish import publish
-from api.cli.replay import replay
-from api.cli.reset import reset
-from api.cli.roles import api, connect, health, init, worker
-from api.cli.stack import down, status, up
-from api.cli.tail import tail
-from api.cli.topics import describe, topics
-from api.cli.verify import verify
+from highwater.api.cli.ask import ask
+from highwater.api.cli.backtest import backtest
+from highwater.api.cli.bench import bench
+from highwater.api.cli.chunks import chunks
+from highwater.api.cli.command import Group, run_command
+from highwater.api.cli.dead_letters import dlq
+from highwater.api.cli.doctor import doctor
+from highwater.api.cli.explain import explain
+from highwater.api.cli.importing import import_
+from highwater.api.cli.jobs import jobs
+from highwater.api.cli.lag import lag
+from highwater.api.cli.publish import publish
+from highwater.api.cli.replay import replay
+from highwater.api.cli.reset import reset
+from highwater.api.cli.roles import api, connect, health, init, worker
+from highwater.api.cli.stack import down, status, up
+from highwater.api.cli.tail import tail
+from highwater.api.cli.topics import describe, topics
+from highwater.api.cli.verify import verify
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="highwater", prog_name="highwater")
 def highwater() -> None:
     """Highwater: event streaming on Kafka; every answer knows the log position that made it."""
 

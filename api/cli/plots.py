@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from schemas.envelope import iso_from_ms
+from highwater.schemas.envelope import iso_from_ms
 
 WIDTH, PANEL_HEIGHT, MARGIN = 960, 190, 20
 # Okabe and Ito's colours, told apart by everybody; the live policy is black.

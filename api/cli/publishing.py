@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from api.cli.command import CommandFailedError
-from api.cli.connection import kafka_client
-from connectors.kafka.admin import Admin
-from connectors.kafka.producer import DELIVERY_MS_MAX, PARTITIONER, QUEUE_KIB_MAX
-from connectors.kafka.registry import Registry
-from schemas.codec import Codec
-from schemas.envelope import Headers, make_headers
-from schemas.errors import InvalidEventError, UnavailableError
-from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_BYTES_MAX, TOPICS, Topic
-from streams.clock import Clock, fresh_id, monotonic_seconds
-from streams.settings import Settings
+from highwater.api.cli.command import CommandFailedError
+from highwater.api.cli.connection import kafka_client
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.producer import DELIVERY_MS_MAX, PARTITIONER, QUEUE_KIB_MAX
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import Headers, make_headers
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX, TOPICS, Topic
+from highwater.streams.clock import Clock, fresh_id, monotonic_seconds
+from highwater.streams.settings import Settings
 
 SOURCE = "highwater publish"
 # A file is published for its rate, not for its latency: 20 ms fills batches of a megabyte.

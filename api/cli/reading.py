@@ -12,14 +12,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.kafka.admin import Admin, LogRange
-from connectors.kafka.records import Record, record_of
-from connectors.kafka.registry import Registry
-from schemas.codec import Codec
-from schemas.envelope import iso_from_ms
-from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
-from schemas.json_events import event_to_json
-from schemas.topics import DEAD_LETTER_BYTES_MAX, DEAD_LETTER_SUFFIX, TOPICS
+from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.records import Record, record_of
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.json_events import event_to_json
+from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX, DEAD_LETTER_SUFFIX, TOPICS
 
 Place = tuple[str, int]  # topic, partition
 

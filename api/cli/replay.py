@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from api.cli.command import Command, CommandFailedError, TopicArgument, json_option
-from api.cli.connection import kafka_client, stack_settings
-from api.cli.terminal import Bar, print_json, printable, progress, warn
-from connectors.replay.arrow_alone import without_pandas
-from schemas.topics import Topic
+from highwater.api.cli.command import Command, CommandFailedError, TopicArgument, json_option
+from highwater.api.cli.connection import kafka_client, stack_settings
+from highwater.api.cli.terminal import Bar, print_json, printable, progress, warn
+from highwater.connectors.replay.arrow_alone import without_pandas
+from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from connectors.kafka.admin import Admin, LogRange
-    from connectors.kafka.records import Record
-    from connectors.replay.decoding import Decoded, Decoder
-    from connectors.replay.running import Chooser
-    from connectors.replay.selection import Bound, Ranges
-    from connectors.replay.shares import Share
-    from connectors.replay.subject import Subject
-    from connectors.replay.task import Task
-    from streams.settings import Settings
+    from highwater.connectors.kafka.admin import Admin, LogRange
+    from highwater.connectors.kafka.records import Record
+    from highwater.connectors.replay.decoding import Decoded, Decoder
+    from highwater.connectors.replay.running import Chooser
+    from highwater.connectors.replay.selection import Bound, Ranges
+    from highwater.connectors.replay.shares import Share
+    from highwater.connectors.replay.subject import Subject
+    from highwater.connectors.replay.task import Task
+    from highwater.streams.settings import Settings
 
 # The names of `connectors.replay.writers.FORMATS`, repeated so that --help need not load them.
 _FORMATS = ("jsonl", "csv", "parquet", "avro")
@@ -132,7 +132,7 @@ class _Replay:
     """One topic, what of it is meant, and how far it is read."""
 
     def __init__(self, settings: Settings, topic: Topic, begin: str | None, end: str | None) -> None:
-        from connectors.replay.counts import Counts
+        from highwater.connectors.replay.counts import Counts
 
         self._settings = settings
         self._topic = topic
@@ -149,25 +149,25 @@ class _Replay:
 
     @cached_property
     def _subject(self) -> Subject:
-        from connectors.replay.subject import Subject
+        from highwater.connectors.replay.subject import Subject
 
         return Subject.fetch(self._topic, self._settings.schema_registry)
 
     @cached_property
     def _decoder(self) -> Decoder:
-        from connectors.replay.decoding import Decoder
+        from highwater.connectors.replay.decoding import Decoder
 
         return Decoder(self._subject)
 
     @cached_property
     def _chooser(self) -> Chooser:
-        from connectors.replay.running import Chooser
+        from highwater.connectors.replay.running import Chooser
 
         return Chooser(self._topic.name, self._decoder, self._counts, key=self._key, condition=self._condition)
 
     def _bound(self, text: str | None) -> Bound | None:
-        from connectors.replay.selection import InvalidSelectionError, parse_bound
-        from streams.clock import ProductClock
+        from highwater.connectors.replay.selection import InvalidSelectionError, parse_bound
+        from highwater.streams.clock import ProductClock
 
         if text is None:
             return None
@@ -177,9 +177,9 @@ class _Replay:
             raise click.UsageError(str(error), click.get_current_context()) from error
 
     def _select(self, begin: Bound | None, end: Bound | None) -> Ranges:
-        from connectors.kafka.admin import Admin
-        from connectors.replay.consumer import offsets_at, open_reader
-        from connectors.replay.selection import select
+        from highwater.connectors.kafka.admin import Admin
+        from highwater.connectors.replay.consumer import offsets_at, open_reader
+        from highwater.connectors.replay.selection import select
 
         name = self._topic.name
         ranges = asyncio.run(_ranges(Admin(self._client), name))
@@ -194,7 +194,7 @@ class _Replay:
 
     def write(self, kind: str, output: Path | None) -> dict[str, Any]:
         """Write to a file, or to standard output."""
-        from connectors.replay.output import whole_file
+        from highwater.connectors.replay.output import whole_file
 
         shown = "standard output" if output is None else str(output)
         if output is None:
@@ -217,10 +217,10 @@ class _Replay:
             if len(shares) == 1:
                 self._write_alone(file, kind, bar)
                 return
-            from connectors.replay.parts import write_in_parts
+            from highwater.connectors.replay.parts import write_in_parts
 
             def tasks() -> list[Task]:
-                from connectors.replay.task import Task
+                from highwater.connectors.replay.task import Task
 
                 known = (self._client, self._settings.schema_registry, self._topic, self._subject.versions)
                 return [Task(*known, share, self._key, self._condition, kind) for share in shares]
@@ -229,22 +229,22 @@ class _Replay:
 
     def _shares(self, kind: str) -> list[dict[int, Share]]:
         """The partitions of each process; what comes first over all of them is known to one alone."""
-        from connectors.replay.shares import KINDS, shares_of
+        from highwater.connectors.replay.shares import KINDS, shares_of
 
         is_divisible = kind in KINDS and self._limit is None
         return shares_of(self._spans, len(os.sched_getaffinity(0)) if is_divisible else 1)
 
     def _write_alone(self, file: BinaryIO, kind: str, bar: Bar) -> None:
-        from connectors.replay.consumer import open_reader
-        from connectors.replay.running import write_batches
-        from connectors.replay.writers import writer_of
+        from highwater.connectors.replay.consumer import open_reader
+        from highwater.connectors.replay.running import write_batches
+        from highwater.connectors.replay.writers import writer_of
 
         with writer_of(kind, file, self._decoder) as writer, _reader(open_reader(self._client)) as reader:
             write_batches(self._decoded(reader), writer, self._counts, bar.update)
 
     def _decoded(self, reader: Consumer) -> Iterator[Decoded]:
         """The chosen records: in order in each partition, or with a limit the first over all."""
-        from connectors.replay.reading import in_batches, read_batches
+        from highwater.connectors.replay.reading import in_batches, read_batches
 
         name = self._topic.name
         if self._limit is None:
@@ -253,7 +253,7 @@ class _Replay:
             yield from map(self._decoder.decode, in_batches(name, self._in_time(reader)))
 
     def _in_time(self, reader: Consumer) -> Iterator[Record]:
-        from connectors.replay.reading import read_in_time
+        from highwater.connectors.replay.reading import read_in_time
 
         records = read_in_time(reader, self._topic.name, self._spans, self._chooser.undecoded)
         return itertools.islice(records, self._limit)
@@ -265,9 +265,9 @@ class _Replay:
             RefusedError: the product would act upon them.
             CommandFailedError: there is no such topic.
         """
-        from api.cli.publishing import Publisher
-        from connectors.kafka.admin import Admin
-        from connectors.replay.into import Pace, check_target, copy_of
+        from highwater.api.cli.publishing import Publisher
+        from highwater.connectors.kafka.admin import Admin
+        from highwater.connectors.replay.into import Pace, check_target, copy_of
 
         check_target(self._topic, into, i_know=i_know)
         counts = asyncio.run(Admin(self._client).partition_counts())
@@ -291,8 +291,8 @@ class _Replay:
         return self._told(into)
 
     def _chosen(self, *, in_time: bool) -> Iterator[Record]:
-        from connectors.replay.consumer import open_reader
-        from connectors.replay.reading import read_batches
+        from highwater.connectors.replay.consumer import open_reader
+        from highwater.connectors.replay.reading import read_batches
 
         with _reader(open_reader(self._client)) as reader:
             if in_time or self._limit is not None:
@@ -338,7 +338,7 @@ def _reader(consumer: Consumer) -> Iterator[Consumer]:
 @contextlib.contextmanager
 def _conditions_shown() -> Iterator[None]:
     """A condition that cannot be read is shown with a caret under the spot."""
-    from connectors.replay.where_error import WhereError
+    from highwater.connectors.replay.where_error import WhereError
 
     try:
         yield

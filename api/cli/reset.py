@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from api.cli.command import Command, CommandFailedError, json_option
-from api.cli.connection import database, kafka_client, stack_settings
-from api.cli.terminal import print_json, print_table
-from schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.api.cli.command import Command, CommandFailedError, json_option
+from highwater.api.cli.connection import database, kafka_client, stack_settings
+from highwater.api.cli.terminal import print_json, print_table
+from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 
 if TYPE_CHECKING:
-    from connectors.kafka.admin import LogRange
-    from streams.settings import Settings
+    from highwater.connectors.kafka.admin import LogRange
+    from highwater.streams.settings import Settings
 
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -86,7 +86,7 @@ def place_in(held: LogRange, target: Target, at_time: int | None) -> int:
 @json_option
 def reset(group: str, to: str, topics: tuple[str, ...], execute: bool, as_json: bool) -> None:
     """Set where GROUP reads next."""
-    from streams.clock import ProductClock
+    from highwater.streams.clock import ProductClock
 
     try:
         target = parse_target(to, ProductClock()())
@@ -114,7 +114,7 @@ async def _reset(
     settings: Settings, group: str, target: Target, topics: Sequence[str], *, execute: bool
 ) -> tuple[list[Step], int]:
     """Gather, decide, apply."""
-    from api.cli import groups
+    from highwater.api.cli import groups
 
     client = kafka_client(settings)
     name = groups.own_name(group)
@@ -156,8 +156,8 @@ async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Any], target: 
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
-    from api.cli.reading import kafka_error
-    from connectors.kafka.admin import REQUEST_SECONDS
+    from highwater.api.cli.reading import kafka_error
+    from highwater.connectors.kafka.admin import REQUEST_SECONDS
 
     if target.kind != "time" or not wanted:
         return {}
@@ -179,8 +179,8 @@ async def _live_members(client: Mapping[str, str], kafka_group: str) -> int:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from api.cli.reading import kafka_error
-    from connectors.kafka.admin import REQUEST_SECONDS
+    from highwater.api.cli.reading import kafka_error
+    from highwater.connectors.kafka.admin import REQUEST_SECONDS
 
     def ask() -> int:
         admin = AdminClient(dict(client))
@@ -196,9 +196,9 @@ async def _live_members(client: Mapping[str, str], kafka_group: str) -> int:
 
 
 async def _apply(client: Mapping[str, str], pool: Any, group: str, steps: Sequence[Step]) -> None:
-    from api.cli.groups import WORKER, kafka_group_of
-    from connectors.kafka.admin import Admin
-    from connectors.stores.postgres import transaction
+    from highwater.api.cli.groups import WORKER, kafka_group_of
+    from highwater.connectors.kafka.admin import Admin
+    from highwater.connectors.stores.postgres import transaction
 
     if not steps:
         raise CommandFailedError(f"none of the topics of {group} is on the broker; run `highwater init`")
@@ -219,8 +219,8 @@ def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) 
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient
 
-    from api.cli.reading import kafka_error
-    from connectors.kafka.admin import REQUEST_SECONDS
+    from highwater.api.cli.reading import kafka_error
+    from highwater.connectors.kafka.admin import REQUEST_SECONDS
 
     places = [TopicPartition(step.topic, step.partition, step.after) for step in steps]
     request = [ConsumerGroupTopicPartitions(kafka_group, places)]

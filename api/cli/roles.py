@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli.command import FAILED, Command, json_option
-from api.cli.connection import database, kafka_client, own_settings, stack_settings
-from api.cli.terminal import print_json
+from highwater.api.cli.command import FAILED, Command, json_option
+from highwater.api.cli.connection import database, kafka_client, own_settings, stack_settings
+from highwater.api.cli.terminal import print_json
 
 if TYPE_CHECKING:
-    from schemas.codec import Codec
-    from streams.settings import Settings
+    from highwater.schemas.codec import Codec
+    from highwater.streams.settings import Settings
 
 # A container's health check asks every few seconds; a role that takes longer to answer is not healthy.
 HEALTH_SECONDS = 3.0
@@ -36,10 +36,10 @@ def init(as_json: bool) -> None:
 
 
 async def _initialise(settings: Settings) -> dict[str, list[str]]:
-    from connectors.kafka.admin import Admin
-    from connectors.kafka.registry import Registry
-    from connectors.stores.postgres import migrate
-    from schemas.topics import TOPICS, all_topics
+    from highwater.connectors.kafka.admin import Admin
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.connectors.stores.postgres import migrate
+    from highwater.schemas.topics import TOPICS, all_topics
 
     async with database(settings) as pool:
         migrations = await migrate(pool)
@@ -55,9 +55,9 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
 
 async def _registered(registry: object) -> set[str]:
     """Topics whose present schema the registry has already."""
-    from connectors.kafka.registry import Registry
-    from schemas.errors import ConfigurationError
-    from schemas.topics import TOPICS
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.schemas.errors import ConfigurationError
+    from highwater.schemas.topics import TOPICS
 
     assert isinstance(registry, Registry)
     known = set()
@@ -73,9 +73,9 @@ async def _registered(registry: object) -> set[str]:
 @click.command(cls=Command)
 def worker() -> None:
     """Run the decision plane: planner and fan-out decisions (Faust)."""
-    from streams.app import run_worker
-    from streams.clock import ProductClock
-    from streams.telemetry import configure_logging
+    from highwater.streams.app import run_worker
+    from highwater.streams.clock import ProductClock
+    from highwater.streams.telemetry import configure_logging
 
     settings = own_settings()
     configure_logging(settings.log_level, settings.log_format)
@@ -83,7 +83,7 @@ def worker() -> None:
     codec = asyncio.run(_codec_when_there(settings))
 
     async def learn(schema_id: int) -> None:
-        from connectors.kafka.registry import Registry
+        from highwater.connectors.kafka.registry import Registry
 
         # A client of its own each time: fresh ids are rare, and the worker's event loop is not the one of the start.
         codec.teach(schema_id, await Registry(settings.schema_registry).text_of(schema_id))
@@ -94,10 +94,10 @@ def worker() -> None:
 
 async def _codec_when_there(settings: Settings) -> Codec:
     """The codec; a registry that is away, or was not told of the schemas yet, is waited for and said once."""
-    from connectors.kafka.registry import Registry
-    from schemas.errors import ConfigurationError, UnavailableError
-    from streams.retry import unavailable_seconds
-    from streams.telemetry import get_log
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.schemas.errors import ConfigurationError, UnavailableError
+    from highwater.streams.retry import unavailable_seconds
+    from highwater.streams.telemetry import get_log
 
     registry = Registry(settings.schema_registry)
     attempt = 0
@@ -117,8 +117,8 @@ def connect(names: tuple[str, ...]) -> None:
     """Run connectors: those named, a group of them (sinks, workers, materializers), or all."""
     import uvloop
 
-    from connectors.run import resolve_names, run_connectors
-    from streams.telemetry import configure_logging
+    from highwater.connectors.run import resolve_names, run_connectors
+    from highwater.streams.telemetry import configure_logging
 
     settings = own_settings()
     wanted = resolve_names(names)
@@ -130,8 +130,8 @@ def connect(names: tuple[str, ...]) -> None:
 @click.command(cls=Command)
 def api() -> None:
     """Run the HTTP API."""
-    from api.app import serve
-    from streams.telemetry import configure_logging
+    from highwater.api.app import serve
+    from highwater.streams.telemetry import configure_logging
 
     settings = own_settings()
     configure_logging(settings.log_level, settings.log_format)

@@ -13,14 +13,14 @@ import gzip
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api.cli.connection import kafka_client
-from schemas.topics import TOPICS
-from streams.clock import monotonic_seconds
+from highwater.api.cli.connection import kafka_client
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import monotonic_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streams.settings import Settings
+    from highwater.streams.settings import Settings
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "commits.jsonl.gz"
 READER, PLAN = "ada", "pro"
@@ -52,10 +52,10 @@ def load_sample(settings: Settings) -> int:
     Raises:
         UnavailableError: Kafka or the registry went away; loading it again changes nothing that is there.
     """
-    from api.cli.lines import decompressed, event_of, iter_lines, key_of, latest_ms
-    from api.cli.publishing import EventPublisher, Publisher
-    from connectors.kafka.registry import Registry
-    from streams.clock import ProductClock
+    from highwater.api.cli.lines import decompressed, event_of, iter_lines, key_of, latest_ms
+    from highwater.api.cli.publishing import EventPublisher, Publisher
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.streams.clock import ProductClock
 
     load_season(settings)  # before the insights, whose storing is waited for: the season is stored meanwhile
     clock = ProductClock(settings.clock_file)
@@ -98,8 +98,8 @@ def load_season(settings: Settings) -> int:
     Raises:
         UnavailableError: as above.
     """
-    from api.cli.import_season import publish_season
-    from connectors.sources.openfootball import parse_season
+    from highwater.api.cli.import_season import publish_season
+    from highwater.connectors.sources.openfootball import parse_season
 
     season = parse_season(gzip.decompress(SEASON_FILE.read_bytes()), SEASON)
     publish_season(settings, season)
@@ -108,7 +108,7 @@ def load_season(settings: Settings) -> int:
 
 async def _until_stored(settings: Settings, last: Mapping[tuple[str, int], int]) -> None:
     """Wait until the sink has accounted for the sample; a sink that takes longer than the limit is not waited for."""
-    from connectors.stores.postgres import QUERIES, open_pool
+    from highwater.connectors.stores.postgres import QUERIES, open_pool
 
     wanted = {place: offset for place, offset in last.items() if place[0] == _INSIGHTS}
     deadline = monotonic_seconds() + _STORED_SECONDS_MAX

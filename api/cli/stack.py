@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import FAILED, Command, CommandFailedError, json_option
-from api.cli.connection import own_settings, stack_settings
-from api.cli.terminal import print_json, print_table, warn
-from streams.settings import environment_with_file
+from highwater.api.cli.command import FAILED, Command, CommandFailedError, json_option
+from highwater.api.cli.connection import own_settings, stack_settings
+from highwater.api.cli.terminal import print_json, print_table, warn
+from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
-    from deploy.local.ports import PortBook
-    from deploy.local.supervisor import Plan, Role
-    from streams.settings import Settings
+    from highwater.deploy.local.ports import PortBook
+    from highwater.deploy.local.supervisor import Plan, Role
+    from highwater.streams.settings import Settings
 
 # The roles of the product: name -> arguments of this command. Three `connect` processes: storing, deciding and
 # mirroring do not wait for each other, and two cores carry three.
@@ -46,8 +46,8 @@ def _local() -> Any:
         CommandFailedError: it is not installed.
     """
     try:
-        from deploy.local import control
-        from deploy.local.supervisor import Supervisor  # noqa: F401 - what it needs is looked for now, not half-way
+        from highwater.deploy.local import control
+        from highwater.deploy.local.supervisor import Supervisor  # noqa: F401 - what it needs is looked for now, not half-way
     except ModuleNotFoundError as error:
         raise CommandFailedError(
             f"the local stack is not installed ({error.name} is missing): `make install`, or pip install 'highwater[local]'"
@@ -77,11 +77,11 @@ def up(detach: bool, no_sample: bool) -> None:
 
 def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
     """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be."""
-    from api.cli.roles import reachable
-    from deploy.local.datadir import checked
-    from deploy.local.part import Addresses
-    from deploy.local.ports import PortBook
-    from deploy.local.supervisor import Plan
+    from highwater.api.cli.roles import reachable
+    from highwater.deploy.local.datadir import checked
+    from highwater.deploy.local.part import Addresses
+    from highwater.deploy.local.ports import PortBook
+    from highwater.deploy.local.supervisor import Plan
 
     data_dir = checked(settings.data_dir)
     ports = PortBook(data_dir)
@@ -98,10 +98,10 @@ def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
 
 
 def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str) -> tuple[Role, ...]:
-    from deploy.local.supervisor import Role
+    from highwater.deploy.local.supervisor import Role
 
     # -P: a folder called `api` where the command was run must not be taken for ours.
-    program = (sys.executable, "-P", "-m", "api.cli.main")
+    program = (sys.executable, "-P", "-m", "highwater.api.cli.main")
     common = {"HIGHWATER_DATA_DIR": str(data_dir)}
     roles = [Role("init", (*program, "init"), env=common, oneshot=True)]
     for name, arguments in ROLES.items():
@@ -124,7 +124,7 @@ def _health_port(data_dir: Path, name: str) -> int:
 
 
 def _api_port(ports: PortBook, settings: Settings, *, is_set: bool) -> int:
-    from deploy.local.ports import is_free
+    from highwater.deploy.local.ports import is_free
 
     if is_set and settings.port:
         return int(ports.take("api", settings.port, explicit=settings.port, host=settings.host))
@@ -141,7 +141,7 @@ def _kafka_options(settings: Settings) -> dict[str, str]:
 
 def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
     """Supervise here until Ctrl-C; another thread greets once everything is ready."""
-    from deploy.local.supervisor import Supervisor
+    from highwater.deploy.local.supervisor import Supervisor
 
     ended = threading.Event()
 
@@ -164,7 +164,7 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
 
 def _greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> None:
     """Load the sample if it is due, and print where everything is."""
-    from api.cli import sample
+    from highwater.api.cli import sample
 
     if sample.is_due(data_dir):
         if no_sample:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import Command, TopicArgument, json_option
-from api.cli.connection import kafka_client, stack_settings
-from api.cli.terminal import print_json, printable
-from schemas.topics import Topic
+from highwater.api.cli.command import Command, TopicArgument, json_option
+from highwater.api.cli.connection import kafka_client, stack_settings
+from highwater.api.cli.terminal import print_json, printable
+from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from connectors.kafka.records import Record
+    from highwater.connectors.kafka.records import Record
 
 _RECORDS_DEFAULT = 10
 # What is held in memory to be put in order; more is what --from-beginning streams.
@@ -33,9 +33,9 @@ Show = Callable[["Record"], None]
 @json_option
 def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as_json: bool) -> None:
     """Show the latest records of TOPIC with position, key, headers and decoded value."""
-    from api.cli.reading import Decoder, log_ranges_of, open_reader, read_spans
-    from connectors.kafka.admin import Admin, LogRange
-    from connectors.kafka.registry import Registry
+    from highwater.api.cli.reading import Decoder, log_ranges_of, open_reader, read_spans
+    from highwater.connectors.kafka.admin import Admin, LogRange
+    from highwater.connectors.kafka.registry import Registry
 
     if from_beginning and count is not None:
         raise click.UsageError("-n and --from-beginning exclude each other", click.get_current_context())
@@ -72,8 +72,8 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
 def _follow(reader: Consumer, begin: dict[tuple[str, int], int], show: Show) -> None:
     from confluent_kafka import TopicPartition
 
-    from api.cli.reading import is_end
-    from connectors.kafka.records import record_of
+    from highwater.api.cli.reading import is_end
+    from highwater.connectors.kafka.records import record_of
 
     reader.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
     while True:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from api.cli.command import Command, TopicArgument, json_option
-from api.cli.connection import kafka_client, stack_settings
-from api.cli.terminal import print_json, print_table
-from schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic, all_topics
+from highwater.api.cli.command import Command, TopicArgument, json_option
+from highwater.api.cli.connection import kafka_client, stack_settings
+from highwater.api.cli.terminal import print_json, print_table
+from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic, all_topics
 
 if TYPE_CHECKING:
-    from streams.settings import Settings
+    from highwater.streams.settings import Settings
 
 
 def catalogued(topic: Topic) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def fields_of(topic: Topic) -> list[dict[str, Any]]:
     """The fields of a topic's events with what their schema says of each."""
     import json
 
-    from schemas.avro_files import schema_text
+    from highwater.schemas.avro_files import schema_text
 
     if not topic.schema:
         return []
@@ -87,9 +87,9 @@ def fields_of(topic: Topic) -> list[dict[str, Any]]:
 
 async def _live(settings: Settings, topic: Topic) -> dict[str, Any] | None:
     """What the broker has; None when the topic is not there."""
-    from api.cli.reading import log_ranges_of
-    from connectors.kafka.admin import Admin
-    from schemas.errors import CatalogueMismatchError
+    from highwater.api.cli.reading import log_ranges_of
+    from highwater.connectors.kafka.admin import Admin
+    from highwater.schemas.errors import CatalogueMismatchError
 
     admin = Admin(kafka_client(settings))
     ranges = await log_ranges_of(admin, [topic.name])

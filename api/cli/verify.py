@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from api.cli.command import DONE, FAILED, Command, json_option
-from api.cli.connection import database, kafka_client, stack_settings
-from api.cli.terminal import print_json, print_table, printable, warn
+from highwater.api.cli.command import DONE, FAILED, Command, json_option
+from highwater.api.cli.connection import database, kafka_client, stack_settings
+from highwater.api.cli.terminal import print_json, print_table, printable, warn
 
 if TYPE_CHECKING:
-    from connectors.verify.report import Report
-    from streams.settings import Settings
+    from highwater.connectors.verify.report import Report
+    from highwater.streams.settings import Settings
 
 _PARTS = ("tables", "models", "decisions", "effects")
 
@@ -59,13 +59,13 @@ async def run_verification(
     settings: Settings, parts: tuple[str, ...], *, is_quiet: bool, seconds: float | None = None
 ) -> Report:
     """Verify these parts on the running stack."""
-    from connectors.kafka.admin import Admin
-    from connectors.kafka.handler import Surroundings
-    from connectors.kafka.registry import Registry
-    from connectors.verify.patience import PART_SECONDS_MAX, Patience
-    from connectors.verify.run import verify as run
-    from streams.clock import ProductClock
-    from streams.telemetry import configure_logging
+    from highwater.connectors.kafka.admin import Admin
+    from highwater.connectors.kafka.handler import Surroundings
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
+    from highwater.connectors.verify.run import verify as run
+    from highwater.streams.clock import ProductClock
+    from highwater.streams.telemetry import configure_logging
 
     configure_logging(
         "error", settings.log_format

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from api.dashboard.tails import Shown
-from connectors.replay.decoding import Decoder
-from connectors.replay.reading import Batch
-from connectors.replay.subject import Subject
-from connectors.replay.where import Where, WhereError
-from schemas.errors import HighwaterError
-from schemas.topics import Topic
+from highwater.api.dashboard.tails import Shown
+from highwater.connectors.replay.decoding import Decoder
+from highwater.connectors.replay.reading import Batch
+from highwater.connectors.replay.subject import Subject
+from highwater.connectors.replay.where import Where, WhereError
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.topics import Topic
 
 
 class UnreadableConditionError(HighwaterError):

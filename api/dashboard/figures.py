@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from schemas.envelope import iso_from_ms
+from highwater.schemas.envelope import iso_from_ms
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _UNITS = ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1, "s"))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
 
-from api.dashboard.figures import rate, seconds, short_count
-from schemas.topics import TOPICS, Topic
+from highwater.api.dashboard.figures import rate, seconds, short_count
+from highwater.schemas.topics import TOPICS, Topic
 
 _NAMES = {
     "feeds": "Feeds",

@@ -11,18 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from api.cli.groups import GroupLag, lags
-from api.cli.reading import log_ranges_of
-from api.dashboard.rates import Rates, Sample
-from api.dashboard.tails import Tails
-from connectors.kafka.admin import LogRange
-from schemas.errors import HighwaterError
-from schemas.topics import DEAD_LETTER_SUFFIX, all_topics
-from streams.clock import monotonic_seconds
-from streams.telemetry import get_log
+from highwater.api.cli.groups import GroupLag, lags
+from highwater.api.cli.reading import log_ranges_of
+from highwater.api.dashboard.rates import Rates, Sample
+from highwater.api.dashboard.tails import Tails
+from highwater.connectors.kafka.admin import LogRange
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, all_topics
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.telemetry import get_log
 
 if TYPE_CHECKING:
-    from api.services import Services
+    from highwater.api.services import Services
 
 SAMPLE_SECONDS = 2.0
 # The lag reads the first unread record of each partition that is behind: every third sample.

@@ -10,9 +10,20 @@ import functools
 from fastapi import FastAPI
 from nicegui import ui
 
-from api.dashboard import sockets
-from api.dashboard.hub import Hub
-from api.dashboard.pages import browse, chunks, jobs, league, letters, overview, policies, queries, topics, user
+from highwater.api.dashboard import sockets
+from highwater.api.dashboard.hub import Hub
+from highwater.api.dashboard.pages import (
+    browse,
+    chunks,
+    jobs,
+    league,
+    letters,
+    overview,
+    policies,
+    queries,
+    topics,
+    user,
+)
 
 __all__ = ["Hub", "application"]
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.dashboard.door import Door
-from api.errors import problem
-from streams.clock import monotonic_seconds
-from streams.telemetry import get_log
+from highwater.api.dashboard.door import Door
+from highwater.api.errors import problem
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.telemetry import get_log
 
 if TYPE_CHECKING:
-    from api.dashboard.hub import Hub
-    from api.services import Services
+    from highwater.api.dashboard.hub import Hub
+    from highwater.api.services import Services
 
 # Where a page finds the dashboard that it is served by.
 SCOPE_KEY = "highwater.dashboard"
@@ -111,7 +111,7 @@ class Dashboard:
         _holder.append(self)
         self._running.callback(_holder.clear)
         # Half a second of imports, in a thread: requests to the API go on meanwhile.
-        library = await asyncio.to_thread(importlib.import_module, "api.dashboard.library")
+        library = await asyncio.to_thread(importlib.import_module, "highwater.api.dashboard.library")
         hub: Hub = library.Hub(self.services)
         self._hub = hub
         self._running.push_async_callback(hub.close)

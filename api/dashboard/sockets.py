@@ -16,8 +16,8 @@ from nicegui import Client, core
 from socketio.exceptions import ConnectionRefusedError as SocketRefusedError
 from starlette.requests import cookie_parser
 
-from api.dashboard.door import COOKIE
-from streams.telemetry import get_log
+from highwater.api.dashboard.door import COOKIE
+from highwater.streams.telemetry import get_log
 
 Environment: TypeAlias = Mapping[str, Any]
 

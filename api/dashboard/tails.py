@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import orjson
 from confluent_kafka import Consumer, TopicPartition
 
-from api.cli.reading import Decoder, is_end, log_ranges_of, open_reader
-from connectors.kafka.admin import Admin
-from connectors.kafka.records import Record, record_of
-from connectors.kafka.registry import Registry
-from schemas.errors import HighwaterError
-from streams.clock import monotonic_seconds
-from streams.telemetry import get_log
+from highwater.api.cli.reading import Decoder, is_end, log_ranges_of, open_reader
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.records import Record, record_of
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.telemetry import get_log
 
 # What a person scrolls through; at a thousand events a second this is the last half second, and a filter looks at each.
 RECORDS_KEPT = 500

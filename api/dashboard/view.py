@@ -19,15 +19,15 @@ from nicegui import events, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.auth import Principal, Role, require_role
-from api.dashboard.door import Visitor
-from api.dashboard.hub import Hub
-from api.dashboard.look import CSS
-from api.dashboard.mount import SCOPE_KEY, Dashboard
-from api.errors import UnauthorizedError
-from api.services import Services
-from schemas.errors import HighwaterError
-from streams.clock import monotonic_seconds
+from highwater.api.auth import Principal, Role, require_role
+from highwater.api.dashboard.door import Visitor
+from highwater.api.dashboard.hub import Hub
+from highwater.api.dashboard.look import CSS
+from highwater.api.dashboard.mount import SCOPE_KEY, Dashboard
+from highwater.api.errors import UnauthorizedError
+from highwater.api.services import Services
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.clock import monotonic_seconds
 
 THEME_COOKIE = "highwater_theme"
 _THEMES = {"dark": True, "light": False}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.dashboard.figures import ago, count, moment, seconds
-from streams.feeds.policy import Policy
-from streams.feeds.rules import Idle, Rebuild, UserFacts, Wait, is_active, should_rebuild
+from highwater.api.dashboard.figures import ago, count, moment, seconds
+from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.rules import Idle, Rebuild, UserFacts, Wait, is_active, should_rebuild
 
 
 @dataclass(frozen=True, slots=True)

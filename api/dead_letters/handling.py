@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from api.dead_letters.letter import (
+from highwater.api.dead_letters.letter import (
     KEY,
     WHOLE_VALUE,
     Action,
@@ -29,16 +29,16 @@ from api.dead_letters.letter import (
     edited_key,
     plan_sending,
 )
-from api.dead_letters.reading import HANDLED
-from connectors.kafka.admin import REQUEST_SECONDS, LogRange
-from connectors.kafka.producer import AsyncProducer
-from schemas.codec import Codec
-from schemas.envelope import make_headers
-from schemas.errors import InvalidEventError, UnavailableError
-from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
-from streams.clock import Clock, fresh_id
-from streams.validation import check_event
+from highwater.api.dead_letters.reading import HANDLED
+from highwater.connectors.kafka.admin import REQUEST_SECONDS, LogRange
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import make_headers
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS
+from highwater.streams.clock import Clock, fresh_id
+from highwater.streams.validation import check_event
 
 SOURCE = "highwater dlq"
 # Acknowledgements waited for together; what is under way beyond the producer's own bound is a position and a future each.

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from connectors.kafka.records import Record
-from schemas.envelope import Headers, header, iso_from_ms, ms_from_iso
-from schemas.errors import HighwaterError, InvalidEventError
-from schemas.json_events import event_from_json, event_to_json
-from schemas.positions import Position, parse_position
-from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
+from highwater.connectors.kafka.records import Record
+from highwater.schemas.envelope import Headers, header, iso_from_ms, ms_from_iso
+from highwater.schemas.errors import HighwaterError, InvalidEventError
+from highwater.schemas.json_events import event_from_json, event_to_json
+from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
 
 HEADER_PREFIX = "dlq_"
 REDRIVEN_FROM = "dlq_redriven_from"

@@ -14,17 +14,17 @@ from typing import Any
 
 from fastavro import schemaless_reader
 
-from api.cli.reading import Decoder, Place, log_ranges_of, open_reader, read_spans
-from api.dead_letters.letter import Handling, Letter, dead_letters_of, handling_of
-from connectors.kafka.admin import Admin, LogRange
-from connectors.kafka.records import Record
-from connectors.kafka.registry import Registry
-from schemas import codec
-from schemas.avro_files import parse_for_reading
-from schemas.envelope import iso_from_ms
-from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
-from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
+from highwater.api.cli.reading import Decoder, Place, log_ranges_of, open_reader, read_spans
+from highwater.api.dead_letters.letter import Handling, Letter, dead_letters_of, handling_of
+from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas import codec
+from highwater.schemas.avro_files import parse_for_reading
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
 
 HANDLED = "streams.dead-letter-handled"
 # What one listing reads per topic; a topic with more is the sign of a broken producer, not something to read through.

@@ -19,9 +19,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from api import conditional
-from api.auth import Editor, Principal, Role, Viewer
-from api.errors import (
+from highwater.api import conditional
+from highwater.api.auth import Editor, Principal, Role, Viewer
+from highwater.api.errors import (
     BadRequestError,
     ForbiddenError,
     NotFoundError,
@@ -29,13 +29,13 @@ from api.errors import (
     TooLargeError,
     UnprocessableError,
 )
-from api.organizations import organization_of
-from api.rate_limits import LimitedRoute
-from api.services import Services, Wired
-from connectors.stores import blobs
-from connectors.stores.blobs import Blob, BlobTooLargeError, Spooled, StorageFullError
-from connectors.stores.organizations import Organization
-from streams.jobs.plans import Limit, Usage, refusal, refusal_text
+from highwater.api.organizations import organization_of
+from highwater.api.rate_limits import LimitedRoute
+from highwater.api.services import Services, Wired
+from highwater.connectors.stores import blobs
+from highwater.connectors.stores.blobs import Blob, BlobTooLargeError, Spooled, StorageFullError
+from highwater.connectors.stores.organizations import Organization
+from highwater.streams.jobs.plans import Limit, Usage, refusal, refusal_text
 
 # Requests whose bodies have a bound of their own, and are not counted by that of all others.
 OWN_BOUND = frozenset({("PUT", "/api/blobs")})

@@ -13,14 +13,14 @@ import orjson
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import conditional
-from api.auth import Admin
-from api.conditional import CACHE_NEVER
-from api.errors import UnauthorizedError, UnprocessableError
-from api.services import Wired
-from connectors.stores.postgres import transaction
-from streams.checks import check_id
-from streams.league.resources import SEASON_PAGES, resource, resource_of
+from highwater.api import conditional
+from highwater.api.auth import Admin
+from highwater.api.conditional import CACHE_NEVER
+from highwater.api.errors import UnauthorizedError, UnprocessableError
+from highwater.api.services import Wired
+from highwater.connectors.stores.postgres import transaction
+from highwater.streams.checks import check_id
+from highwater.streams.league.resources import SEASON_PAGES, resource, resource_of
 
 router = APIRouter(tags=["cache"])
 ACCEPTED = HTTPStatus.ACCEPTED

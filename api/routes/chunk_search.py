@@ -17,24 +17,24 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import conditional
-from api.auth import Principal, Role, Viewer
-from api.errors import ForbiddenError, UnprocessableError
-from api.rate_limits import LimitedRoute
-from api.routes.chunks import INGEST_TOPICS, iso_or_none
-from api.services import Services, Wired
-from connectors.stores import chunk_reads, chunk_search
-from connectors.stores.chunk_reads import Lifecycle, Namespace
-from connectors.stores.chunk_search import RESULTS_MAX, Result
-from connectors.stores.redis import Head
-from schemas.envelope import iso_from_ms, ms_from_iso
-from schemas.errors import InvalidEventError
-from streams.checks import check_text, check_time
-from streams.chunks.identity import check_key_part
-from streams.chunks.passports import PASSPORT_KEYS
-from streams.chunks.scoring import Mode
-from streams.chunks.validation import check_embedding
-from streams.clock import to_ms
+from highwater.api import conditional
+from highwater.api.auth import Principal, Role, Viewer
+from highwater.api.errors import ForbiddenError, UnprocessableError
+from highwater.api.rate_limits import LimitedRoute
+from highwater.api.routes.chunks import INGEST_TOPICS, iso_or_none
+from highwater.api.services import Services, Wired
+from highwater.connectors.stores import chunk_reads, chunk_search
+from highwater.connectors.stores.chunk_reads import Lifecycle, Namespace
+from highwater.connectors.stores.chunk_search import RESULTS_MAX, Result
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_text, check_time
+from highwater.streams.chunks.identity import check_key_part
+from highwater.streams.chunks.passports import PASSPORT_KEYS
+from highwater.streams.chunks.scoring import Mode
+from highwater.streams.chunks.validation import check_embedding
+from highwater.streams.clock import to_ms
 
 RATED, SWEPT = "chunks.namespace-rated", "chunks.sweep-requested"
 SEARCH_TOPICS = INGEST_TOPICS | {RATED, SWEPT}

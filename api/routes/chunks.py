@@ -16,26 +16,26 @@ import orjson
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api import conditional
-from api.auth import Admin, Viewer
-from api.errors import BadRequestError, NotFoundError, UnprocessableError
-from api.freshness import WRITE_WAIT_MS
-from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from api.publishing import NotTakenError
-from api.rate_limits import LimitedRoute
-from api.services import Services, Wired
-from connectors.stores import chunk_reads
-from connectors.stores.chunk_reads import FIRST_PLACE, Failure, Ingest, SourceIngest
-from connectors.stores.redis import Head
-from schemas.envelope import iso_from_ms
-from schemas.errors import InvalidEventError
-from schemas.json_events import event_from_json
-from schemas.positions import Position, parse_position
-from schemas.topics import TOPICS
-from streams.checks import check_id
-from streams.chunks.identity import check_key_part
-from streams.chunks.states import Outcome
-from streams.chunks.validation import FINISHED, SUBMITTED
+from highwater.api import conditional
+from highwater.api.auth import Admin, Viewer
+from highwater.api.errors import BadRequestError, NotFoundError, UnprocessableError
+from highwater.api.freshness import WRITE_WAIT_MS
+from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.publishing import NotTakenError
+from highwater.api.rate_limits import LimitedRoute
+from highwater.api.services import Services, Wired
+from highwater.connectors.stores import chunk_reads
+from highwater.connectors.stores.chunk_reads import FIRST_PLACE, Failure, Ingest, SourceIngest
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.json_events import event_from_json
+from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.checks import check_id
+from highwater.streams.chunks.identity import check_key_part
+from highwater.streams.chunks.states import Outcome
+from highwater.streams.chunks.validation import FINISHED, SUBMITTED
 
 DECIDED = "chunks.ingest-decided"
 INGEST_TOPICS = frozenset({SUBMITTED, FINISHED, DECIDED})

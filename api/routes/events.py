@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request
 
-from api.auth import Editor, Principal, Role
-from api.errors import ForbiddenError, NotFoundError, UnprocessableError
-from api.publishing import Publisher
-from api.services import Wired
-from schemas.errors import InvalidEventError
-from schemas.json_events import event_from_json
-from schemas.topics import TOPICS
+from highwater.api.auth import Editor, Principal, Role
+from highwater.api.errors import ForbiddenError, NotFoundError, UnprocessableError
+from highwater.api.publishing import Publisher
+from highwater.api.services import Wired
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.json_events import event_from_json
+from highwater.schemas.topics import TOPICS
 
 # Events in one request; the body is bounded too, and a file belongs to `highwater publish`.
 EVENTS_MAX = 10_000

@@ -13,18 +13,18 @@ from typing import Annotated, TypeAlias
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from api.auth import Principal, ReadUser, Role, Viewer, require_role, require_user
-from api.conditional import CACHE_NEVER, JSON
-from api.errors import NotFoundError
-from api.freshness import FEEDS_TOPICS
-from api.services import Services, Wired
-from connectors.kafka.registry import Registry
-from connectors.stores.explained_feeds import CHANNELS_DEFAULT, CHANNELS_MAX
-from connectors.stores.explaining import Explainer, UnknownResourceError
-from connectors.stores.explanations import Explanation
-from schemas.errors import UnavailableError
-from streams.checks import check_id
-from streams.league.resources import resource_of
+from highwater.api.auth import Principal, ReadUser, Role, Viewer, require_role, require_user
+from highwater.api.conditional import CACHE_NEVER, JSON
+from highwater.api.errors import NotFoundError
+from highwater.api.freshness import FEEDS_TOPICS
+from highwater.api.services import Services, Wired
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.stores.explained_feeds import CHANNELS_DEFAULT, CHANNELS_MAX
+from highwater.connectors.stores.explaining import Explainer, UnknownResourceError
+from highwater.connectors.stores.explanations import Explanation
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.checks import check_id
+from highwater.streams.league.resources import resource_of
 
 router = APIRouter(tags=["explain"])
 

@@ -15,17 +15,17 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from api import conditional
-from api.auth import ReadUser, Viewer
-from api.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
-from api.errors import BadRequestError, GoneError, NotFoundError
-from api.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
-from api.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
-from api.routes.quick import QuickRoute
-from api.services import Services, Wired
-from connectors.materializers.feed_documents import FeedDocument, FeedNews, feed_news
-from connectors.stores import feeds_reads
-from connectors.stores.feeds_reads import (
+from highwater.api import conditional
+from highwater.api.auth import ReadUser, Viewer
+from highwater.api.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
+from highwater.api.errors import BadRequestError, GoneError, NotFoundError
+from highwater.api.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
+from highwater.api.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.routes.quick import QuickRoute
+from highwater.api.services import Services, Wired
+from highwater.connectors.materializers.feed_documents import FeedDocument, FeedNews, feed_news
+from highwater.connectors.stores import feeds_reads
+from highwater.connectors.stores.feeds_reads import (
     LIFE_START,
     Channel,
     ClusterLife,
@@ -34,12 +34,12 @@ from connectors.stores.feeds_reads import (
     DeadCluster,
     UserRow,
 )
-from connectors.stores.redis import Head
-from schemas.envelope import iso_from_ms
-from schemas.errors import UnavailableError
-from streams.checks import check_id
-from streams.feeds.rules import Rebuild, UserFacts, should_rebuild
-from streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.checks import check_id
+from highwater.streams.feeds.rules import Rebuild, UserFacts, should_rebuild
+from highwater.streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
 
 _log = get_log("api")
 router = APIRouter(tags=["feeds"], route_class=QuickRoute)

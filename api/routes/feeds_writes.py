@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.auth import AdminUser, WriteUser
-from api.services import Wired
+from highwater.api.auth import AdminUser, WriteUser
+from highwater.api.services import Wired
 
 router = APIRouter(tags=["feeds"])
 ACCEPTED = HTTPStatus.ACCEPTED

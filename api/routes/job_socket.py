@@ -13,17 +13,17 @@ import orjson
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from api.askers import canonical_uuid
-from api.errors import ProblemError
-from api.job_stream import Listener
-from api.query_stream import INTERNAL_ERROR, EndingError
-from api.routes.jobs import job_for, place_after
-from api.routes.query_socket import Socket, code_of, send_away, subprotocol_of
-from api.services import Services
-from connectors.stores.job_reads import JobRead
-from schemas.errors import InvalidEventError, UnavailableError
-from streams.clock import fresh_id
-from streams.telemetry import get_log
+from highwater.api.askers import canonical_uuid
+from highwater.api.errors import ProblemError
+from highwater.api.job_stream import Listener
+from highwater.api.query_stream import INTERNAL_ERROR, EndingError
+from highwater.api.routes.jobs import job_for, place_after
+from highwater.api.routes.query_socket import Socket, code_of, send_away, subprotocol_of
+from highwater.api.services import Services
+from highwater.connectors.stores.job_reads import JobRead
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.streams.clock import fresh_id
+from highwater.streams.telemetry import get_log
 
 ENDED = 1000
 

@@ -17,10 +17,10 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from api import conditional
-from api.askers import canonical_uuid
-from api.auth import Principal, Role, Viewer, require_role
-from api.errors import (
+from highwater.api import conditional
+from highwater.api.askers import canonical_uuid
+from highwater.api.auth import Principal, Role, Viewer, require_role
+from highwater.api.errors import (
     BadRequestError,
     ForbiddenError,
     NotFoundError,
@@ -28,25 +28,25 @@ from api.errors import (
     UnauthorizedError,
     UnprocessableError,
 )
-from api.job_access import may_read, require_ender, require_reader, submitter
-from api.job_stream import EventStream
-from api.organizations import organization_of
-from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from api.rate_limits import LimitedRoute
-from api.routes.queries import idempotency_key
-from api.services import Services, Wired
-from connectors.stores import job_reads
-from connectors.stores.job_reads import JobRead
-from connectors.stores.redis import Head
-from schemas.envelope import iso_from_ms
-from schemas.errors import UnavailableError
-from schemas.json_events import event_from_json
-from streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
-from streams.jobs.args import Args, IngestionArgs, parse_args
-from streams.jobs.plans import Limit as PlanLimit
-from streams.jobs.plans import Usage, refusal, refusal_text
-from streams.jobs.states import Kind
-from streams.jobs.validation import CONTROL, REVOKE, SUBMITTED
+from highwater.api.job_access import may_read, require_ender, require_reader, submitter
+from highwater.api.job_stream import EventStream
+from highwater.api.organizations import organization_of
+from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.rate_limits import LimitedRoute
+from highwater.api.routes.queries import idempotency_key
+from highwater.api.services import Services, Wired
+from highwater.connectors.stores import job_reads
+from highwater.connectors.stores.job_reads import JobRead
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.json_events import event_from_json
+from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
+from highwater.streams.jobs.args import Args, IngestionArgs, parse_args
+from highwater.streams.jobs.plans import Limit as PlanLimit
+from highwater.streams.jobs.plans import Usage, refusal, refusal_text
+from highwater.streams.jobs.states import Kind
+from highwater.streams.jobs.validation import CONTROL, REVOKE, SUBMITTED
 
 JOB_TOPICS = frozenset({SUBMITTED, CONTROL})
 REVOKED_REASON = "revoked"

@@ -11,20 +11,20 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api import conditional
-from api.auth import Admin, ReadUser, Viewer, require_user
-from api.conditional import CACHE_PUBLIC
-from api.documents import MATCH_KIND, serve, serve_match
-from api.errors import UnprocessableError
-from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from api.services import Wired
-from api.shortcut import Page
-from connectors.stores import league_api
-from connectors.stores.redis import Head
-from streams.checks import check_id, check_name
-from streams.league.documents import PAGE_USERS
-from streams.league.resources import PREDICTION_DAYS, SCHEDULE_TOPICS, resource
-from streams.league.validation import NAME_BYTES_MAX
+from highwater.api import conditional
+from highwater.api.auth import Admin, ReadUser, Viewer, require_user
+from highwater.api.conditional import CACHE_PUBLIC
+from highwater.api.documents import MATCH_KIND, serve, serve_match
+from highwater.api.errors import UnprocessableError
+from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.services import Wired
+from highwater.api.shortcut import Page
+from highwater.connectors.stores import league_api
+from highwater.connectors.stores.redis import Head
+from highwater.streams.checks import check_id, check_name
+from highwater.streams.league.documents import PAGE_USERS
+from highwater.streams.league.resources import PREDICTION_DAYS, SCHEDULE_TOPICS, resource
+from highwater.streams.league.validation import NAME_BYTES_MAX
 
 router = APIRouter(tags=["leagues"])
 

@@ -14,14 +14,14 @@ import orjson
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict
 
-from api.auth import Admin, Editor, Principal, Role, Viewer, require_user
-from api.errors import ForbiddenError, NotFoundError, UnprocessableError
-from api.routes.feeds_writes import Positions
-from api.services import Services, Wired
-from connectors.stores import league_api
-from schemas.errors import InvalidEventError
-from streams.checks import check_id
-from streams.league.resources import SCHEDULE_TOPICS
+from highwater.api.auth import Admin, Editor, Principal, Role, Viewer, require_user
+from highwater.api.errors import ForbiddenError, NotFoundError, UnprocessableError
+from highwater.api.routes.feeds_writes import Positions
+from highwater.api.services import Services, Wired
+from highwater.connectors.stores import league_api
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_id
+from highwater.streams.league.resources import SCHEDULE_TOPICS
 
 router = APIRouter(tags=["leagues"])
 ACCEPTED = HTTPStatus.ACCEPTED

@@ -13,22 +13,22 @@ import orjson
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from api.auth import Admin, Viewer
-from api.conditional import CACHE_NEVER, JSON
-from api.errors import UnprocessableError
-from api.organizations import require_organization
-from api.rate_limits import LimitedRoute
-from api.services import Services, Wired
-from connectors.stores import organizations
-from connectors.stores.organizations import Organization, PlanWord
-from connectors.stores.postgres import transaction
-from schemas.envelope import iso_from_ms, ms_from_iso
-from schemas.errors import UnavailableError
-from streams.checks import check_id
-from streams.jobs.plans import FEATURES, UNLIMITED
-from streams.jobs.validation import PLAN_CHANGED
-from streams.league.matches import Cause
-from streams.telemetry import get_log
+from highwater.api.auth import Admin, Viewer
+from highwater.api.conditional import CACHE_NEVER, JSON
+from highwater.api.errors import UnprocessableError
+from highwater.api.organizations import require_organization
+from highwater.api.rate_limits import LimitedRoute
+from highwater.api.services import Services, Wired
+from highwater.connectors.stores import organizations
+from highwater.connectors.stores.organizations import Organization, PlanWord
+from highwater.connectors.stores.postgres import transaction
+from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.checks import check_id
+from highwater.streams.jobs.plans import FEATURES, UNLIMITED
+from highwater.streams.jobs.validation import PLAN_CHANGED
+from highwater.streams.league.matches import Cause
+from highwater.streams.telemetry import get_log
 
 LIMIT_TOPICS = frozenset({PLAN_CHANGED})
 

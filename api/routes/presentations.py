@@ -10,14 +10,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from api.askers import canonical_uuid
-from api.auth import Viewer
-from api.errors import NotFoundError
-from api.rate_limits import LimitedRoute
-from api.routes.feeds_writes import Positions
-from api.services import Wired
-from connectors.stores import views
-from streams.jobs.validation import VIEWED
+from highwater.api.askers import canonical_uuid
+from highwater.api.auth import Viewer
+from highwater.api.errors import NotFoundError
+from highwater.api.rate_limits import LimitedRoute
+from highwater.api.routes.feeds_writes import Positions
+from highwater.api.services import Wired
+from highwater.connectors.stores import views
+from highwater.streams.jobs.validation import VIEWED
 
 router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
 

@@ -12,16 +12,16 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from api import conditional
-from api.auth import Admin, Editor
-from api.errors import BadRequestError, NotFoundError
-from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from api.routes.feeds_writes import Positions
-from api.services import Wired
-from connectors.stores import query_reads
-from connectors.stores.query_reads import PLACE_MAX, Prompt
-from schemas.envelope import iso_from_ms
-from streams.queries.validation import PROMPT, ROLES
+from highwater.api import conditional
+from highwater.api.auth import Admin, Editor
+from highwater.api.errors import BadRequestError, NotFoundError
+from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.routes.feeds_writes import Positions
+from highwater.api.services import Wired
+from highwater.connectors.stores import query_reads
+from highwater.connectors.stores.query_reads import PLACE_MAX, Prompt
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.queries.validation import PROMPT, ROLES
 
 PROMPT_TOPICS = frozenset({PROMPT})
 

@@ -16,21 +16,21 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from api import conditional
-from api.askers import asker, canonical_uuid, require_asker
-from api.auth import Admin, Principal, Viewer
-from api.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
-from api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from api.run_timeline import timeline_document, told_sources
-from api.services import Services, Wired
-from connectors.stores import query_reads
-from connectors.stores.query_reads import Run, RunLine
-from connectors.stores.redis import Head
-from schemas.envelope import iso_from_ms
-from schemas.errors import UnavailableError
-from streams.queries.runs import ARCHIVED, STAGE
-from streams.queries.states import Stage, Status
-from streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED
+from highwater.api import conditional
+from highwater.api.askers import asker, canonical_uuid, require_asker
+from highwater.api.auth import Admin, Principal, Viewer
+from highwater.api.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
+from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.run_timeline import timeline_document, told_sources
+from highwater.api.services import Services, Wired
+from highwater.connectors.stores import query_reads
+from highwater.connectors.stores.query_reads import Run, RunLine
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.queries.runs import ARCHIVED, STAGE
+from highwater.streams.queries.states import Stage, Status
+from highwater.streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED
 
 RUN_TOPICS = frozenset({SUBMITTED, CONTROLLED})
 TIMELINE_TOPICS = RUN_TOPICS | {STAGE, ARCHIVED}

@@ -18,10 +18,10 @@ import orjson
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from api.askers import asker, canonical_uuid
-from api.auth import Principal
-from api.errors import ForbiddenError, NotFoundError, ProblemError, TooManyRequestsError, UnauthorizedError
-from api.query_stream import (
+from highwater.api.askers import asker, canonical_uuid
+from highwater.api.auth import Principal
+from highwater.api.errors import ForbiddenError, NotFoundError, ProblemError, TooManyRequestsError, UnauthorizedError
+from highwater.api.query_stream import (
     GOING_AWAY,
     INTERNAL_ERROR,
     PARTITIONS,
@@ -32,12 +32,12 @@ from api.query_stream import (
     Subscriber,
     partition_of,
 )
-from api.routes.queries import publish_cancel
-from api.services import Services
-from connectors.stores import query_reads
-from schemas.errors import HighwaterError, InvalidEventError, UnavailableError
-from schemas.positions import parse_position
-from streams.telemetry import get_log
+from highwater.api.routes.queries import publish_cancel
+from highwater.api.services import Services
+from highwater.connectors.stores import query_reads
+from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError
+from highwater.schemas.positions import parse_position
+from highwater.streams.telemetry import get_log
 
 # Browsers cannot set a field of the handshake; they can name a subprotocol, which is then the one that is spoken.
 SUBPROTOCOL = "highwater.bearer."

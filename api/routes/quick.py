@@ -11,11 +11,11 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from api.auth import Role, current_principal, require_role, require_user
-from api.conditional import condition, is_match, not_modified
-from api.services import Services
-from connectors.stores.redis import Head
-from streams.checks import check_id
+from highwater.api.auth import Role, current_principal, require_role, require_user
+from highwater.api.conditional import condition, is_match, not_modified
+from highwater.api.services import Services
+from highwater.connectors.stores.redis import Head
+from highwater.streams.checks import check_id
 
 
 async def _feed(services: Services, user: str) -> Head | None:

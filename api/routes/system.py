@@ -8,8 +8,8 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from api.errors import problem
-from api.services import Wired
+from highwater.api.errors import problem
+from highwater.api.services import Wired
 
 router = APIRouter(tags=["system"])
 

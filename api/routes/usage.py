@@ -11,20 +11,20 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.auth import Viewer
-from api.conditional import CACHE_NEVER, JSON
-from api.organizations import require_organization
-from api.rate_limits import LimitedRoute
-from api.services import Services, Wired
-from connectors.stores import usage as stored
-from connectors.stores.redis import RedisAwayError
-from connectors.stores.redis_keys import USAGE, key
-from connectors.stores.usage import Amounts
-from schemas.envelope import iso_from_ms
-from streams.checks import check_id
-from streams.jobs.agents import RECORDED
-from streams.jobs.jobs import period_of
-from streams.jobs.usage import month_of
+from highwater.api.auth import Viewer
+from highwater.api.conditional import CACHE_NEVER, JSON
+from highwater.api.organizations import require_organization
+from highwater.api.rate_limits import LimitedRoute
+from highwater.api.services import Services, Wired
+from highwater.connectors.stores import usage as stored
+from highwater.connectors.stores.redis import RedisAwayError
+from highwater.connectors.stores.redis_keys import USAGE, key
+from highwater.connectors.stores.usage import Amounts
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.checks import check_id
+from highwater.streams.jobs.agents import RECORDED
+from highwater.streams.jobs.jobs import period_of
+from highwater.streams.jobs.usage import month_of
 
 USAGE_TOPICS = frozenset({RECORDED})
 

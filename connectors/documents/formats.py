@@ -11,8 +11,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from streams.chunks.chunking import Block
-from streams.chunks.documents import (
+from highwater.streams.chunks.chunking import Block
+from highwater.streams.chunks.documents import (
     UnreadableDocumentError,
     clean,
     decoded,

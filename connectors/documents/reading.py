@@ -16,8 +16,8 @@ from typing import IO
 
 import orjson
 
-from streams.chunks.chunking import TOKENS_MAX, Chunk
-from streams.chunks.documents import UnreadableDocumentError
+from highwater.streams.chunks.chunking import TOKENS_MAX, Chunk
+from highwater.streams.chunks.documents import UnreadableDocumentError
 
 # Text of 50 MB takes 20 s of one core, a PDF of a thousand pages of text 3 s; the rest is for cores that others use too. A job's
 # lease outlives it.
@@ -28,7 +28,10 @@ MEMORY_BYTES_MAX = 1 << 30
 _AT_ONCE = 2
 
 # Not `-m`: the package's other modules would be looked up from where the process was started.
-_PROGRAM = "import sys; from connectors.documents.child import main; main(sys.argv[1], *map(int, sys.argv[2:]))"  # its arguments
+# Its arguments are the kind of document and bounds.
+_PROGRAM = (
+    "import sys; from highwater.connectors.documents.child import main; main(sys.argv[1], *map(int, sys.argv[2:]))"
+)
 
 
 class Chunked:

@@ -16,7 +16,7 @@ from reportlab.pdfbase.pdfmetrics import registerFont, stringWidth
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
-from streams.jobs.layout import (
+from highwater.streams.jobs.layout import (
     INDENT,
     LEADING,
     MARGIN,

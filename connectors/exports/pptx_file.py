@@ -15,7 +15,7 @@ from pptx import Presentation
 from pptx.enum.text import MSO_AUTO_SIZE
 from pptx.util import Pt
 
-from streams.jobs.layout import (
+from highwater.streams.jobs.layout import (
     BODY_BOTTOM,
     MARGIN,
     PAGE_HEIGHT,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
-from schemas.errors import CatalogueMismatchError, UnavailableError
-from schemas.topics import Topic
+from highwater.schemas.errors import CatalogueMismatchError, UnavailableError
+from highwater.schemas.topics import Topic
 
 # A broker that has just started takes a few seconds; one that needs longer is reported as away.
 REQUEST_SECONDS = 10.0

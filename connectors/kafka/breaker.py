@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from schemas.errors import BreakerOpenError
+from highwater.schemas.errors import BreakerOpenError
 
 # Half of the last thousand events is no longer bad input but a broken producer or a broken release; below a hundred
 # dead letters the share means nothing (a test file of ten bad lines must not stop a consumer).

@@ -16,15 +16,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors import outbox
-from connectors.kafka.breaker import RatioBreaker
-from connectors.kafka.handler import Handler, Surroundings
-from connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row, record_of
-from connectors.patience import pause
-from connectors.stores import positions
-from connectors.stores.positions import Move, Place
-from connectors.stores.postgres import CONFLICT, transaction
-from schemas.errors import (
+from highwater.connectors import outbox
+from highwater.connectors.kafka.breaker import RatioBreaker
+from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row, record_of
+from highwater.connectors.patience import pause
+from highwater.connectors.stores import positions
+from highwater.connectors.stores.positions import Move, Place
+from highwater.connectors.stores.postgres import CONFLICT, transaction
+from highwater.schemas.errors import (
     BreakerOpenError,
     FencedError,
     InvalidEventError,
@@ -32,9 +32,9 @@ from schemas.errors import (
     UnavailableError,
     UnknownSchemaError,
 )
-from schemas.topics import DEAD_LETTER_BYTES_MAX
-from streams.retry import unavailable_seconds
-from streams.telemetry import (
+from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
+from highwater.streams.retry import unavailable_seconds
+from highwater.streams.telemetry import (
     BATCH_RETRIES,
     BATCH_SECONDS,
     BATCHES_FENCED,

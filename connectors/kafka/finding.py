@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from connectors.kafka.records import Event, Record, record_of
-from schemas.codec import Codec
-from schemas.errors import InvalidEventError, UnavailableError
-from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_BYTES_MAX
+from highwater.connectors.kafka.records import Event, Record, record_of
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
 # What one search reads: a second of reading, and hours of a partition at 50 events/s. An effect follows its cause within
 # a tick or two, so what is not found by then was deleted, or never came.

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.records import DeadLetter, Event
-from connectors.kafka.registry import Registry
-from connectors.stores.postgres import Connection
-from schemas.codec import Codec
-from streams.clock import Clock
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.stores.postgres import Connection
+from highwater.schemas.codec import Codec
+from highwater.streams.clock import Clock
 
 
 class Handler(Protocol):

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from connectors.kafka.admin import REQUEST_SECONDS
-from schemas.errors import UnavailableError
+from highwater.connectors.kafka.admin import REQUEST_SECONDS
+from highwater.schemas.errors import UnavailableError
 
 
 def committed_offsets(client: Mapping[str, str], group: str) -> dict[tuple[str, int], int]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from schemas.errors import InvalidEventError, UnavailableError
-from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_BYTES_MAX
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
 # librdkafka's default is CRC32; Java, aiokafka and Faust use murmur2 (of 200 keys on 8 partitions only 15 agree).
 PARTITIONER = "murmur2_random"

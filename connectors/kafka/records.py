@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from connectors.outbox import OutboxRow
-from schemas.envelope import HEADERS_UNREADABLE, Headers, iso_from_ms
-from schemas.positions import Position
-from schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX
+from highwater.connectors.outbox import OutboxRow
+from highwater.schemas.envelope import HEADERS_UNREADABLE, Headers, iso_from_ms
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX
 
 # Kafka allows any bytes as a header; what is kept of a detail fits a screen.
 _DETAIL_CHARACTERS_MAX = 500

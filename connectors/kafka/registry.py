@@ -15,10 +15,10 @@ try:  # the client prefers httpx2 where it is installed, whose errors are not th
 except ImportError:  # a client from before it had a choice
     import httpx
 
-from schemas.avro_files import schema_text
-from schemas.codec import Codec
-from schemas.errors import CatalogueMismatchError, ConfigurationError, UnavailableError, UnknownSchemaError
-from schemas.topics import TOPICS, Topic
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError, UnavailableError, UnknownSchemaError
+from highwater.schemas.topics import TOPICS, Topic
 
 COMPATIBILITY = ConfigCompatibilityLevel.FULL_TRANSITIVE
 # The registry answers in milliseconds; a caller waits this long for one that is stuck.

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from schemas.errors import HighwaterError
-from streams.jobs.local_deck import local_deck_answer
-from streams.queries.analysis import clean_text
-from streams.queries.local_model import local_answer
-from streams.queries.retries import Failure
-from streams.queries.states import Stage
-from streams.queries.tokens import count_tokens
-from streams.settings import Settings
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.jobs.local_deck import local_deck_answer
+from highwater.streams.queries.analysis import clean_text
+from highwater.streams.queries.local_model import local_answer
+from highwater.streams.queries.retries import Failure
+from highwater.streams.queries.states import Stage
+from highwater.streams.queries.tokens import count_tokens
+from highwater.streams.settings import Settings
 
 
 class CallFailedError(HighwaterError):
@@ -106,6 +106,6 @@ def open_chat_port(settings: Settings) -> ChatPort:
     """
     if settings.llm_url is None:
         return LocalChat()
-    from connectors.llm.chat_service import ChatEndpoint, RemoteChat  # noqa: PLC0415 - its client takes half a second
+    from highwater.connectors.llm.chat_service import ChatEndpoint, RemoteChat  # noqa: PLC0415 - its client takes half a second
 
     return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=settings.llm_timeout_seconds))

@@ -16,12 +16,12 @@ from urllib.parse import unquote, urlsplit
 
 import openai
 
-from connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall
-from schemas.errors import ConfigurationError
-from streams.clock import Clock, ProductClock, to_ms
-from streams.queries.analysis import clean_text
-from streams.queries.retries import Failure
-from streams.queries.tokens import count_tokens
+from highwater.connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.clock import Clock, ProductClock, to_ms
+from highwater.streams.queries.analysis import clean_text
+from highwater.streams.queries.retries import Failure
+from highwater.streams.queries.tokens import count_tokens
 
 # The longest answer asked for is 8,000 tokens: some 400 kB if each of their characters is escaped. Five times that leaves room
 # for what services add, and 64 calls at once hold 128 MiB at most.

@@ -13,10 +13,10 @@ from itertools import islice
 
 import orjson
 
-from connectors.llm.chat import ChatModel, ModelError
-from connectors.llm.feed_items import TEXTS_WRITTEN_MAX, asked_about, checked_answer
-from streams.feeds.versions import Cluster, LastVersion, NewVersion
-from streams.telemetry import CLUSTER_TITLES, get_log
+from highwater.connectors.llm.chat import ChatModel, ModelError
+from highwater.connectors.llm.feed_items import TEXTS_WRITTEN_MAX, asked_about, checked_answer
+from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion
+from highwater.streams.telemetry import CLUSTER_TITLES, get_log
 
 # One call: 30 clusters of 6 texts are about 10,000 tokens to read and 3,000 to write, which a model does within the port's
 # time limit. The largest are what a reader sees first; the others get their turn in the versions after.

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
 
-from connectors.llm.embeddings import EmbeddingError
-from schemas.errors import UnavailableError
-from streams.retry import MODEL_CALL
-from streams.telemetry import MODEL_CALLS
+from highwater.connectors.llm.embeddings import EmbeddingError
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.retry import MODEL_CALL
+from highwater.streams.telemetry import MODEL_CALLS
 
 # A call that takes longer is given up and repeated; the wait for an embedding is bounded elsewhere.
 CALL_SECONDS_MAX = 30.0

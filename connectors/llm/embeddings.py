@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from schemas.errors import HighwaterError
-from streams.feeds.embedding import TextEmbedder
-from streams.settings import Settings
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.settings import Settings
 
 if TYPE_CHECKING:
-    from connectors.llm.embedding_service import RemoteEmbedder
+    from highwater.connectors.llm.embedding_service import RemoteEmbedder
 
 
 class Embedder(Protocol):
@@ -45,7 +45,7 @@ def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
     """The configured service of embeddings, if there is one."""
     if not settings.embeddings_url:
         return None
-    from connectors.llm.embedding_service import RemoteEmbedder  # noqa: PLC0415 - its client takes half a second
+    from highwater.connectors.llm.embedding_service import RemoteEmbedder  # noqa: PLC0415 - its client takes half a second
 
     return RemoteEmbedder(
         settings.embeddings_url,

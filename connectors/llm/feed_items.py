@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-from connectors.llm.chat import ChatModel, ModelError
-from schemas.envelope import iso_from_ms
-from streams.feeds.summary import summarise
+from highwater.connectors.llm.chat import ChatModel, ModelError
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.feeds.summary import summarise
 
 # A feed is read by a person; the largest clusters come first and the rest is in /clusters.
 ITEMS_MAX = 100

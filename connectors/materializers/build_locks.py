@@ -13,9 +13,9 @@ from typing import Any
 
 import asyncpg
 
-from connectors.stores.postgres import AWAY, QUERIES
-from schemas.errors import ConfigurationError, UnavailableError
-from streams.clock import monotonic_seconds
+from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.schemas.errors import ConfigurationError, UnavailableError
+from highwater.streams.clock import monotonic_seconds
 
 # How often a waiter looks whether the other process is done.
 POLL_SECONDS = 0.1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from connectors import outbox
-from connectors.stores.postgres import QUERIES, Connection
-from connectors.stores.redis import Head
-from schemas.codec import Codec
-from schemas.errors import InvalidEventError
-from schemas.positions import Position, parse_position
-from streams.clock import to_datetime
+from highwater.connectors import outbox
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position, parse_position
+from highwater.streams.clock import to_datetime
 
 VERSION_BUMPED = "cache.version-bumped"
 

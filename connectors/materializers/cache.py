@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.stores.postgres import Connection
-from connectors.stores.redis import Head, ResourceCache
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.stores.redis import Head, ResourceCache
 
 
 class CacheVersions:

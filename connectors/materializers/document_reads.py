@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
-from connectors.materializers.documents import (
+from highwater.connectors.materializers.documents import (
     ENTRY_SECONDS_MAX,
     WINDOW,
     DocumentMaker,
@@ -25,18 +25,18 @@ from connectors.materializers.documents import (
     windows_in,
     windows_of,
 )
-from connectors.materializers.regeneration import RegenerationLocks
-from connectors.stores import documents
-from connectors.stores.copies import COPIES_MAX, IDENTITY, Copies, compress, decompress
-from connectors.stores.leases import CopyLease
-from connectors.stores.postgres import transaction
-from connectors.stores.redis import Head, ResourceCache
-from connectors.stores.shared_reads import FollowingReads
-from schemas.errors import HighwaterError, UnavailableError
-from streams.clock import Clock
-from streams.league.refresh import Freshness, Refresh, refresh_decision
-from streams.league.resources import CacheOptions, Resource
-from streams.telemetry import DOCUMENT_READS, get_log
+from highwater.connectors.materializers.regeneration import RegenerationLocks
+from highwater.connectors.stores import documents
+from highwater.connectors.stores.copies import COPIES_MAX, IDENTITY, Copies, compress, decompress
+from highwater.connectors.stores.leases import CopyLease
+from highwater.connectors.stores.postgres import transaction
+from highwater.connectors.stores.redis import Head, ResourceCache
+from highwater.connectors.stores.shared_reads import FollowingReads
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.streams.clock import Clock
+from highwater.streams.league.refresh import Freshness, Refresh, refresh_decision
+from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.telemetry import DOCUMENT_READS, get_log
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 

@@ -20,18 +20,18 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
-from connectors.materializers.bumps import bump
-from connectors.stores import documents
-from connectors.stores.copies import compress
-from connectors.stores.leases import wait_until_told
-from connectors.stores.postgres import Connection
-from connectors.stores.redis import TRUSTED_MS, Head, RedisAwayError, ResourceCache
-from schemas.codec import Codec
-from streams.clock import Clock, monotonic_seconds
-from streams.league.refresh import refresh_decision
-from streams.league.resources import Resource, resource, resource_of
-from streams.league.windows import Window
-from streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
+from highwater.connectors.materializers.bumps import bump
+from highwater.connectors.stores import documents
+from highwater.connectors.stores.copies import compress
+from highwater.connectors.stores.leases import wait_until_told
+from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.stores.redis import TRUSTED_MS, Head, RedisAwayError, ResourceCache
+from highwater.schemas.codec import Codec
+from highwater.streams.clock import Clock, monotonic_seconds
+from highwater.streams.league.refresh import refresh_decision
+from highwater.streams.league.resources import Resource, resource, resource_of
+from highwater.streams.league.windows import Window
+from highwater.streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
 
 SOURCE = "/connectors/materializers/documents"
 # An entry in Redis outlives the longest life and stale life of a document: garbage collection only.

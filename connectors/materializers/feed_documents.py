@@ -19,20 +19,20 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from connectors.llm.chat import ModelError
-from connectors.llm.feed_items import ITEMS_MAX, FeedCluster, FeedWriter
-from connectors.materializers.build_locks import BuildLocks
-from connectors.materializers.bumps import bump
-from connectors.stores import feeds_reads
-from connectors.stores.feeds_reads import FEED_FORM, ClusterInsights, Clusters, FeedHead
-from connectors.stores.postgres import QUERIES, transaction
-from connectors.stores.redis import Head, ResourceCache
-from connectors.stores.shared_reads import SharedReads
-from schemas.codec import Codec
-from schemas.envelope import iso_from_ms
-from schemas.errors import UnavailableError
-from streams.clock import Clock, monotonic_seconds, to_datetime
-from streams.telemetry import FEEDS_BUILT, get_log
+from highwater.connectors.llm.chat import ModelError
+from highwater.connectors.llm.feed_items import ITEMS_MAX, FeedCluster, FeedWriter
+from highwater.connectors.materializers.build_locks import BuildLocks
+from highwater.connectors.materializers.bumps import bump
+from highwater.connectors.stores import feeds_reads
+from highwater.connectors.stores.feeds_reads import FEED_FORM, ClusterInsights, Clusters, FeedHead
+from highwater.connectors.stores.postgres import QUERIES, transaction
+from highwater.connectors.stores.redis import Head, ResourceCache
+from highwater.connectors.stores.shared_reads import SharedReads
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import Clock, monotonic_seconds, to_datetime
+from highwater.streams.telemetry import FEEDS_BUILT, get_log
 
 SOURCE = "/feeds"
 # Longer than the slowest model call, so that a waiter reads the winner's document rather than give up before it.

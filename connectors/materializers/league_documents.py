@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.stores.league_rows import match_of, stake_of, votes_of
-from connectors.stores.postgres import QUERIES, Connection
-from streams.clock import to_datetime, to_ms
-from streams.league import bracket, documents, ratings, results, schedule, standings, stats
-from streams.league.causes import everything, live, newest, settled
-from streams.league.matches import Cause, Match
-from streams.league.windows import WindowOptions, kickoff_range, live_ends_ms, season_windows
+from highwater.connectors.stores.league_rows import match_of, stake_of, votes_of
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.league import bracket, documents, ratings, results, schedule, standings, stats
+from highwater.streams.league.causes import everything, live, newest, settled
+from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.windows import WindowOptions, kickoff_range, live_ends_ms, season_windows
 
 DAY_MS = 86_400_000
 # Matches in a document over all seasons. A club plays 60 a year, the leagues of the world fewer than this on a day.

@@ -15,17 +15,17 @@ from typing import Any
 
 import asyncpg
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.patience import pause
-from connectors.stores import redis_keys
-from connectors.stores.postgres import QUERIES, Connection, transaction
-from connectors.stores.redis import RedisAwayError, RedisLink, ResourceCache
-from connectors.stores.redis_keys import key
-from connectors.stores.sessions import SessionStore
-from schemas.envelope import iso_from_ms
-from schemas.errors import UnavailableError
-from streams.clock import Clock, to_datetime, to_ms
-from streams.telemetry import get_log
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.patience import pause
+from highwater.connectors.stores import redis_keys
+from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink, ResourceCache
+from highwater.connectors.stores.redis_keys import key
+from highwater.connectors.stores.sessions import SessionStore
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import Clock, to_datetime, to_ms
+from highwater.streams.telemetry import get_log
 
 log = get_log("mirror")
 

@@ -14,12 +14,12 @@ from typing import Any
 import asyncpg
 import orjson
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.checking import divided
-from connectors.stores import usage
-from connectors.stores.postgres import Connection
-from connectors.stores.redis import RedisLink
-from connectors.stores.redis_keys import (
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.stores import usage
+from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.stores.redis import RedisLink
+from highwater.connectors.stores.redis_keys import (
     CHECKPOINT,
     CHECKPOINT_SECONDS,
     PROGRESS,
@@ -30,11 +30,11 @@ from connectors.stores.redis_keys import (
     USAGE_SECONDS,
     key,
 )
-from schemas.envelope import iso_from_ms
-from schemas.errors import InvalidEventError
-from streams.checks import check_id
-from streams.jobs.progress import ENDS
-from streams.jobs.usage import month_of
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_id
+from highwater.streams.jobs.progress import ENDS
+from highwater.streams.jobs.usage import month_of
 
 SAVED, PROGRESSED, RECORDED = "jobs.checkpoint-saved", "jobs.progress", "jobs.usage-recorded"
 

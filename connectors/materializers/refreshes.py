@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.materializers.documents import DocumentMaker, Wanted
-from connectors.stores import documents
-from connectors.stores.postgres import Connection
-from schemas.errors import UnavailableError
-from streams.league.resources import SEASON_PAGES, Resource, resource, resource_of
-from streams.telemetry import get_log
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.materializers.documents import DocumentMaker, Wanted
+from highwater.connectors.stores import documents
+from highwater.connectors.stores.postgres import Connection
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.league.resources import SEASON_PAGES, Resource, resource, resource_of
+from highwater.streams.telemetry import get_log
 
 REFRESH, PREWARM, INVALIDATION = (
     "league.refresh-requested",

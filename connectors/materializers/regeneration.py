@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from connectors.stores.redis import RedisAwayError, RedisLink
-from connectors.stores.redis_keys import DOCUMENT_LOCK, key
-from streams.clock import fresh_id
-from streams.league.resources import LOCK_SECONDS
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink
+from highwater.connectors.stores.redis_keys import DOCUMENT_LOCK, key
+from highwater.streams.clock import fresh_id
+from highwater.streams.league.resources import LOCK_SECONDS
 
 _RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.stores.postgres import QUERIES, Connection
-from streams.clock import to_datetime
-from streams.queries.runs import ARCHIVED, STAGE
-from streams.queries.states import Status
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.clock import to_datetime
+from highwater.streams.queries.runs import ARCHIVED, STAGE
+from highwater.streams.queries.states import Status
 
 # How the end of the archiving is told beside INSERT and UPDATE, which are moves of the run itself.
 ARCHIVE_OPERATION = "ARCHIVE"

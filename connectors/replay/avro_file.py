@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 from fastavro import parse_schema
 from fastavro.write import Writer as ContainerWriter
 
-from connectors.replay.decoding import Decoded, Decoder
-from connectors.replay.text import headers_of, text_of
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.text import headers_of, text_of
 
 # Blocks of 256 KiB: large enough for deflate to find what repeats, small enough to be skipped.
 _BLOCK_BYTES = 256 * 1024

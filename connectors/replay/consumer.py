@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from schemas.errors import UnavailableError
+from highwater.schemas.errors import UnavailableError
 
 _REQUEST_SECONDS = 10.0
 # What librdkafka holds beside the batch in hand; it is what bounds a batch of large records too, since a batch is what

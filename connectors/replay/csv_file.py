@@ -11,9 +11,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from connectors.replay.decoding import Decoded, Decoder
-from connectors.replay.table import table_of
-from connectors.replay.text import base64_of, headers_of, is_millis, iso_times
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.table import table_of
+from highwater.connectors.replay.text import base64_of, headers_of, is_millis, iso_times
 
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 

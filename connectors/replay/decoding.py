@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, to_parsing_canonical_form
 
-from connectors.replay.columns import Flat, NotFlatError, arrow_type_of, struct_of
-from connectors.replay.reading import Batch
-from connectors.replay.subject import Subject
-from schemas.avro_files import parse_for_reading
-from schemas.codec import PREFIX_BYTES, read_event, schema_id_of
-from schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.connectors.replay.columns import Flat, NotFlatError, arrow_type_of, struct_of
+from highwater.connectors.replay.reading import Batch
+from highwater.connectors.replay.subject import Subject
+from highwater.schemas.avro_files import parse_for_reading
+from highwater.schemas.codec import PREFIX_BYTES, read_event, schema_id_of
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 
 # All at once costs half a millisecond a batch, whatever its size; one by one a few microseconds a record.
 _AT_ONCE_RECORDS_MIN = 100

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import BinaryIO
 
-from connectors.replay.counts import Counts
+from highwater.connectors.replay.counts import Counts
 
 # Kind; bytes that follow; records read, written, undecodable and without an answer so far.
 _HEADER = struct.Struct("<BQQQQQ")

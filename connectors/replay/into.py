@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from connectors.kafka.records import Record
-from connectors.replay.subject import source_of
-from schemas.envelope import Headers, iso_from_ms
-from schemas.errors import HighwaterError
-from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
-from streams.clock import monotonic_seconds
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.replay.subject import source_of
+from highwater.schemas.envelope import Headers, iso_from_ms
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
+from highwater.streams.clock import monotonic_seconds
 
 ORIGIN, ORIGIN_TIME = "replay_origin", "replay_time"
 # Outsiders may publish these, and each makes the product do something: work, erasure, a bill.

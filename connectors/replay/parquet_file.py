@@ -8,8 +8,8 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from connectors.replay.decoding import Decoded, Decoder
-from connectors.replay.table import table_of, table_schema
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.table import table_of, table_schema
 
 # A row group of 100,000 rows is what readers skip by well; of longer texts, 8 MiB come first and bound the memory.
 _GROUP_ROWS = 100_000

@@ -12,17 +12,17 @@ import threading
 from contextlib import closing, suppress
 from typing import Any, BinaryIO, cast
 
-from connectors.replay.arrow_alone import without_pandas
-from connectors.replay.consumer import open_reader
-from connectors.replay.counts import Counts
-from connectors.replay.decoding import Decoder
-from connectors.replay.frames import Kind, send
-from connectors.replay.reading import read_batches
-from connectors.replay.running import Chooser, write_batches
-from connectors.replay.subject import Subject
-from connectors.replay.task import Task
-from connectors.replay.writers import part_writer
-from schemas.errors import HighwaterError
+from highwater.connectors.replay.arrow_alone import without_pandas
+from highwater.connectors.replay.consumer import open_reader
+from highwater.connectors.replay.counts import Counts
+from highwater.connectors.replay.decoding import Decoder
+from highwater.connectors.replay.frames import Kind, send
+from highwater.connectors.replay.reading import read_batches
+from highwater.connectors.replay.running import Chooser, write_batches
+from highwater.connectors.replay.subject import Subject
+from highwater.connectors.replay.task import Task
+from highwater.connectors.replay.writers import part_writer
+from highwater.schemas.errors import HighwaterError
 
 
 class _Outbox:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, BinaryIO, cast
 
-from connectors.replay.counts import Counts
-from connectors.replay.frames import Frame, Kind, LostError, Pieces, chunks, receive
-from connectors.replay.row_groups import RowGroups
-from connectors.replay.task import Task
-from schemas.errors import HighwaterError
+from highwater.connectors.replay.counts import Counts
+from highwater.connectors.replay.frames import Frame, Kind, LostError, Pieces, chunks, receive
+from highwater.connectors.replay.row_groups import RowGroups
+from highwater.connectors.replay.task import Task
+from highwater.schemas.errors import HighwaterError
 
-_PROGRAM = "from connectors.replay.part import main; main()"
+_PROGRAM = "from highwater.connectors.replay.part import main; main()"
 # Two threads allocate; with an arena for each of all the others that librdkafka has, and Arrow's own pool, which gives
 # nothing back, a process takes 50 MB more.
 # What is large goes back to the system when it is let go, not when the C library thinks that it may.

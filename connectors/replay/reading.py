@@ -15,13 +15,13 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from numpy.typing import NDArray
 
-from connectors.replay.consumer import offsets_at, open_reader
-from connectors.replay.shares import Span
-from schemas.envelope import HEADERS_UNREADABLE, Headers
-from schemas.errors import UnavailableError
+from highwater.connectors.replay.consumer import offsets_at, open_reader
+from highwater.connectors.replay.shares import Span
+from highwater.schemas.envelope import HEADERS_UNREADABLE, Headers
+from highwater.schemas.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from connectors.kafka.records import Record
+    from highwater.connectors.kafka.records import Record
 
 __all__ = [
     "Batch",
@@ -76,7 +76,7 @@ class Batch:
     def records(self) -> Iterator[Record]:
         """The records one by one."""
         # Here, because what is read in batches does without what this imports: 14 MB in each process.
-        from connectors.kafka.records import Record  # noqa: PLC0415
+        from highwater.connectors.kafka.records import Record  # noqa: PLC0415
 
         numbers = zip(self.partitions.tolist(), self.offsets.tolist(), self.times_ms.tolist(), strict=True)
         for place, (partition, offset, arrived_ms) in enumerate(numbers):

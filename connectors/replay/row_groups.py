@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from connectors.replay.thrift import I16, I64, LIST, STRUCT, Reader, Struct, written
+from highwater.connectors.replay.thrift import I16, I64, LIST, STRUCT, Reader, Struct, written
 
 _MAGIC = b"PAR1"
 _LENGTH = struct.Struct("<I")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from connectors.replay.counts import Counts
-from connectors.replay.decoding import Decoded, Decoder
-from connectors.replay.reading import Batch
-from connectors.replay.writers import Writer
+from highwater.connectors.replay.counts import Counts
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.reading import Batch
+from highwater.connectors.replay.writers import Writer
 
 if TYPE_CHECKING:
-    from connectors.replay.where import Where
+    from highwater.connectors.replay.where import Where
 
 
 class Chooser:
@@ -58,7 +58,7 @@ class Chooser:
 
 
 def _where(condition: str, decoder: Decoder, topic: str) -> Where:
-    from connectors.replay.where import Where  # noqa: PLC0415 - the language is loaded where there is a condition
+    from highwater.connectors.replay.where import Where  # noqa: PLC0415 - the language is loaded where there is a condition
 
     return Where(condition, decoder.arrow_type, topic)
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from connectors.kafka.admin import LogRange
-from schemas.envelope import ms_from_iso
-from schemas.errors import HighwaterError
+from highwater.connectors.kafka.admin import LogRange
+from highwater.schemas.envelope import ms_from_iso
+from highwater.schemas.errors import HighwaterError
 
 FORMS = "an offset (1200), PARTITION/OFFSET, a time (2026-01-31T12:00Z), an age (90m, -7d), earliest or latest"
 

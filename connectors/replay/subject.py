@@ -15,9 +15,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
-from schemas.avro_files import schema_text
-from schemas.errors import ConfigurationError, UnavailableError, UnknownSchemaError
-from schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.errors import ConfigurationError, UnavailableError, UnknownSchemaError
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
 
 _NOT_FOUND = 404
 # As long as the others wait for the registry; it answers in milliseconds.
@@ -75,7 +75,7 @@ class Subject:
                 raise UnknownSchemaError(schema_id)
             import asyncio  # noqa: PLC0415
 
-            from connectors.kafka.registry import Registry  # noqa: PLC0415 - as in `fetch`
+            from highwater.connectors.kafka.registry import Registry  # noqa: PLC0415 - as in `fetch`
 
             self.versions[schema_id] = asyncio.run(Registry(self._url).text_of(schema_id))
         return self.versions[schema_id]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from connectors.replay.decoding import Decoded
-from connectors.replay.text import headers_of, key_column
-from schemas.envelope import Headers
+from highwater.connectors.replay.decoding import Decoded
+from highwater.connectors.replay.text import headers_of, key_column
+from highwater.schemas.envelope import Headers
 
 HEADERS = pa.map_(pa.string(), pa.string())
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from connectors.replay.shares import Share
-from schemas.topics import Topic
+from highwater.connectors.replay.shares import Share
+from highwater.schemas.topics import Topic
 
 
 @dataclass(frozen=True, slots=True)

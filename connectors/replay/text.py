@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from connectors.replay.decoding import Decoded
-from schemas.envelope import Headers, iso_from_ms
+from highwater.connectors.replay.decoding import Decoded
+from highwater.schemas.envelope import Headers, iso_from_ms
 
 # What JSON writes otherwise than it is: the quote, the backslash and the control characters.
 _IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), *b'"\\'])

@@ -17,9 +17,9 @@ import cel
 import pyarrow as pa
 from cel.stdlib import STDLIB_FUNCTIONS, add_stdlib_to_context
 
-from connectors.replay.decoding import Decoded
-from connectors.replay.text import headers_of, text_of
-from connectors.replay.where_error import WhereError
+from highwater.connectors.replay.decoding import Decoded
+from highwater.connectors.replay.text import headers_of, text_of
+from highwater.connectors.replay.where_error import WhereError
 
 __all__ = ["CHARACTERS_MAX", "NAMES", "Where", "WhereError"]
 

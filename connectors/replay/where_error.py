@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError
 
 
 class WhereError(HighwaterError):

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol
 
-from connectors.replay.decoding import Decoded, Decoder
-from connectors.replay.text import json_lines
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.text import json_lines
 
 
 class Writer(Protocol):
@@ -47,19 +47,19 @@ class JsonLines:
 
 
 def _csv(file: BinaryIO, decoder: Decoder) -> Writer:
-    from connectors.replay.csv_file import CsvFile  # noqa: PLC0415 - a format is loaded when it is wanted
+    from highwater.connectors.replay.csv_file import CsvFile  # noqa: PLC0415 - a format is loaded when it is wanted
 
     return CsvFile(file, decoder)
 
 
 def _parquet(file: BinaryIO, decoder: Decoder) -> Writer:
-    from connectors.replay.parquet_file import ParquetFile  # noqa: PLC0415 - as above
+    from highwater.connectors.replay.parquet_file import ParquetFile  # noqa: PLC0415 - as above
 
     return ParquetFile(file, decoder)
 
 
 def _avro(file: BinaryIO, decoder: Decoder) -> Writer:
-    from connectors.replay.avro_file import AvroFile  # noqa: PLC0415 - as above
+    from highwater.connectors.replay.avro_file import AvroFile  # noqa: PLC0415 - as above
 
     return AvroFile(file, decoder)
 
@@ -67,7 +67,7 @@ def _avro(file: BinaryIO, decoder: Decoder) -> Writer:
 def part_writer(kind: str, file: BinaryIO, decoder: Decoder) -> Writer:
     """A writer whose pieces are put together by another process: each call of `write` or `close` writes one, or none."""
     if kind == "parquet":
-        from connectors.replay.parquet_file import ParquetParts  # noqa: PLC0415 - as above
+        from highwater.connectors.replay.parquet_file import ParquetParts  # noqa: PLC0415 - as above
 
         return ParquetParts(file, decoder)
     return FORMATS[kind](file, decoder)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from connectors.kafka.records import DeadLetter, Event
-from schemas.errors import InvalidEventError
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.schemas.errors import InvalidEventError
 
 
 def divided(

@@ -15,27 +15,37 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event, Record
-from connectors.materializers.bumps import bump
-from connectors.outbox import OutboxRow
-from connectors.sinks.query_rows import Teller
-from connectors.stores import chunks as store
-from connectors.stores.chunks import Namespace, Planned, SourceKey
-from connectors.stores.namespaces import ensure_passports
-from connectors.stores.postgres import Connection
-from schemas.chunks import IngestProgressed
-from schemas.errors import InvalidEventError
-from schemas.positions import Position
-from streams.chunks.identity import content_hash
-from streams.chunks.passports import Passports
-from streams.chunks.scoring import age_days
-from streams.chunks.states import Temperature
-from streams.chunks.upserts import SUPERSEDED, End, Failure, Ingest, Refusal, Source, Submitted, Write, plan_upserts
-from streams.chunks.validation import FINISHED, IDENTITY, SUBMITTED, check_chunks_event
-from streams.clock import to_datetime, to_ms
-from streams.telemetry import get_log
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event, Record
+from highwater.connectors.materializers.bumps import bump
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.query_rows import Teller
+from highwater.connectors.stores import chunks as store
+from highwater.connectors.stores.chunks import Namespace, Planned, SourceKey
+from highwater.connectors.stores.namespaces import ensure_passports
+from highwater.connectors.stores.postgres import Connection
+from highwater.schemas.chunks import IngestProgressed
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position
+from highwater.streams.chunks.identity import content_hash
+from highwater.streams.chunks.passports import Passports
+from highwater.streams.chunks.scoring import age_days
+from highwater.streams.chunks.states import Temperature
+from highwater.streams.chunks.upserts import (
+    SUPERSEDED,
+    End,
+    Failure,
+    Ingest,
+    Refusal,
+    Source,
+    Submitted,
+    Write,
+    plan_upserts,
+)
+from highwater.streams.chunks.validation import FINISHED, IDENTITY, SUBMITTED, check_chunks_event
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.telemetry import get_log
 
 CHANGED, PROGRESSED, WANTED = "chunks.chunk-changed", "chunks.ingest-progressed", "chunks.embedding-requested"
 _SOURCE = "/connectors/sinks/chunks"

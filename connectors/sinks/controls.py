@@ -12,21 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.outbox import OutboxRow
-from connectors.sinks.checking import divided
-from connectors.sinks.known import Known, Origin
-from connectors.sinks.query_rows import Ordinals, Teller, run_of
-from connectors.stores import erasures
-from connectors.stores.postgres import QUERIES, Connection
-from connectors.stores.raw_logs import log_queries
-from schemas.errors import UnavailableError
-from streams.clock import to_datetime
-from streams.queries.runs import FAILED, INSERT, STAGE, UPDATE, Run, failed, failed_event, stage_event
-from streams.queries.states import TERMINAL, Stage, waiting_status
-from streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED, check_queries_event
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.sinks.known import Known, Origin
+from highwater.connectors.sinks.query_rows import Ordinals, Teller, run_of
+from highwater.connectors.stores import erasures
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.stores.raw_logs import log_queries
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import to_datetime
+from highwater.streams.queries.runs import FAILED, INSERT, STAGE, UPDATE, Run, failed, failed_event, stage_event
+from highwater.streams.queries.states import TERMINAL, Stage, waiting_status
+from highwater.streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED, check_queries_event
 
 CANCELLED = "cancelled by the user"
 

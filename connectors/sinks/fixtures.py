@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.matches import MatchStore, checked
-from connectors.stores.postgres import Connection
-from schemas.codec import Codec
-from streams.clock import Clock
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.matches import MatchStore, checked
+from highwater.connectors.stores.postgres import Connection
+from highwater.schemas.codec import Codec
+from highwater.streams.clock import Clock
 
 
 class Prepared(NamedTuple):

@@ -11,26 +11,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.materializers.bumps import bump
-from connectors.outbox import OutboxRow
-from connectors.sinks.checking import divided
-from connectors.sinks.known import Known, Origin
-from connectors.sinks.query_rows import Teller
-from connectors.stores import chunks as store
-from connectors.stores.chunks import Ended, Orphan, SourceKey
-from connectors.stores.postgres import Connection, reading
-from schemas.chunks import IngestDecided
-from schemas.errors import InvalidEventError
-from schemas.positions import Position
-from streams.checks import check_id
-from streams.chunks.identity import check_key_part
-from streams.chunks.states import Change, Outcome
-from streams.chunks.upserts import OPEN, Ingest
-from streams.chunks.validation import FINISHED, SUBMITTED
-from streams.telemetry import get_log
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.materializers.bumps import bump
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.sinks.known import Known, Origin
+from highwater.connectors.sinks.query_rows import Teller
+from highwater.connectors.stores import chunks as store
+from highwater.connectors.stores.chunks import Ended, Orphan, SourceKey
+from highwater.connectors.stores.postgres import Connection, reading
+from highwater.schemas.chunks import IngestDecided
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position
+from highwater.streams.checks import check_id
+from highwater.streams.chunks.identity import check_key_part
+from highwater.streams.chunks.states import Change, Outcome
+from highwater.streams.chunks.upserts import OPEN, Ingest
+from highwater.streams.chunks.validation import FINISHED, SUBMITTED
+from highwater.streams.telemetry import get_log
 
 DECIDED = "chunks.ingest-decided"
 CHANGED, REPORTED = "chunks.chunk-changed", "chunks.ingest-reported"

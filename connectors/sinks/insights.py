@@ -12,17 +12,17 @@ from typing import Any
 
 import asyncpg
 
-from connectors import outbox
-from connectors.kafka.records import DeadLetter, Event
-from connectors.stores.bases import ActiveBasis, Embedders, read_active, share_active
-from connectors.stores.postgres import QUERIES, Connection, transaction
-from schemas.codec import Codec
-from schemas.errors import InvalidEventError
-from schemas.positions import Position
-from streams.clock import Clock, to_datetime
-from streams.feeds.embedding import TextEmbedder
-from streams.feeds.sequencing import Fate, Numbered, number_insights
-from streams.validation import check_event
+from highwater.connectors import outbox
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.stores.bases import ActiveBasis, Embedders, read_active, share_active
+from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position
+from highwater.streams.clock import Clock, to_datetime
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.sequencing import Fate, Numbered, number_insights
+from highwater.streams.validation import check_event
 
 INGESTED, RETRACTED = "feeds.insight-ingested", "feeds.insight-retracted"
 _COLUMNS = [

@@ -11,22 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.outbox import OutboxRow
-from connectors.sinks.checking import divided
-from connectors.sinks.jobs import request_of
-from connectors.sinks.known import Known, Origin
-from connectors.sinks.query_rows import Teller
-from connectors.stores.jobs import CHECKPOINT, PROGRESS, job_of
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.errors import UnavailableError
-from streams.clock import to_datetime
-from streams.jobs.jobs import Job, revoked
-from streams.jobs.progress import ERROR, Told, progress_events
-from streams.jobs.states import ENDED, REQUESTED, JobStatus
-from streams.jobs.validation import CONTROL, REVOKE, SUBMITTED, check_jobs_event
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.sinks.jobs import request_of
+from highwater.connectors.sinks.known import Known, Origin
+from highwater.connectors.sinks.query_rows import Teller
+from highwater.connectors.stores.jobs import CHECKPOINT, PROGRESS, job_of
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.jobs import Job, revoked
+from highwater.streams.jobs.progress import ERROR, Told, progress_events
+from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus
+from highwater.streams.jobs.validation import CONTROL, REVOKE, SUBMITTED, check_jobs_event
 
 _SOURCE = "/connectors/sinks/jobcontrols"
 REVOKED = "revoked"

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from connectors import outbox
-from connectors.outbox import OutboxRow
-from connectors.stores.jobs import CHECKPOINT, PROGRESS, job_of
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.codec import Codec
-from schemas.positions import parse_position
-from streams.jobs.jobs import Job, revoked
-from streams.jobs.progress import ERROR, Told, progress_events
-from streams.jobs.states import ENDED
-from streams.league.matches import Cause
+from highwater.connectors import outbox
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.stores.jobs import CHECKPOINT, PROGRESS, job_of
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import parse_position
+from highwater.streams.jobs.jobs import Job, revoked
+from highwater.streams.jobs.progress import ERROR, Told, progress_events
+from highwater.streams.jobs.states import ENDED
+from highwater.streams.league.matches import Cause
 
 _SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
 _ERASED = ("erase_calls", "erase_presentations", "erase_presentation_shares", "erase_jobs")

@@ -12,23 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.outbox import OutboxRow
-from connectors.sinks.checking import divided
-from connectors.sinks.query_rows import Teller
-from connectors.stores import erasures, organizations
-from connectors.stores.jobs import PROGRESS
-from connectors.stores.organizations import Organization
-from connectors.stores.postgres import QUERIES, Connection
-from streams.clock import to_datetime
-from streams.jobs.args import Args, parse_args
-from streams.jobs.jobs import Job, failed
-from streams.jobs.plans import Plan, Usage, refusal, refusal_text
-from streams.jobs.progress import ERROR, Told, progress_events
-from streams.jobs.states import REQUESTED, JobStatus, Kind
-from streams.jobs.validation import SUBMITTED, check_jobs_event
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.sinks.query_rows import Teller
+from highwater.connectors.stores import erasures, organizations
+from highwater.connectors.stores.jobs import PROGRESS
+from highwater.connectors.stores.organizations import Organization
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.args import Args, parse_args
+from highwater.streams.jobs.jobs import Job, failed
+from highwater.streams.jobs.plans import Plan, Usage, refusal, refusal_text
+from highwater.streams.jobs.progress import ERROR, Told, progress_events
+from highwater.streams.jobs.states import REQUESTED, JobStatus, Kind
+from highwater.streams.jobs.validation import SUBMITTED, check_jobs_event
 
 _COLUMNS = [
     "job_id", "kind", "organization_id", "user_id", "args", "status", "expires_ms", "seq", "error", "arrived_ms", "position",

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from connectors.kafka.admin import Admin
-from connectors.stores.postgres import QUERIES, Connection, transaction
-from schemas.errors import UnavailableError
-from schemas.topics import TOPICS
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.topics import TOPICS
 
 
 @dataclass(frozen=True, slots=True)

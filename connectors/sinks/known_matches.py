@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.known import Known, Origin
-from connectors.stores.postgres import QUERIES, Connection
-from streams.league.folding import SCHEDULED
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.known import Known, Origin
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.league.folding import SCHEDULED
 
 
 async def _found(tx: Connection, match_ids: list[str]) -> set[str]:

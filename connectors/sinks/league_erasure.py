@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from connectors import outbox
-from connectors.sinks.refreshing import refresh_row
-from connectors.sinks.votes import documents_of_votes
-from connectors.stores import documents
-from connectors.stores.league_votes import recount
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.codec import Codec
-from streams.league.matches import Cause
-from streams.league.resources import Resource, resource
+from highwater.connectors import outbox
+from highwater.connectors.sinks.refreshing import refresh_row
+from highwater.connectors.sinks.votes import documents_of_votes
+from highwater.connectors.stores import documents
+from highwater.connectors.stores.league_votes import recount
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.codec import Codec
+from highwater.streams.league.matches import Cause
+from highwater.streams.league.resources import Resource, resource
 
 _SOURCE, _REASON = "sinks/users", "erased"
 

@@ -10,20 +10,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from connectors import outbox
-from connectors.kafka.records import DeadLetter, Event, Record
-from connectors.outbox import OutboxRow
-from connectors.sinks.checking import divided
-from connectors.stores.league_rows import match_of
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.codec import Codec
-from schemas.errors import UnavailableError
-from schemas.league import MatchChanged
-from schemas.positions import parse_position
-from streams.clock import Clock, to_datetime
-from streams.league.folding import Folded, Step, fold_match, former_teams
-from streams.league.matches import Cause, Match
-from streams.league.validation import check_league_event
+from highwater.connectors import outbox
+from highwater.connectors.kafka.records import DeadLetter, Event, Record
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.stores.league_rows import match_of
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.league import MatchChanged
+from highwater.schemas.positions import parse_position
+from highwater.streams.clock import Clock, to_datetime
+from highwater.streams.league.folding import Folded, Step, fold_match, former_teams
+from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.validation import check_league_event
 
 CHANGED = "league.match-changed"
 

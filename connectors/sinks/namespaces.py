@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import asyncpg
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.materializers.bumps import bump
-from connectors.sinks.checking import divided
-from connectors.stores.namespaces import (
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.materializers.bumps import bump
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.stores.namespaces import (
     Gone,
     Sweep,
     align_passports,
@@ -28,14 +28,14 @@ from connectors.stores.namespaces import (
     store_ratings,
     sweeps,
 )
-from connectors.stores.postgres import Connection, reading, transaction
-from schemas.chunks import ChunkChanged, NamespaceRated
-from schemas.codec import Codec
-from streams.checks import check_time
-from streams.chunks.identity import check_key_part
-from streams.chunks.passports import Passports
-from streams.chunks.states import Change
-from streams.telemetry import get_log
+from highwater.connectors.stores.postgres import Connection, reading, transaction
+from highwater.schemas.chunks import ChunkChanged, NamespaceRated
+from highwater.schemas.codec import Codec
+from highwater.streams.checks import check_time
+from highwater.streams.chunks.identity import check_key_part
+from highwater.streams.chunks.passports import Passports
+from highwater.streams.chunks.states import Change
+from highwater.streams.telemetry import get_log
 
 RATED, SWEEP, CHANGED = "chunks.namespace-rated", "chunks.sweep-requested", "chunks.chunk-changed"
 _SOURCE = "/connectors/sinks/namespaces"

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.checking import divided
-from connectors.stores import erasures, organizations, roles
-from connectors.stores.organizations import Organizations
-from connectors.stores.postgres import Connection, transaction
-from connectors.stores.redis import RedisLink
-from connectors.stores.roles import Revocation, RoleWord
-from connectors.stores.sessions import SessionStore
-from streams.jobs.plans import Plan
-from streams.jobs.validation import PLAN_CHANGED, ROLE_CHANGED, check_jobs_event
-from streams.league.matches import Cause
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.stores import erasures, organizations, roles
+from highwater.connectors.stores.organizations import Organizations
+from highwater.connectors.stores.postgres import Connection, transaction
+from highwater.connectors.stores.redis import RedisLink
+from highwater.connectors.stores.roles import Revocation, RoleWord
+from highwater.connectors.stores.sessions import SessionStore
+from highwater.streams.jobs.plans import Plan
+from highwater.streams.jobs.validation import PLAN_CHANGED, ROLE_CHANGED, check_jobs_event
+from highwater.streams.league.matches import Cause
 
 
 class Prepared(NamedTuple):

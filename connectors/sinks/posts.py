@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.outbox import OutboxRow
-from connectors.sinks.known_matches import KnownMatches
-from connectors.sinks.matches import cause_of, checked
-from connectors.sinks.refreshing import refresh_row
-from connectors.stores import erasures
-from connectors.stores.league_locks import hold_ads
-from connectors.stores.postgres import QUERIES, Connection
-from streams.clock import to_datetime
-from streams.league.matches import Cause
-from streams.league.resources import Resource, resource
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.known_matches import KnownMatches
+from highwater.connectors.sinks.matches import cause_of, checked
+from highwater.connectors.sinks.refreshing import refresh_row
+from highwater.connectors.stores import erasures
+from highwater.connectors.stores.league_locks import hold_ads
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.clock import to_datetime
+from highwater.streams.league.matches import Cause
+from highwater.streams.league.resources import Resource, resource
 
 COMMENT, AD = "league.comment-posted", "league.ad-changed"
 # Shown are 120 (R4.18); those behind them move up when users are erased. Eight times as many bounds what a match may hold.

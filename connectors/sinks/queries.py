@@ -10,19 +10,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.checking import divided
-from connectors.sinks.query_rows import Ordinals, Teller
-from connectors.stores import erasures
-from connectors.stores.postgres import QUERIES, Connection
-from connectors.stores.raw_logs import log_queries
-from streams.clock import to_datetime
-from streams.league.matches import Cause
-from streams.queries.runs import INSERT, STAGE, Run, stage_event
-from streams.queries.states import Status
-from streams.queries.validation import PROMPT, SUBMITTED, check_queries_event
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.sinks.query_rows import Ordinals, Teller
+from highwater.connectors.stores import erasures
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.stores.raw_logs import log_queries
+from highwater.streams.clock import to_datetime
+from highwater.streams.league.matches import Cause
+from highwater.streams.queries.runs import INSERT, STAGE, Run, stage_event
+from highwater.streams.queries.states import Status
+from highwater.streams.queries.validation import PROMPT, SUBMITTED, check_queries_event
 
 # The advisory lock of prompts; the numbers of others are in `connectors/stores`.
 _LOCK_CLASS, _PROMPTS = 7_423, 0

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from connectors import outbox
-from connectors.outbox import OutboxRow
-from connectors.sinks.query_rows import run_of
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.codec import Codec
-from schemas.positions import parse_position
-from streams.checks import is_uuid
-from streams.league.matches import Cause
-from streams.queries.runs import ARCHIVED, STAGE, UPDATE, Run, archived_event, failed, stage_event
-from streams.queries.states import TERMINAL, ArchiveStatus, Status
+from highwater.connectors import outbox
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.query_rows import run_of
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import parse_position
+from highwater.streams.checks import is_uuid
+from highwater.streams.league.matches import Cause
+from highwater.streams.queries.runs import ARCHIVED, STAGE, UPDATE, Run, archived_event, failed, stage_event
+from highwater.streams.queries.states import TERMINAL, ArchiveStatus, Status
 
 _SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
 _ERASED = ("erase_raw_logs", "erase_memories", "erase_calls", "erase_run_events", "erase_runs")

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from connectors import outbox
-from connectors.outbox import OutboxRow
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.codec import Codec
-from schemas.positions import Position
-from streams.queries.runs import Run
-from streams.queries.states import ArchiveStatus, Status
+from highwater.connectors import outbox
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position
+from highwater.streams.queries.runs import Run
+from highwater.streams.queries.states import ArchiveStatus, Status
 
 
 def run_of(row: Mapping[str, Any]) -> Run:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from connectors import outbox
-from connectors.outbox import OutboxRow
-from schemas.codec import Codec
-from schemas.league import RefreshRequested
-from schemas.positions import parse_position
-from streams.league.resources import Resource
+from highwater.connectors import outbox
+from highwater.connectors.outbox import OutboxRow
+from highwater.schemas.codec import Codec
+from highwater.schemas.league import RefreshRequested
+from highwater.schemas.positions import parse_position
+from highwater.streams.league.resources import Resource
 
 REFRESH = "league.refresh-requested"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.fixtures import Prepared
-from connectors.sinks.known_matches import KnownMatches
-from connectors.sinks.matches import MatchStore, checked
-from connectors.stores.postgres import Connection
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.fixtures import Prepared
+from highwater.connectors.sinks.known_matches import KnownMatches
+from highwater.connectors.sinks.matches import MatchStore, checked
+from highwater.connectors.stores.postgres import Connection
 
 
 class ResultsSink:

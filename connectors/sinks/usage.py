@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.checking import divided
-from connectors.stores.postgres import Connection
-from connectors.stores.usage import store_flushed
-from streams.jobs.usage import check_flushed
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.stores.usage import store_flushed
+from highwater.streams.jobs.usage import check_flushed
 
 FLUSHED = "jobs.usage-flushed"
 

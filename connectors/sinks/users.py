@@ -6,21 +6,21 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from connectors import outbox
-from connectors.kafka.records import DeadLetter, Event
-from connectors.outbox import OutboxRow
-from connectors.sinks.job_erasure import erase_jobs
-from connectors.sinks.league_erasure import documents_of_user, erase_from_league, lock_documents
-from connectors.sinks.query_erasure import erase_queries
-from connectors.stores import erasures
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.codec import Codec
-from schemas.errors import InvalidEventError
-from schemas.positions import Position
-from streams.clock import Clock, to_datetime, to_ms
-from streams.feeds.users import Folded, Subscription, User, UserStep, fold_user
-from streams.league.matches import Cause
-from streams.validation import check_event
+from highwater.connectors import outbox
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.job_erasure import erase_jobs
+from highwater.connectors.sinks.league_erasure import documents_of_user, erase_from_league, lock_documents
+from highwater.connectors.sinks.query_erasure import erase_queries
+from highwater.connectors.stores import erasures
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position
+from highwater.streams.clock import Clock, to_datetime, to_ms
+from highwater.streams.feeds.users import Folded, Subscription, User, UserStep, fold_user
+from highwater.streams.league.matches import Cause
+from highwater.streams.validation import check_event
 
 # Resources of a user that end with the user.
 USER_RESOURCES = ("feed:{}", "clusters:{}")

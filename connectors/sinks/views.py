@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.checking import divided
-from connectors.stores import views
-from connectors.stores.postgres import Connection
-from connectors.stores.views import ViewDeltas
-from streams.jobs.validation import VIEWED, check_jobs_event
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.checking import divided
+from highwater.connectors.stores import views
+from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.stores.views import ViewDeltas
+from highwater.streams.jobs.validation import VIEWED, check_jobs_event
 
 
 class Prepared(NamedTuple):

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.outbox import OutboxRow
-from connectors.sinks.fixtures import Prepared
-from connectors.sinks.known_matches import KnownMatches
-from connectors.sinks.matches import checked
-from connectors.sinks.refreshing import refresh_row
-from connectors.stores import erasures
-from connectors.stores.league_votes import PREDICTION, VOTE, newest_causes, recount, store_words
-from connectors.stores.postgres import QUERIES, Connection
-from streams.league.resources import PREDICTION_DAYS, Resource, resource
-from streams.league.votes import Word
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.sinks.fixtures import Prepared
+from highwater.connectors.sinks.known_matches import KnownMatches
+from highwater.connectors.sinks.matches import checked
+from highwater.connectors.sinks.refreshing import refresh_row
+from highwater.connectors.stores import erasures
+from highwater.connectors.stores.league_votes import PREDICTION, VOTE, newest_causes, recount, store_words
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.league.resources import PREDICTION_DAYS, Resource, resource
+from highwater.streams.league.votes import Word
 
 
 class VotesSink:

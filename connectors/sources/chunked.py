@@ -15,17 +15,17 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from connectors.documents.formats import blocks_of, is_plain, text_blocks
-from connectors.documents.reading import DocumentReader
-from schemas.chunks import ChunkSubmitted, IngestFinished
-from schemas.errors import InvalidEventError
-from streams.checks import TS_MS_MAX, TS_MS_MIN
-from streams.chunks.chunking import Block, Chunk, cut
-from streams.chunks.documents import UnreadableDocumentError, clean
-from streams.chunks.identity import check_key_part
-from streams.chunks.validation import check_chunks_event
-from streams.clock import Clock
-from streams.queries.tokens import count_tokens
+from highwater.connectors.documents.formats import blocks_of, is_plain, text_blocks
+from highwater.connectors.documents.reading import DocumentReader
+from highwater.schemas.chunks import ChunkSubmitted, IngestFinished
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN
+from highwater.streams.chunks.chunking import Block, Chunk, cut
+from highwater.streams.chunks.documents import UnreadableDocumentError, clean
+from highwater.streams.chunks.identity import check_key_part
+from highwater.streams.chunks.validation import check_chunks_event
+from highwater.streams.clock import Clock
+from highwater.streams.queries.tokens import count_tokens
 
 SUBMITTED, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 # Larger files are no documents, and each is held in memory while it is read.

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Found, Item, Reading, time_or_none
-from schemas.errors import InvalidEventError
-from streams.chunks.identity import check_key_part
+from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Found, Item, Reading, time_or_none
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.chunks.identity import check_key_part
 
 PLAIN, MARKDOWN, HTML = "text/plain", "text/markdown", "text/html"
 _SLIDES = "application/vnd.openxmlformats-officedocument.presentationml.presentation"

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
-from connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Found, Item, Reading, time_or_none
-from connectors.sources.files import media_type_of, name_fault, url_of
-from schemas.errors import HighwaterError
-from schemas.feeds import InsightIngested
-from streams.chunks.documents import UnreadableDocumentError, clean
+from highwater.connectors.sources.chunked import DOCUMENT_BYTES_MAX, Fault, Found, Item, Reading, time_or_none
+from highwater.connectors.sources.files import media_type_of, name_fault, url_of
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.feeds import InsightIngested
+from highwater.streams.chunks.documents import UnreadableDocumentError, clean
 
 INSIGHT = "feeds.insight-ingested"
 _PART_BYTES = 1 << 18

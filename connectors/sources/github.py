@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
-from connectors.sources.chunked import Fault, Found, Item, Reading, time_or_none
-from connectors.sources.files import MARKDOWN, PLAIN
-from connectors.sources.github_pages import GitHubApi, GitHubError
-from connectors.sources.remembered import Page
-from schemas.envelope import ms_from_iso
-from schemas.errors import InvalidEventError
+from highwater.connectors.sources.chunked import Fault, Found, Item, Reading, time_or_none
+from highwater.connectors.sources.files import MARKDOWN, PLAIN
+from highwater.connectors.sources.github_pages import GitHubApi, GitHubError
+from highwater.connectors.sources.remembered import Page
+from highwater.schemas.envelope import ms_from_iso
+from highwater.schemas.errors import InvalidEventError
 
 API_URL = "https://api.github.com"
 # The most that GitHub gives at once.

@@ -23,9 +23,9 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import orjson
 
-from schemas.errors import ConfigurationError, HighwaterError
-from streams.clock import to_ms
-from streams.retry import RetryPolicy
+from highwater.schemas.errors import ConfigurationError, HighwaterError
+from highwater.streams.clock import to_ms
+from highwater.streams.retry import RetryPolicy
 
 # A page of a hundred issues of the greatest length (64 KiB of text) is 7 MB, escaped letter by letter some 40 MB.
 RESPONSE_BYTES_MAX = 48 << 20

@@ -15,11 +15,11 @@ from typing import Any
 
 import orjson
 
-from connectors.sources.chunked import SUBMITTED, Fault, Found, Item, Piece, Reading
-from connectors.sources.files import PLAIN
-from schemas.errors import InvalidEventError
-from schemas.json_events import event_from_json
-from streams.chunks.identity import check_key_part
+from highwater.connectors.sources.chunked import SUBMITTED, Fault, Found, Item, Piece, Reading
+from highwater.connectors.sources.files import PLAIN
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.json_events import event_from_json
+from highwater.streams.chunks.identity import check_key_part
 
 # What a chunk's line does not say: where it goes is told to the command.
 _PLACE = {"ingest_id": "-", "ns": "-", "slot": "-"}

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.errors import InvalidEventError
-from schemas.league import MatchFinalized, MatchScheduled
-from streams.league.matches import Status
-from streams.league.validation import check_league_event
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.league import MatchFinalized, MatchScheduled
+from highwater.streams.league.matches import Status
+from highwater.streams.league.validation import check_league_event
 
 SCHEDULED, FINALIZED = "league.match-scheduled", "league.match-finalized"
 # From kickoff to the result: two halves, the break and what is added. The files do not say when a match ended.

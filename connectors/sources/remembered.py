@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import orjson
 
-from schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError
 
 # Of the file. Where chunks are cut in another way, pages must be read again: count it up.
 _VERSION = 1

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from connectors.stores.postgres import QUERIES, Connection
-from streams.feeds.basis import Basis
-from streams.feeds.embedding import TextEmbedder
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.feeds.basis import Basis
+from highwater.streams.feeds.embedding import TextEmbedder
 
 # Numbers of the advisory locks; the outbox's class is 7,410.
 LOCK_CLASS, LOCK_ACTIVE, LOCK_RUNNER = 7_411, 0, 1

@@ -18,9 +18,9 @@ from typing import IO, TypeAlias
 
 import asyncpg
 
-from connectors.stores.postgres import QUERIES, Connection, reading, transaction
-from schemas.errors import HighwaterError, UnavailableError
-from streams.clock import to_datetime
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.streams.clock import to_datetime
 
 # What a transfer holds in memory at a time: large enough that a statement's fixed cost is small beside its bytes.
 PART_BYTES = 1 << 20

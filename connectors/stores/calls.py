@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from connectors.stores.postgres import QUERIES, Connection, reading, transaction
-from streams.clock import to_datetime
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.streams.clock import to_datetime
 
 
 class CallBegin(NamedTuple):

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
-from connectors import outbox
-from connectors.materializers.bumps import bump
-from connectors.stores import vectors
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.chunks import ChunkChanged
-from schemas.codec import Codec
-from schemas.positions import Position
-from streams.chunks.states import Change
-from streams.clock import to_datetime
+from highwater.connectors import outbox
+from highwater.connectors.materializers.bumps import bump
+from highwater.connectors.stores import vectors
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.chunks import ChunkChanged
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position
+from highwater.streams.chunks.states import Change
+from highwater.streams.clock import to_datetime
 
 CHANGED, _SUBMITTED = "chunks.chunk-changed", "chunks.chunk-submitted"
 _SOURCE = "/connectors/workers/backfill"

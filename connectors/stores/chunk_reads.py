@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from connectors.stores.postgres import QUERIES, reading
-from streams.clock import to_datetime, to_ms
+from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.streams.clock import to_datetime, to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # Refused chunks that an answer names; all of them are in the dead-letter topic.

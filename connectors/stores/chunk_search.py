@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 import numpy as np
 
-from connectors.stores import vectors
-from connectors.stores.postgres import QUERIES, Connection, reading
-from schemas.errors import HighwaterError
-from schemas.positions import Position
-from streams.checks import TS_MS_MIN
-from streams.chunks.passports import PASSPORT_KEYS, Passport, TtlMode
-from streams.chunks.scoring import (
+from highwater.connectors.stores import vectors
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.positions import Position
+from highwater.streams.checks import TS_MS_MIN
+from highwater.streams.chunks.passports import PASSPORT_KEYS, Passport, TtlMode
+from highwater.streams.chunks.scoring import (
     TEXT_SHARE,
     Mode,
     age_days,
@@ -32,9 +32,9 @@ from streams.chunks.scoring import (
     time_decay,
     youngest_past_ttl_ms,
 )
-from streams.chunks.states import Temperature
-from streams.chunks.temperature import temperature
-from streams.clock import to_datetime, to_ms
+from highwater.streams.chunks.states import Temperature
+from highwater.streams.chunks.temperature import temperature
+from highwater.streams.clock import to_datetime, to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 

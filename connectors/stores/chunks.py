@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.stores import vectors
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.chunks import IngestReported
-from schemas.positions import Position
-from streams.chunks.upserts import Failure, Ingest, Plan, Source, Stored, Submitted, Write
-from streams.clock import to_datetime
+from highwater.connectors.stores import vectors
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.chunks import IngestReported
+from highwater.schemas.positions import Position
+from highwater.streams.chunks.upserts import Failure, Ingest, Plan, Source, Stored, Submitted, Write
+from highwater.streams.clock import to_datetime
 
 # The advisory lock of an ingest's report; the numbers of others are beside it in this folder.
 _REPORT_CLASS = 7_431

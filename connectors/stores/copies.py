@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import brotli
 
-from connectors.stores.redis import Head
+from highwater.connectors.stores.redis import Head
 
 # Season pages, matches in play and a few hundred clubs; a lease asks for the versions of all of them at each renewal.
 COPIES_MAX = 512

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from connectors.stores.postgres import QUERIES, unavailable_when_away
-from streams.clock import to_ms
+from highwater.connectors.stores.postgres import QUERIES, unavailable_when_away
+from highwater.streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 Row: TypeAlias = dict[str, Any]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from connectors.stores.postgres import AWAY, QUERIES, Connection
-from connectors.stores.redis import Head
-from schemas.errors import UnavailableError
-from streams.clock import to_datetime, to_ms
+from highwater.connectors.stores.postgres import AWAY, QUERIES, Connection
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import to_datetime, to_ms
 
 # First number of the advisory locks of makers; the second is the hash of the key.
 _LOCK_CLASS = 7_420

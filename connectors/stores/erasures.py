@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
-from connectors.kafka.records import Event
-from connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.stores.postgres import QUERIES, Connection
 
 # The advisory lock; the numbers of others are in `connectors/outbox.py` and beside them in this folder.
 _LOCK_CLASS, _ERASURES = 7_422, 0

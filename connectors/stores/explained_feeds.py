@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from connectors.kafka.finding import Finder
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.records import Event, Record
-from connectors.stores.explained_pages import bump_step, bumped
-from connectors.stores.explanations import Step, with_causes
-from schemas.envelope import caused_by
-from schemas.positions import Position
-from schemas.topics import TOPICS
+from highwater.connectors.kafka.finding import Finder
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.records import Event, Record
+from highwater.connectors.stores.explained_pages import bump_step, bumped
+from highwater.connectors.stores.explanations import Step, with_causes
+from highwater.schemas.envelope import caused_by
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
 
 ADVANCED, NOVELTY, USER_CHANGED = "feeds.channel-advanced", "feeds.novelty", "feeds.user-changed"
 FINISHED = "feeds.rebuild-finished"

@@ -5,13 +5,13 @@ Law: that of `connectors/stores/explaining.py`. The text of an event is not show
 
 from __future__ import annotations
 
-from connectors.kafka.finding import Finder
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.records import Event, Record
-from connectors.stores.explanations import Step, position_of, with_causes
-from schemas.envelope import caused_by
-from schemas.positions import Position
-from schemas.topics import TOPICS
+from highwater.connectors.kafka.finding import Finder
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.records import Event, Record
+from highwater.connectors.stores.explanations import Step, position_of, with_causes
+from highwater.schemas.envelope import caused_by
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
 
 BUMPED, REFRESH, MATCH_CHANGED = "cache.version-bumped", "league.refresh-requested", "league.match-changed"
 _MATCH_EVENTS = frozenset({"league.match-scheduled", "league.match-updated", "league.match-finalized"})

@@ -13,15 +13,21 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 import orjson
 
-from connectors.kafka.finding import Finder
-from connectors.stores.explained_feeds import CHANNELS_DEFAULT, FeedFacts, NewInsight, novel_channels, trace_feed
-from connectors.stores.explained_pages import trace_page
-from connectors.stores.explanations import Explanation, position_of
-from connectors.stores.postgres import QUERIES, reading
-from schemas.codec import Codec
-from schemas.errors import HighwaterError, UnknownSchemaError
-from schemas.positions import Position
-from streams.clock import to_ms
+from highwater.connectors.kafka.finding import Finder
+from highwater.connectors.stores.explained_feeds import (
+    CHANNELS_DEFAULT,
+    FeedFacts,
+    NewInsight,
+    novel_channels,
+    trace_feed,
+)
+from highwater.connectors.stores.explained_pages import trace_page
+from highwater.connectors.stores.explanations import Explanation, position_of
+from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import HighwaterError, UnknownSchemaError
+from highwater.schemas.positions import Position
+from highwater.streams.clock import to_ms
 
 # Schemas of other versions of the program in one topic; more is a registry that answers nonsense.
 _SCHEMAS_MAX = 20

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas.envelope import iso_from_ms
-from schemas.errors import InvalidEventError
-from schemas.positions import Position, parse_position
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position, parse_position
 
 
 @dataclass(frozen=True, slots=True)

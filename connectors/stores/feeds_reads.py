@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from connectors.llm.feed_items import FeedInsight
-from connectors.stores.postgres import QUERIES, Connection, reading
-from connectors.stores.redis import Head
-from schemas.positions import Position
-from streams.clock import to_ms
-from streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
+from highwater.connectors.llm.feed_items import FeedInsight
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.positions import Position
+from highwater.streams.clock import to_ms
+from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # The end of what does not expire; a stored document always has a nearer one.

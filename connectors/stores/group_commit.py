@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from connectors.stores.postgres import CONFLICT
-from schemas.errors import UnavailableError
-from streams.retry import unavailable_seconds
-from streams.telemetry import get_log
+from highwater.connectors.stores.postgres import CONFLICT
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.retry import unavailable_seconds
+from highwater.streams.telemetry import get_log
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 import numpy as np
 
-from connectors.kafka.finding import Finder
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.records import Event
-from connectors.stores.postgres import QUERIES, reading
-from schemas.errors import HighwaterError
-from schemas.topics import PARTITIONS, TOPICS
-from streams.clock import to_datetime, to_ms
-from streams.feeds.backtest import (
+from highwater.connectors.kafka.finding import Finder
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.topics import PARTITIONS, TOPICS
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.feeds.backtest import (
     Advanced,
     Answered,
     Changed,
@@ -33,8 +33,8 @@ from streams.feeds.backtest import (
     Ticked,
     Told,
 )
-from streams.feeds.backtest_recorded import AskedBy, Comparison, RecordedPlayer, asked_by
-from streams.feeds.policy import Policy
+from highwater.streams.feeds.backtest_recorded import AskedBy, Comparison, RecordedPlayer, asked_by
+from highwater.streams.feeds.policy import Policy
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 TICK, CHANGED, NOVELTY, ADVANCED, FINISHED, REQUESTED = (

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from connectors.stores.postgres import AWAY, QUERIES
-from schemas.errors import UnavailableError
-from streams.clock import to_datetime, to_ms
-from streams.jobs.states import ENDED, JobStatus
+from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.jobs.states import ENDED, JobStatus
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 READ_SECONDS_MAX = 5.0

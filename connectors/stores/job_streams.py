@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from connectors.stores.redis import RedisAwayError, RedisLink
-from connectors.stores.redis_keys import (
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink
+from highwater.connectors.stores.redis_keys import (
     PROGRESS,
     PROGRESS_ENTRIES_MAX,
     PROGRESS_WAKES,

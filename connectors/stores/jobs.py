@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
-from connectors import outbox
-from connectors.outbox import OutboxRow
-from connectors.stores.calls import CallBegin, begin_calls
-from connectors.stores.postgres import QUERIES, Connection, reading, transaction
-from schemas.codec import Codec
-from schemas.jobs import UsageRecorded
-from schemas.positions import Position, parse_position
-from streams.clock import to_datetime, to_ms
-from streams.jobs.jobs import RETURNS_MAX, Job, cents, expired, failed, is_expired, period_of, returned, taken
-from streams.jobs.progress import ERROR, JOB_STARTED, Told, checkpoint_event, progress_events
-from streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
+from highwater.connectors import outbox
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.stores.calls import CallBegin, begin_calls
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.schemas.codec import Codec
+from highwater.schemas.jobs import UsageRecorded
+from highwater.schemas.positions import Position, parse_position
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.jobs.jobs import RETURNS_MAX, Job, cents, expired, failed, is_expired, period_of, returned, taken
+from highwater.streams.jobs.progress import ERROR, JOB_STARTED, Told, checkpoint_event, progress_events
+from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 
 CHECKPOINT, PROGRESS, USAGE = "jobs.checkpoint-saved", "jobs.progress", "jobs.usage-recorded"
 _SOURCE = "/connectors/workers/jobs"

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from connectors.stores.postgres import AWAY, QUERIES
-from schemas.errors import UnavailableError
+from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.schemas.errors import UnavailableError
 
 READ_SECONDS_MAX = 5.0
 # A statement that takes so long on average is slow: a read of a page takes a few milliseconds.

@@ -6,7 +6,7 @@ Order of all locks of the leagues, so that no two transactions wait for each oth
 
 from __future__ import annotations
 
-from connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.stores.postgres import QUERIES, Connection
 
 # Numbers of the advisory locks; the classes of others are in `connectors/outbox.py`, `bases.py`, `documents.py`, `erasures.py`.
 _LOCK_CLASS, _RATINGS, _ADS = 7_421, 1, 2

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streams.clock import to_ms
-from streams.league.documents import Votes
-from streams.league.matches import Cause, Match, Status
-from streams.league.ratings import Prediction, Stake, Vote
+from highwater.streams.clock import to_ms
+from highwater.streams.league.documents import Votes
+from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.ratings import Prediction, Stake, Vote
 
 # Every column of `league_matches`, in the order of its migration.
 MATCH_COLUMNS = (

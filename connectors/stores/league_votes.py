@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from connectors.kafka.records import Event
-from connectors.stores.postgres import QUERIES, Connection
-from streams.clock import to_datetime, to_ms
-from streams.league.matches import Cause
-from streams.league.votes import Settled, Whose, Word, settle_words
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.league.matches import Cause
+from highwater.streams.league.votes import Settled, Whose, Word, settle_words
 
 VOTE, PREDICTION = "league.vote-cast", "league.prediction-made"
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import asyncpg
 
-from connectors.stores.copies import Copies
-from connectors.stores.postgres import AWAY, QUERIES
-from schemas.errors import UnavailableError
-from streams.clock import lease_seconds
-from streams.telemetry import LEASE_HELD, get_log
+from highwater.connectors.stores.copies import Copies
+from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import lease_seconds
+from highwater.streams.telemetry import LEASE_HELD, get_log
 
 LEASE_SECONDS = 0.5
 # The holder counts a tenth less, for clocks that do not run at the same speed.

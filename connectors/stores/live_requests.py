@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.stores.redis import RedisLink
-from connectors.stores.redis_keys import LIVE_REQUESTS, key
-from streams.league.limits import LIVE_WINDOW_MS
+from highwater.connectors.stores.redis import RedisLink
+from highwater.connectors.stores.redis_keys import LIVE_REQUESTS, key
+from highwater.streams.league.limits import LIVE_WINDOW_MS
 
 # KEYS[1] the times, the newest first; ARGV now, most, window. Answers 0, or in how many ms a refused one may come again.
 # The list is at most as long as the limit, so its last place alone tells whether there is room. Times after now (a clock was

@@ -12,11 +12,11 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.chunks import NamespaceRated
-from streams.chunks.passports import Passports, Removal
-from streams.clock import to_datetime
-from streams.telemetry import get_log
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.chunks import NamespaceRated
+from highwater.streams.chunks.passports import Passports, Removal
+from highwater.streams.clock import to_datetime
+from highwater.streams.telemetry import get_log
 
 _log = get_log("namespaces")
 

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
-from connectors.kafka.records import Event
-from connectors.stores.postgres import QUERIES, Connection, reading
-from connectors.stores.redis import RedisAwayError, RedisLink
-from connectors.stores.redis_keys import PLAN_LIMITS, PLAN_LIMITS_SECONDS, key
-from schemas.envelope import iso_from_ms, ms_from_iso
-from streams.clock import fresh_id, to_datetime, to_ms
-from streams.jobs.jobs import period_of
-from streams.jobs.plans import FALLBACK_PLAN, FEATURES, UNLIMITED, Plan, Subscription, Usage, plan_of
-from streams.jobs.usage import month_of
-from streams.league.matches import Cause
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink
+from highwater.connectors.stores.redis_keys import PLAN_LIMITS, PLAN_LIMITS_SECONDS, key
+from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.streams.clock import fresh_id, to_datetime, to_ms
+from highwater.streams.jobs.jobs import period_of
+from highwater.streams.jobs.plans import FALLBACK_PLAN, FEATURES, UNLIMITED, Plan, Subscription, Usage, plan_of
+from highwater.streams.jobs.usage import month_of
+from highwater.streams.league.matches import Cause
 
 # The advisory locks; the numbers of others are beside this file.
 _LOCK_CLASS = 7_424

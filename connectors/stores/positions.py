@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.errors import FencedError, TopicRecreatedError
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.errors import FencedError, TopicRecreatedError
 
 Place = tuple[str, int]  # topic, partition
 

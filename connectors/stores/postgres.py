@@ -14,7 +14,7 @@ from typing import Any
 
 import asyncpg
 
-from schemas.errors import ConfigurationError, UnavailableError
+from highwater.schemas.errors import ConfigurationError, UnavailableError
 
 _FOLDER = Path(__file__).parent
 # An arbitrary constant that only the migrations lock; the outbox uses the two-number form of advisory locks.

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from connectors.stores.postgres import AWAY, QUERIES, transaction
-from schemas.errors import UnavailableError
-from streams.clock import to_datetime
-from streams.queries.states import Stage
+from highwater.connectors.stores.postgres import AWAY, QUERIES, transaction
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import to_datetime
+from highwater.streams.queries.states import Stage
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # A day of a busy pipeline is some seconds; whoever waits longer asks for less.

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from connectors.stores.postgres import QUERIES, unavailable_when_away
-from streams.clock import to_ms
+from highwater.connectors.stores.postgres import QUERIES, unavailable_when_away
+from highwater.streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 READ_SECONDS_MAX = 5.0

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from connectors.stores.postgres import AWAY, QUERIES, Connection
-from streams.telemetry import RAW_LOG_FAILURES, get_log
+from highwater.connectors.stores.postgres import AWAY, QUERIES, Connection
+from highwater.streams.telemetry import RAW_LOG_FAILURES, get_log
 
 # Who holds the log for longer than this (an operator's ALTER, say) does not get its lines.
 _LOCK_WAIT = "2s"

@@ -21,9 +21,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from connectors.stores.redis_keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, key
-from schemas.errors import UnavailableError
-from streams.telemetry import REDIS_UP, get_log
+from highwater.connectors.stores.redis_keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, key
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.telemetry import REDIS_UP, get_log
 
 # The bound on an old answer from Redis: two seconds from the moment the version was last read from its truth.
 TRUSTED_MS = 2_000

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from connectors.stores.postgres import QUERIES, Connection
-from connectors.stores.sessions import SessionStore
-from streams.clock import to_datetime, to_ms
-from streams.league.matches import Cause
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.stores.sessions import SessionStore
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.league.matches import Cause
 
 
 class RoleWord(NamedTuple):

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
-from connectors import outbox
-from connectors.outbox import OutboxRow
-from connectors.stores.calls import CallBegin, begin_calls
-from connectors.stores.postgres import QUERIES, Connection, reading, transaction
-from connectors.stores.raw_logs import Answer, log_answers
-from schemas.codec import Codec
-from schemas.positions import Position, parse_position
-from schemas.queries import RunFailed
-from streams.clock import to_datetime, to_ms
-from streams.queries.memory import Summary
-from streams.queries.runs import (
+from highwater.connectors import outbox
+from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.stores.calls import CallBegin, begin_calls
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.connectors.stores.raw_logs import Answer, log_answers
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.queries import RunFailed
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.queries.memory import Summary
+from highwater.streams.queries.runs import (
     ARCHIVED,
     FAILED,
     RETURNS_MAX,
@@ -39,7 +39,7 @@ from streams.queries.runs import (
     stage_event,
     stage_events,
 )
-from streams.queries.states import ArchiveStatus, Move, Stage, Status, advance, waiting_status
+from highwater.streams.queries.states import ArchiveStatus, Move, Stage, Status, advance, waiting_status
 
 _SOURCE = "/connectors/workers/queries"
 

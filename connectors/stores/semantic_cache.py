@@ -16,14 +16,14 @@ import asyncpg
 import numpy as np
 import orjson
 
-from connectors.llm.embeddings import Embedder
-from connectors.stores.postgres import QUERIES, reading, transaction
-from connectors.stores.redis import RedisLink
-from connectors.stores.redis_keys import SEMANTIC_CACHE_ENTRY, SEMANTIC_CACHE_SECONDS, key
-from schemas.envelope import iso_from_ms
-from schemas.errors import HighwaterError
-from streams.clock import to_datetime
-from streams.telemetry import SEMANTIC_CACHE, get_log
+from highwater.connectors.llm.embeddings import Embedder
+from highwater.connectors.stores.postgres import QUERIES, reading, transaction
+from highwater.connectors.stores.redis import RedisLink
+from highwater.connectors.stores.redis_keys import SEMANTIC_CACHE_ENTRY, SEMANTIC_CACHE_SECONDS, key
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.clock import to_datetime
+from highwater.streams.telemetry import SEMANTIC_CACHE, get_log
 
 # R2.25.
 COSINE_MIN = 0.95

@@ -17,11 +17,11 @@ from typing import Any
 
 import asyncpg
 
-from connectors.stores.postgres import QUERIES, transaction
-from connectors.stores.redis import RedisLink
-from connectors.stores.redis_keys import REVOKED_AT, SESSION, SESSION_SECONDS, USER_SESSIONS, key
-from schemas.envelope import iso_from_ms, ms_from_iso
-from streams.clock import to_datetime, to_ms
+from highwater.connectors.stores.postgres import QUERIES, transaction
+from highwater.connectors.stores.redis import RedisLink
+from highwater.connectors.stores.redis_keys import REVOKED_AT, SESSION, SESSION_SECONDS, USER_SESSIONS, key
+from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.streams.clock import to_datetime, to_ms
 
 PREFIX = "hws_"
 _TOKEN_BYTES = 32  # 256 bits of chance: not to be guessed, not to collide

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 
-from connectors.stores.postgres import QUERIES, Connection, reading, transaction
-from schemas.jobs import UsageFlushed
-from streams.clock import to_datetime, to_ms
-from streams.jobs.usage import month_of
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.schemas.jobs import UsageFlushed
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.jobs.usage import month_of
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.stores.postgres import QUERIES, Connection
 
 _HEAD = struct.Struct(">hh")
 _TYPE = "vector"

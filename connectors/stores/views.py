@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 import asyncpg
 
-from connectors.stores.postgres import QUERIES, Connection, reading
-from connectors.stores.redis import RedisAwayError, RedisLink
-from connectors.stores.redis_keys import PRESENTATION_VIEWS, key
-from streams.telemetry import get_log
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink
+from highwater.connectors.stores.redis_keys import PRESENTATION_VIEWS, key
+from highwater.streams.telemetry import get_log
 
 # Never below 0: events that others wrote to the topic, and those of before an emptied Redis, were not raised here.
 _LOWER = """

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from connectors.kafka.admin import LogRange
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import Record
-from connectors.stores.positions import Place
-from connectors.verify.judging import DECISIONS, Decision, Event, LeftOpenError, Rules, Told
-from connectors.verify.log import decoded, read_all
-from connectors.verify.notes import notes_on_disk
-from connectors.verify.patience import Patience
-from connectors.verify.report import Checked, Difference
-from schemas.topics import TOPICS
-from streams.agents import TICK
-from streams.feeds.policy import load_policy
-from streams.settings import Settings
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.stores.positions import Place
+from highwater.connectors.verify.judging import DECISIONS, Decision, Event, LeftOpenError, Rules, Told
+from highwater.connectors.verify.log import decoded, read_all
+from highwater.connectors.verify.notes import notes_on_disk
+from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.report import Checked, Difference
+from highwater.schemas.topics import TOPICS
+from highwater.streams.agents import TICK
+from highwater.streams.feeds.policy import load_policy
+from highwater.streams.settings import Settings
 
 PART = "decisions"
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import orjson
 
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import Record
-from connectors.verify.decisions import spans_of
-from connectors.verify.live import Row, Rows, live_snapshot
-from connectors.verify.log import decoded, read_all
-from connectors.verify.notes import Named, notes_on_disk
-from connectors.verify.patience import Patience
-from connectors.verify.report import Checked, Difference
-from streams.clock import to_datetime
-from streams.settings import Settings
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.decisions import spans_of
+from highwater.connectors.verify.live import Row, Rows, live_snapshot
+from highwater.connectors.verify.log import decoded, read_all
+from highwater.connectors.verify.notes import Named, notes_on_disk
+from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.report import Checked, Difference
+from highwater.streams.clock import to_datetime
+from highwater.streams.settings import Settings
 
 PART = "effects"
 # The relay publishes within a quarter of a second; a worker stores and tells in one transaction.

@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.kafka.records import Record
-from connectors.verify.notes import Noting
-from schemas.envelope import caused_by, iso_from_ms
-from schemas.errors import InvalidEventError
-from schemas.positions import Position, parse_position
-from streams.agents import TICK
-from streams.chunks import completion
-from streams.chunks.states import Outcome
-from streams.chunks.temperature import HOUR_MS
-from streams.feeds.policy import Policy
-from streams.feeds.rules import Rebuild, Trigger, UserFacts, should_rebuild
-from streams.league.affected import affected_keys
-from streams.league.state import apply_changed
-from streams.queries.states import ArchiveStatus, Status, stage_at
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.notes import Noting
+from highwater.schemas.envelope import caused_by, iso_from_ms
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position, parse_position
+from highwater.streams.agents import TICK
+from highwater.streams.chunks import completion
+from highwater.streams.chunks.states import Outcome
+from highwater.streams.chunks.temperature import HOUR_MS
+from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.rules import Rebuild, Trigger, UserFacts, should_rebuild
+from highwater.streams.league.affected import affected_keys
+from highwater.streams.league.state import apply_changed
+from highwater.streams.queries.states import ArchiveStatus, Status, stage_at
 
 Event = Mapping[str, Any]
 Verdict = tuple[str, Any, Any]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.kafka.records import Record
-from connectors.verify.notes import Noting
-from connectors.verify.report import Difference
-from streams.chunks import completion
-from streams.feeds.dirty import decode_channel
-from streams.feeds.state import decode_user
-from streams.jobs import usage
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.notes import Noting
+from highwater.connectors.verify.report import Difference
+from highwater.streams.chunks import completion
+from highwater.streams.feeds.dirty import decode_channel
+from highwater.streams.feeds.state import decode_user
+from highwater.streams.jobs import usage
 
 Event = Mapping[str, Any]
 ADVANCED, DIRTY, REQUESTED, DECIDED, FLUSHED = (

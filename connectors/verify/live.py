@@ -11,9 +11,9 @@ from typing import Any
 
 import asyncpg
 
-from connectors.stores.postgres import QUERIES, STATEMENT_SECONDS_MAX, unavailable_when_away
-from schemas.errors import ConfigurationError
-from streams.settings import Settings
+from highwater.connectors.stores.postgres import QUERIES, STATEMENT_SECONDS_MAX, unavailable_when_away
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.settings import Settings
 
 _ROWS_AT_ONCE = 1_000
 # A connection that is cut off in the middle of a statement does not say goodbye.

@@ -14,13 +14,13 @@ from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from connectors.kafka.admin import LogRange
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import Record, record_of
-from connectors.stores.positions import Place
-from connectors.verify.patience import Patience
-from schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
-from schemas.topics import DEAD_LETTER_BYTES_MAX
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Record, record_of
+from highwater.connectors.stores.positions import Place
+from highwater.connectors.verify.patience import Patience
+from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
 # A broker that sends nothing for this long, though it said that there is more, is away.
 _SILENCE_SECONDS = 15.0

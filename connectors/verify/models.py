@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.kafka.admin import LogRange
-from connectors.kafka.handler import Surroundings
-from connectors.stores.positions import Place
-from connectors.stores.postgres import QUERIES
-from connectors.verify.live import Row, Rows, live_snapshot
-from connectors.verify.log import read_in_order
-from connectors.verify.patience import Patience
-from connectors.verify.report import Checked, Difference
-from connectors.verify.shadow import Ambiguous, Shadow
-from streams.settings import Settings
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.stores.positions import Place
+from highwater.connectors.stores.postgres import QUERIES
+from highwater.connectors.verify.live import Row, Rows, live_snapshot
+from highwater.connectors.verify.log import read_in_order
+from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.report import Checked, Difference
+from highwater.connectors.verify.shadow import Ambiguous, Shadow
+from highwater.streams.settings import Settings
 
 PART = "read models"
 # Read alongside, so that what they leave open is known; no sink of the shadow stores them.

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from schemas.errors import UnavailableError
-from streams.clock import monotonic_seconds
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import monotonic_seconds
 
 # Nine million events at the 5,000 a second that the slowest part, the sinks, stores on two cores; a log that is longer is given
 # more by whoever starts it.

@@ -15,12 +15,12 @@ from typing import Any
 
 import orjson
 
-from streams.chunks import completion, temperature
-from streams.feeds.dirty import decode_channel, encode_channel
-from streams.feeds.state import User, decode_user, encode_user
-from streams.jobs import usage
-from streams.league import state as league
-from streams.queries.orders import decode_order
+from highwater.streams.chunks import completion, temperature
+from highwater.streams.feeds.dirty import decode_channel, encode_channel
+from highwater.streams.feeds.state import User, decode_user, encode_user
+from highwater.streams.jobs import usage
+from highwater.streams.league import state as league
+from highwater.streams.queries.orders import decode_order
 
 _TICK_ORDER = "set when a tick is dealt with; which came first, the tick or another topic's event, is not in the log"
 _FOLDED_ORDER = "after an erasure: what other topics told before and after it is told apart by the order of reading"

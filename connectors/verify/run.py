@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 
-from connectors.kafka.handler import Surroundings
-from connectors.verify.decisions import verify_decisions
-from connectors.verify.effects import EFFECTS, NOT_LOOKED_FOR, verify_effects
-from connectors.verify.judging import DECISIONS, NOT_JUDGED
-from connectors.verify.models import MODELS, NOT_COMPARED, verify_models
-from connectors.verify.patience import Patience
-from connectors.verify.report import Checked, Report
-from connectors.verify.rows import ROWS
-from connectors.verify.shadow import shadow_database
-from connectors.verify.tables import verify_tables
-from streams.settings import Settings
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.verify.decisions import verify_decisions
+from highwater.connectors.verify.effects import EFFECTS, NOT_LOOKED_FOR, verify_effects
+from highwater.connectors.verify.judging import DECISIONS, NOT_JUDGED
+from highwater.connectors.verify.models import MODELS, NOT_COMPARED, verify_models
+from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.report import Checked, Report
+from highwater.connectors.verify.rows import ROWS
+from highwater.connectors.verify.shadow import shadow_database
+from highwater.connectors.verify.tables import verify_tables
+from highwater.streams.settings import Settings
 
 PARTS = ("tables", "models", "decisions", "effects")
 

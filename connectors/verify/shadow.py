@@ -16,30 +16,37 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from connectors.kafka.admin import Admin, LogRange
-from connectors.kafka.handler import Handler, Surroundings
-from connectors.kafka.records import DeadLetter, Event, Record
-from connectors.sinks.chunks import ChunksSink
-from connectors.sinks.fixtures import FixturesSink
-from connectors.sinks.insights import InsightsSink
-from connectors.sinks.jobs import JobsSink
-from connectors.sinks.posts import PostsSink
-from connectors.sinks.queries import QueriesSink
-from connectors.sinks.results import ResultsSink
-from connectors.sinks.usage import UsageSink
-from connectors.sinks.users import UsersSink
-from connectors.sinks.votes import VotesSink
-from connectors.stores import organizations
-from connectors.stores.positions import Place
-from connectors.stores.postgres import QUERIES, Connection, migrate, open_pool, transaction, unavailable_when_away
-from connectors.verify.log import decoded
-from connectors.verify.patience import Patience
-from schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
-from streams.chunks.passports import load_passports
-from streams.clock import monotonic_seconds
-from streams.jobs.plans import load_plans
-from streams.jobs.validation import PLAN_CHANGED, check_jobs_event
-from streams.settings import Settings
+from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event, Record
+from highwater.connectors.sinks.chunks import ChunksSink
+from highwater.connectors.sinks.fixtures import FixturesSink
+from highwater.connectors.sinks.insights import InsightsSink
+from highwater.connectors.sinks.jobs import JobsSink
+from highwater.connectors.sinks.posts import PostsSink
+from highwater.connectors.sinks.queries import QueriesSink
+from highwater.connectors.sinks.results import ResultsSink
+from highwater.connectors.sinks.usage import UsageSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.connectors.sinks.votes import VotesSink
+from highwater.connectors.stores import organizations
+from highwater.connectors.stores.positions import Place
+from highwater.connectors.stores.postgres import (
+    QUERIES,
+    Connection,
+    migrate,
+    open_pool,
+    transaction,
+    unavailable_when_away,
+)
+from highwater.connectors.verify.log import decoded
+from highwater.connectors.verify.patience import Patience
+from highwater.schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.jobs.plans import load_plans
+from highwater.streams.jobs.validation import PLAN_CHANGED, check_jobs_event
+from highwater.streams.settings import Settings
 
 _NAME = "highwater_verify"
 # A database is files that are copied and synced; on a disk that is busy it takes many seconds.

@@ -12,22 +12,22 @@ import asyncio
 from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from connectors.kafka.admin import LogRange
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.offsets import committed_offsets
-from connectors.kafka.records import Record
-from connectors.stores.positions import Place
-from connectors.verify.kept import KEPT, kept_differences, note_decisions
-from connectors.verify.log import decoded, read_all, read_in_order
-from connectors.verify.notes import notes_on_disk
-from connectors.verify.patience import Patience
-from connectors.verify.report import Checked, Difference
-from connectors.verify.rows import ROWS, fields_that_differ
-from schemas.positions import Position
-from schemas.topics import PARTITIONS
-from streams.agents import GROUP, TICK
-from streams.driver import Delivered, Driver
-from streams.settings import Settings
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.offsets import committed_offsets
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.stores.positions import Place
+from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
+from highwater.connectors.verify.log import decoded, read_all, read_in_order
+from highwater.connectors.verify.notes import notes_on_disk
+from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.report import Checked, Difference
+from highwater.connectors.verify.rows import ROWS, fields_that_differ
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import PARTITIONS
+from highwater.streams.agents import GROUP, TICK
+from highwater.streams.driver import Delivered, Driver
+from highwater.streams.settings import Settings
 
 PART = "tables"
 # The changelog is written before the offset is committed, but by another connection; what differs is looked at again after this.

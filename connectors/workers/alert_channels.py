@@ -22,12 +22,12 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
 
-from connectors.kafka.records import Event
-from schemas.envelope import iso_from_ms
-from schemas.errors import ConfigurationError, HighwaterError
-from streams.clock import Clock, to_datetime
-from streams.settings import Settings
-from streams.telemetry import get_log
+from highwater.connectors.kafka.records import Event
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import ConfigurationError, HighwaterError
+from highwater.streams.clock import Clock, to_datetime
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import get_log
 
 # A server that answers at all does so in a second or two; each answer of SMTP, and all of a webhook.
 CALL_SECONDS_MAX = 10.0

@@ -11,16 +11,16 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event, dead_letter_row
-from connectors.stores.postgres import QUERIES, Connection, transaction
-from connectors.workers.alert_channels import Alert, Channel, ChannelError, alert_of, open_channels
-from streams.clock import monotonic_seconds, to_datetime
-from streams.queries.runs import FAILED
-from streams.retry import RetryPolicy
-from streams.settings import Settings
-from streams.telemetry import ALERTS, EVENTS_DEAD_LETTERED, get_log
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event, dead_letter_row
+from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.connectors.workers.alert_channels import Alert, Channel, ChannelError, alert_of, open_channels
+from highwater.streams.clock import monotonic_seconds, to_datetime
+from highwater.streams.queries.runs import FAILED
+from highwater.streams.retry import RetryPolicy
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import ALERTS, EVENTS_DEAD_LETTERED, get_log
 
 NOT_DELIVERED = "alert_not_delivered"
 # Waits of 1, 2, 4, 8 and 15 s: a mail server that restarts is back by then, and one that hangs holds the batch 90 s (webhook) or

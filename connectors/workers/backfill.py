@@ -13,18 +13,18 @@ from typing import Any
 
 import asyncpg
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.llm.embeddings import Embedder, EmbeddingError
-from connectors.stores import chunk_backfill
-from connectors.stores.chunk_backfill import START, Maker, SourceKey, Waiting
-from connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
-from connectors.workers.chunk_indexes import ChunkIndexes
-from schemas.errors import UnavailableError
-from streams.clock import monotonic_seconds
-from streams.retry import unavailable_seconds
-from streams.telemetry import CHUNKS_EMBEDDED, get_log
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.llm.embeddings import Embedder, EmbeddingError
+from highwater.connectors.stores import chunk_backfill
+from highwater.connectors.stores.chunk_backfill import START, Maker, SourceKey, Waiting
+from highwater.connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
+from highwater.connectors.workers.chunk_indexes import ChunkIndexes
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.retry import unavailable_seconds
+from highwater.streams.telemetry import CHUNKS_EMBEDDED, get_log
 
 _log = get_log("backfill")
 

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from connectors.llm.embeddings import Embedder, EmbeddingError
-from connectors.stores.chunk_search import RESULTS_MAX, Result, WrongVectorError, search
-from connectors.stores.postgres import QUERIES, reading
-from schemas.errors import UnavailableError
-from streams.chunks.scoring import Mode
-from streams.telemetry import get_log
+from highwater.connectors.llm.embeddings import Embedder, EmbeddingError
+from highwater.connectors.stores.chunk_search import RESULTS_MAX, Result, WrongVectorError, search
+from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.chunks.scoring import Mode
+from highwater.streams.telemetry import get_log
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 

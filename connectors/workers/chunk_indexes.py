@@ -12,11 +12,11 @@ from typing import Any
 
 import asyncpg
 
-from connectors.patience import pause
-from connectors.stores.chunk_search import COMPARED_MAX
-from connectors.stores.postgres import AWAY, QUERIES
-from streams.clock import monotonic_seconds
-from streams.telemetry import get_log
+from highwater.connectors.patience import pause
+from highwater.connectors.stores.chunk_search import COMPARED_MAX
+from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.telemetry import get_log
 
 _log = get_log("backfill")
 

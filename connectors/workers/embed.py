@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
-from connectors.llm.embeddings import EmbeddingError
-from connectors.patience import pause
-from connectors.stores.bases import LOCK_CLASS, LOCK_RUNNER, ActiveBasis, Embedders, hold_active, read_active
-from connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
-from schemas.errors import HighwaterError, UnavailableError
-from streams.clock import to_datetime, to_ms
-from streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
-from streams.telemetry import INSIGHTS_REEMBEDDED, get_log
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
+from highwater.connectors.llm.embeddings import EmbeddingError
+from highwater.connectors.patience import pause
+from highwater.connectors.stores.bases import LOCK_CLASS, LOCK_RUNNER, ActiveBasis, Embedders, hold_active, read_active
+from highwater.connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
+from highwater.streams.telemetry import INSIGHTS_REEMBEDDED, get_log
 
 if TYPE_CHECKING:
-    from connectors.llm.embedding_service import RemoteEmbedder
+    from highwater.connectors.llm.embedding_service import RemoteEmbedder
 
 log = get_log("embed")
 
@@ -54,7 +54,7 @@ _LOOK_GROWTH = 1.1
 _FIT_SECONDS_MAX = 60.0
 _FIT_PROGRAM = """
 import os, sys, orjson
-from streams.feeds.basis import fit_basis
+from highwater.streams.feeds.basis import fit_basis
 os.nice(5)
 basis = fit_basis(orjson.loads(sys.stdin.buffer.read()))
 sys.stdout.buffer.write(b"" if basis is None else basis.to_bytes())

@@ -12,16 +12,16 @@ from typing import Any
 
 import asyncpg
 
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.producer import AsyncProducer, Taken
-from connectors.kafka.records import DeadLetter, Event
-from connectors.stores.postgres import QUERIES, Connection, transaction
-from schemas.codec import Codec
-from schemas.envelope import make_headers
-from schemas.positions import Position
-from schemas.topics import TOPICS
-from streams.clock import Clock
-from streams.feeds.packing import RECORD_BYTES_MAX, pack_users
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.producer import AsyncProducer, Taken
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import make_headers
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import Clock
+from highwater.streams.feeds.packing import RECORD_BYTES_MAX, pack_users
 
 DIRTY, USER_CHANGED, NOVELTY = "feeds.channel-dirty", "feeds.user-changed", "feeds.novelty"
 # Subscribers read per page, by keyset: a channel of a million costs memory for one page.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from connectors.stores.postgres import QUERIES
+from highwater.connectors.stores.postgres import QUERIES
 
 # First number of the advisory locks; the second is the worker's, which no two of any kind share.
 _LOCK_CLASS = 7_430

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort
-from connectors.patience import patiently
-from connectors.stores.calls import CallEnd, Calls, StoredCall
-from connectors.stores.group_commit import GroupCommit
-from streams.clock import Clock
-from streams.queries.analysis import UnusableAnswerError
-from streams.queries.costs import Prices
-from streams.queries.retries import Failure
-from streams.telemetry import LLM_CALLS, LLM_COST_USD, LLM_TOKENS
+from highwater.connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort
+from highwater.connectors.patience import patiently
+from highwater.connectors.stores.calls import CallEnd, Calls, StoredCall
+from highwater.connectors.stores.group_commit import GroupCommit
+from highwater.streams.clock import Clock
+from highwater.streams.queries.analysis import UnusableAnswerError
+from highwater.streams.queries.costs import Prices
+from highwater.streams.queries.retries import Failure
+from highwater.streams.telemetry import LLM_CALLS, LLM_COST_USD, LLM_TOKENS
 
 C = TypeVar("C")
 

@@ -19,8 +19,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import HighwaterError
-from streams.feeds.versions import NewVersion, Window
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.feeds.versions import NewVersion, Window
 
 MEMORY_BYTES_MAX = 1 << 30
 # 20,000 insights take 10 s on two idle cores; a minute and a half is that on a machine nine times as busy.
@@ -34,7 +34,9 @@ CHUNK_BYTES = 1 << 20
 REPLY_BYTES_MAX = 256 << 20
 
 # Not `-m`: its classes would pickle as those of `__main__`.
-_PROGRAM = "import sys; from connectors.workers.pool_process import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+_PROGRAM = (
+    "import sys; from highwater.connectors.workers.pool_process import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+)
 # What stands before each pickle.
 LENGTH = struct.Struct("<Q")
 

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from connectors.workers.children import die_with_parent, limit_memory
-from connectors.workers.pool import LENGTH, bytes_of
-from streams.feeds.recluster import recluster
-from streams.feeds.versions import NewVersion, Window
+from highwater.connectors.workers.children import die_with_parent, limit_memory
+from highwater.connectors.workers.pool import LENGTH, bytes_of
+from highwater.streams.feeds.recluster import recluster
+from highwater.streams.feeds.versions import NewVersion, Window
 
 NICENESS = 5
 

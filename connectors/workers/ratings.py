@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from connectors import outbox
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.refreshing import refresh_row
-from connectors.stores import documents, erasures
-from connectors.stores.league_locks import hold_ratings
-from connectors.stores.postgres import QUERIES, Connection
-from schemas.codec import Codec
-from schemas.positions import Position
-from streams.clock import Clock
-from streams.league.matches import State
-from streams.league.resources import Resource, resource
+from highwater.connectors import outbox
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.refreshing import refresh_row
+from highwater.connectors.stores import documents, erasures
+from highwater.connectors.stores.league_locks import hold_ratings
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position
+from highwater.streams.clock import Clock
+from highwater.streams.league.matches import State
+from highwater.streams.league.resources import Resource, resource
 
 CHANGED, TICK = "league.match-changed", "streams.tick"
 # A full recalculation each six hours of the ticks' time (R4.22).

@@ -15,16 +15,16 @@ from typing import Any
 
 import orjson
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.llm.chat import CALL_SECONDS_MAX
-from connectors.llm.cluster_titles import ClusterTitles
-from connectors.stores.postgres import QUERIES, Connection, transaction
-from connectors.stores.redis import RedisLink
-from connectors.workers.pool import ClusterPool
-from connectors.workers.userlock import UserLock
-from connectors.workers.windows import (
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.llm.chat import CALL_SECONDS_MAX
+from highwater.connectors.llm.cluster_titles import ClusterTitles
+from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.connectors.stores.redis import RedisLink
+from highwater.connectors.workers.pool import ClusterPool
+from highwater.connectors.workers.userlock import UserLock
+from highwater.connectors.workers.windows import (
     HISTORY_COLUMNS,
     Dataset,
     clusters_json,
@@ -35,15 +35,15 @@ from connectors.workers.windows import (
     outside_json,
     read_dataset,
 )
-from schemas.errors import HighwaterError
-from schemas.positions import Position, parse_position
-from streams.clock import monotonic_seconds, to_datetime, to_ms
-from streams.feeds.policy import Policy
-from streams.feeds.rules import Trigger, UserFacts, reason_to_skip
-from streams.feeds.versions import LastVersion, NewVersion, Window
-from streams.retry import REBUILD
-from streams.settings import Settings
-from streams.telemetry import REBUILD_INSIGHTS, REBUILD_RETRIES, REBUILD_SECONDS, REBUILDS, get_log
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.positions import Position, parse_position
+from highwater.streams.clock import monotonic_seconds, to_datetime, to_ms
+from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.rules import Trigger, UserFacts, reason_to_skip
+from highwater.streams.feeds.versions import LastVersion, NewVersion, Window
+from highwater.streams.retry import REBUILD
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import REBUILD_INSIGHTS, REBUILD_RETRIES, REBUILD_SECONDS, REBUILDS, get_log
 
 log = get_log("rebuild")
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from schemas.errors import UnavailableError
-from streams.clock import Clock
-from streams.telemetry import get_log
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import Clock
+from highwater.streams.telemetry import get_log
 
 # A stop waits so long for calls under way; what is left is given back and begun again by somebody else.
 STOP_SECONDS = 5.0

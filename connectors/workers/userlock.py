@@ -10,10 +10,10 @@ from typing import Any
 
 import asyncpg
 
-from connectors.stores.postgres import AWAY
-from connectors.stores.redis import RedisAwayError, RedisLink
-from connectors.stores.redis_keys import USER_ENQUEUED, USER_ENQUEUED_SECONDS, USER_LOCK, key
-from schemas.errors import UnavailableError
+from highwater.connectors.stores.postgres import AWAY
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink
+from highwater.connectors.stores.redis_keys import USER_ENQUEUED, USER_ENQUEUED_SECONDS, USER_LOCK, key
+from highwater.schemas.errors import UnavailableError
 
 # First number of the advisory locks of users; the second is a hash of the user.
 _LOCK_CLASS = 7_411

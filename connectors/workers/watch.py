@@ -12,14 +12,14 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import asyncpg
 
-from connectors.patience import pause
-from connectors.stores.postgres import AWAY, CONFLICT, Connection
-from connectors.workers.liveness import Liveness
-from connectors.workers.slots import Slots
-from schemas.errors import UnavailableError
-from streams.clock import Clock, monotonic_seconds
-from streams.retry import unavailable_seconds
-from streams.telemetry import get_log
+from highwater.connectors.patience import pause
+from highwater.connectors.stores.postgres import AWAY, CONFLICT, Connection
+from highwater.connectors.workers.liveness import Liveness
+from highwater.connectors.workers.slots import Slots
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import Clock, monotonic_seconds
+from highwater.streams.retry import unavailable_seconds
+from highwater.streams.telemetry import get_log
 
 # How exactly a wait ends; one small statement over an index of what waits.
 LOOK_SECONDS = 0.2

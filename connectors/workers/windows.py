@@ -16,8 +16,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from connectors.stores.postgres import QUERIES, Connection
-from streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
 
 # A basis id and how many numbers its vectors have.
 Kind: TypeAlias = tuple[str, int]

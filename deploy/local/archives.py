@@ -12,14 +12,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from deploy.local.errors import LocalStackError
-from deploy.local.installed import install_root
-from deploy.local.kafka import Kafka, java_program
-from deploy.local.part import Part
-from deploy.local.ports import PortBook
-from deploy.local.probes import probe_kafka, probe_registry
-from deploy.local.process import Command
-from deploy.local.registry import Registry
+from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.installed import install_root
+from highwater.deploy.local.kafka import Kafka, java_program
+from highwater.deploy.local.part import Part
+from highwater.deploy.local.ports import PortBook
+from highwater.deploy.local.probes import probe_kafka, probe_registry
+from highwater.deploy.local.process import Command
+from highwater.deploy.local.registry import Registry
 
 RECORD_SECONDS_MAX = 90.0  # start until it answers; writing the archive comes on top
 WRITE_SECONDS_MAX = 90.0  # seen: 8 s for the larger one

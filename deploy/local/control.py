@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from deploy.local.datadir import checked, is_held
-from deploy.local.errors import AlreadyRunningError, LocalStackError, PartFailedError
-from deploy.local.part import Addresses
-from deploy.local.probes import probe_service, probe_url
-from deploy.local.process import LOG_LINES_SHOWN
-from deploy.local.stack import hidden_password
-from deploy.local.state import living, read_state
-from deploy.local.supervisor import Plan
-from deploy.local.watched import READY_STATES, State
+from highwater.deploy.local.datadir import checked, is_held
+from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError, PartFailedError
+from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.probes import probe_service, probe_url
+from highwater.deploy.local.process import LOG_LINES_SHOWN
+from highwater.deploy.local.stack import hidden_password
+from highwater.deploy.local.state import living, read_state
+from highwater.deploy.local.supervisor import Plan
+from highwater.deploy.local.watched import READY_STATES, State
 
 LOG_NAME = "supervisor.log"
 READY_SECONDS_MAX = 240.0  # a cold start with migrations on two busy cores took a fifth of this
@@ -155,7 +155,7 @@ def _spawn(plan: Plan, data_dir: Path) -> dict[str, Any]:
     with log_path.open("wb") as log:  # of this start only: the parts have logs of their own
         # The plan goes through a pipe: it holds addresses, which may hold passwords.
         answer = subprocess.run(
-            [sys.executable, "-m", "deploy.local.detached"],
+            [sys.executable, "-m", "highwater.deploy.local.detached"],
             input=json.dumps(plan.to_json()).encode(),
             stdout=subprocess.PIPE,
             stderr=log,

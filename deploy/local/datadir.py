@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from deploy.local.errors import AlreadyRunningError, LocalStackError
+from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError
 
 # Separators in the broker's list of log folders, in the registry's database URL, and escapes in property files.
 CHARACTERS_REFUSED = ",;\\\n"

@@ -1,4 +1,4 @@
-"""A supervisor in the background: `python -m deploy.local.detached` with its plan as JSON on stdin.
+"""A supervisor in the background: `python -m highwater.deploy.local.detached` with its plan as JSON on stdin.
 
 Law: it belongs to nobody who could take it along: its own session, no terminal, its parent gone. The number and begin
 of the process are printed on stdout before the start is over.
@@ -10,9 +10,9 @@ import json
 import os
 import sys
 
-from deploy.local.errors import LocalStackError
-from deploy.local.state import own_identity
-from deploy.local.supervisor import Plan, Supervisor
+from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.state import own_identity
+from highwater.deploy.local.supervisor import Plan, Supervisor
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Installs the jars of the broker and of the registry: `python -m deploy.local.fetch`, run by `make install`.
+"""Installs the jars of the broker and of the registry: `python -m highwater.deploy.local.fetch`, run by `make install`.
 
 It owns <prefix>/share/highwater. Law: a file is there only if its sha256 is the one in jars.lock, and either all
 are there or none. Coordinates and hashes are locked, addresses are not: where the files come from is the
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.local.errors import FetchError, LocalStackError
-from deploy.local.installed import install_root
+from highwater.deploy.local.errors import FetchError, LocalStackError
+from highwater.deploy.local.installed import install_root
 
 LOCK_PATH = Path(__file__).with_name("jars.lock")
 # What the lock is made from. The broker logs through SLF4J 1.7, so the binding is of that line.
@@ -32,7 +32,7 @@ ATTEMPTS_MAX = 3  # a dropped connection is common among 50 downloads
 DOWNLOAD_TIMEOUT_SECONDS = 60
 LOCK_HEAD = """\
 # The files of the embedded broker and schema registry: part, group:artifact:version:extension[:classifier], sha256.
-# Made by `python -m deploy.local.fetch --write-lock`; carries no address.
+# Made by `python -m highwater.deploy.local.fetch --write-lock`; carries no address.
 """
 
 
@@ -175,7 +175,7 @@ def _sha256(path: Path) -> str:
 def main(arguments: list[str]) -> int:
     """Install, or with --write-lock make the lock anew; return the exit status."""
     if arguments not in ([], ["--write-lock"]):
-        sys.stderr.write("usage: python -m deploy.local.fetch [--write-lock]\n")
+        sys.stderr.write("usage: python -m highwater.deploy.local.fetch [--write-lock]\n")
         return 2
     os.umask(0o022)  # the database's unprivileged user and others on the machine may read what is installed
     try:
@@ -184,7 +184,7 @@ def main(arguments: list[str]) -> int:
         elif install():
             sys.stdout.write("installed the broker and the schema registry\n")
             # Imported here: it imports this module, and what it needs to start them is slow to import.
-            from deploy.local.archives import main as make_archives  # noqa: PLC0415
+            from highwater.deploy.local.archives import main as make_archives  # noqa: PLC0415
 
             return make_archives()
     except LocalStackError as error:

@@ -12,10 +12,10 @@ import uuid
 from pathlib import Path
 from typing import ClassVar
 
-from deploy.local.errors import FetchError
-from deploy.local.installed import install_root
-from deploy.local.part import Part, server_environment
-from deploy.local.process import Command
+from highwater.deploy.local.errors import FetchError
+from highwater.deploy.local.installed import install_root
+from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.process import Command
 
 PORT_DEFAULT = 9092
 CONTROLLER_PORT_DEFAULT = 9192

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from deploy.local.ports import PortBook
-from deploy.local.process import Command, ManagedProcess
+from highwater.deploy.local.ports import PortBook
+from highwater.deploy.local.process import Command, ManagedProcess
 
 # What embedded servers inherit. Not the whole environment: KAFKA_* and JAVA_* names and the product's secrets are
 # meant for other programs.

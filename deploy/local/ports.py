@@ -17,7 +17,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from deploy.local.errors import LocalStackError, PortTakenError
+from highwater.deploy.local.errors import LocalStackError, PortTakenError
 
 # Searched upwards from the default. Never the kernel's ephemeral range: a client that keeps dialling a stopped
 # server there can be given the server's own port, connect to itself and keep it.

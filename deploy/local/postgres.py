@@ -16,9 +16,9 @@ from typing import ClassVar
 
 import psutil
 
-from deploy.local.errors import LocalStackError
-from deploy.local.part import Part, server_environment
-from deploy.local.process import Command, ServerUser
+from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.process import Command, ServerUser
 
 PORT_DEFAULT = 5432
 DATABASE = "highwater"

@@ -16,7 +16,7 @@ import redis
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from deploy.local.part import Addresses
+from highwater.deploy.local.part import Addresses
 
 
 def probe_kafka(address: str, timeout_seconds: float, options: Mapping[str, str] | None = None) -> str | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deploy.local.errors import PartFailedError
+from highwater.deploy.local.errors import PartFailedError
 
 LOG_BYTES_MAX = 20_000_000  # above this a log is set aside at the next start; one older one is kept
 LOG_TAIL_BYTES = 16_384  # read from the end of a log to find its last lines

@@ -13,9 +13,9 @@ import subprocess
 from pathlib import Path
 from typing import ClassVar
 
-from deploy.local.errors import LocalStackError
-from deploy.local.part import Part, server_environment
-from deploy.local.process import Command
+from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.process import Command
 
 PORT_DEFAULT = 6379
 VERSION_PREFERRED_MIN = 7  # from here on a server of the system is taken before the bundled 6.2

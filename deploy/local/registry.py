@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from deploy.local.errors import FetchError
-from deploy.local.installed import install_root
-from deploy.local.kafka import class_archive_options, java_program, scratch_options
-from deploy.local.part import Part, server_environment
-from deploy.local.process import Command
+from highwater.deploy.local.errors import FetchError
+from highwater.deploy.local.installed import install_root
+from highwater.deploy.local.kafka import class_archive_options, java_program, scratch_options
+from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.process import Command
 
 PORT_DEFAULT = 8081
 MANAGEMENT_PORT_DEFAULT = 8181

@@ -14,16 +14,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from deploy.local.datadir import DataDirLock, checked
-from deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
-from deploy.local.kafka import Kafka
-from deploy.local.part import Addresses, Part
-from deploy.local.ports import PortBook
-from deploy.local.postgres import Postgres
-from deploy.local.probes import probe_service
-from deploy.local.process import ManagedProcess, describe_exit
-from deploy.local.redis import Redis
-from deploy.local.registry import Registry
+from highwater.deploy.local.datadir import DataDirLock, checked
+from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
+from highwater.deploy.local.kafka import Kafka
+from highwater.deploy.local.part import Addresses, Part
+from highwater.deploy.local.ports import PortBook
+from highwater.deploy.local.postgres import Postgres
+from highwater.deploy.local.probes import probe_service
+from highwater.deploy.local.process import ManagedProcess, describe_exit
+from highwater.deploy.local.redis import Redis
+from highwater.deploy.local.registry import Registry
 
 # In the order of starting; stopping goes backwards. None needs another, so they start side by side.
 PARTS: tuple[type[Part], ...] = (Postgres, Redis, Kafka, Registry)

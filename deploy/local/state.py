@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from deploy.local.errors import LocalStackError
+from highwater.deploy.local.errors import LocalStackError
 
 BEGAN_SECONDS_APART = 0.5  # psutil reckons it from clock ticks and the time of boot: exact to a hundredth
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
-from deploy.local.part import Addresses
-from deploy.local.probes import probe_url
-from deploy.local.process import Command, ManagedProcess, describe_exit
-from deploy.local.stack import PROBE_SECONDS, START_SECONDS_MAX, LocalStack
-from deploy.local.state import end_leftovers, own_identity, read_state, write_state
-from deploy.local.watched import State, Watched
+from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
+from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.probes import probe_url
+from highwater.deploy.local.process import Command, ManagedProcess, describe_exit
+from highwater.deploy.local.stack import PROBE_SECONDS, START_SECONDS_MAX, LocalStack
+from highwater.deploy.local.state import end_leftovers, own_identity, read_state, write_state
+from highwater.deploy.local.watched import State, Watched
 
 ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at the same time
 ONESHOT_SECONDS_MAX = 300.0

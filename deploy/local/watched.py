@@ -13,8 +13,8 @@ from typing import Any
 
 import psutil
 
-from deploy.local.errors import LocalStackError
-from deploy.local.process import ManagedProcess, describe_exit
+from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.process import ManagedProcess, describe_exit
 
 BACKOFF_SECONDS_FIRST = 1.0
 BACKOFF_SECONDS_MAX = 10.0

@@ -10,16 +10,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from schemas.chunks import IngestProgressed, QueriesServed, SweepRequested
-from schemas.envelope import iso_from_ms
-from streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
-from streams.chunks import completion, temperature
-from streams.chunks.completion import Decision, Ingest
-from streams.chunks.passports import Passports
-from streams.chunks.temperature import HOUR_MS, Asked, Rating
-from streams.due import DueIndex
-from streams.intake import Intake, Record, position_of
-from streams.telemetry import DECISIONS
+from highwater.schemas.chunks import IngestProgressed, QueriesServed, SweepRequested
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.streams.chunks import completion, temperature
+from highwater.streams.chunks.completion import Decision, Ingest
+from highwater.streams.chunks.passports import Passports
+from highwater.streams.chunks.temperature import HOUR_MS, Asked, Rating
+from highwater.streams.due import DueIndex
+from highwater.streams.intake import Intake, Record, position_of
+from highwater.streams.telemetry import DECISIONS
 
 PROGRESSED, DECIDED = "chunks.ingest-progressed", "chunks.ingest-decided"
 SERVED, RATED, SWEEP = "chunks.queries-served", "chunks.namespace-rated", "chunks.sweep-requested"

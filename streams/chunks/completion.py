@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.chunks import IngestDecided, IngestProgressed
-from streams.chunks.states import Outcome
+from highwater.schemas.chunks import IngestDecided, IngestProgressed
+from highwater.streams.chunks.states import Outcome
 
 _HOUR_MS = 3_600_000
 # Without any news of it for so long an ingest is given up. The slowest source, which may ask so many times an hour, is heard of

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from schemas.errors import InvalidEventError
-from streams.checks import check_id
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_id
 
 # Joins the parts of the key of a source, in hashes, keys of records and names of resources.
 SEPARATOR = "|"

@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigurationError, InvalidEventError
-from streams.chunks.identity import check_key_part
-from streams.toml_files import read_toml
+from highwater.schemas.errors import ConfigurationError, InvalidEventError
+from highwater.streams.chunks.identity import check_key_part
+from highwater.streams.toml_files import read_toml
 
 _DEFAULT_FILE = Path(__file__).with_name("default_namespaces.toml")
 # A century: whatever is longer is a typing error, and its milliseconds fit every integer of ours.

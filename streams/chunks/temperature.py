@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import orjson
 
-from schemas.chunks import NamespaceRated, QueriesServed
-from schemas.errors import InvalidEventError
-from streams.checks import check_time
-from streams.chunks.identity import check_key_part
-from streams.chunks.passports import Passport
-from streams.chunks.states import Temperature
+from highwater.schemas.chunks import NamespaceRated, QueriesServed
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_time
+from highwater.streams.chunks.identity import check_key_part
+from highwater.streams.chunks.passports import Passport
+from highwater.streams.chunks.states import Temperature
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -19,7 +19,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import NamedTuple
 
-from streams.chunks.states import Change, Outcome
+from highwater.streams.chunks.states import Change, Outcome
 
 RUNNING = "running"
 # An ingest that stands so may still come to another end; one that was given up goes on when its chunks do.

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from schemas.errors import InvalidEventError
-from streams.checks import check_id, check_text, check_time
-from streams.chunks.identity import check_key_part
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_id, check_text, check_time
+from highwater.streams.chunks.identity import check_key_part
 
 SUBMITTED, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 # The fields that say whose chunk it is: one with a fault in them belongs to no ingest, and is counted in none.

@@ -10,15 +10,15 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.positions import Position
-from schemas.topics import PARTITIONS
-from streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
-from streams.due import DueIndex
-from streams.feeds.dirty import advance, clear, decode_channel, encode_channel, tick_quota
-from streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
-from streams.feeds.policy import Policy
-from streams.feeds.rules import Rebuild, Trigger, Wait
-from streams.feeds.state import (
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import PARTITIONS
+from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.streams.due import DueIndex
+from highwater.streams.feeds.dirty import advance, clear, decode_channel, encode_channel, tick_quota
+from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
+from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.rules import Rebuild, Trigger, Wait
+from highwater.streams.feeds.state import (
     User,
     apply_changed,
     apply_finished,
@@ -27,8 +27,8 @@ from streams.feeds.state import (
     decode_user,
     encode_user,
 )
-from streams.intake import Intake, Record, position_of
-from streams.telemetry import DECISIONS, PENDING_CLAMPED, get_log
+from highwater.streams.intake import Intake, Record, position_of
+from highwater.streams.telemetry import DECISIONS, PENDING_CLAMPED, get_log
 
 ADVANCED, DIRTY = "feeds.channel-advanced", "feeds.channel-dirty"
 CHANGED, NOVELTY, FINISHED = "feeds.user-changed", "feeds.novelty", "feeds.rebuild-finished"

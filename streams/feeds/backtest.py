@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.positions import Position
-from streams.due import DueIndex
-from streams.feeds.agents import REQUESTED, USERS_PER_TICK_MAX
-from streams.feeds.novelty import Forget, Remember, facts_of, judge, pending_in_channel, pending_of
-from streams.feeds.policy import Policy
-from streams.feeds.rules import Rebuild, Trigger, UserFacts, Wait, reason_to_skip
-from streams.feeds.state import User, apply_changed, apply_finished, apply_head, apply_requested
+from highwater.schemas.positions import Position
+from highwater.streams.due import DueIndex
+from highwater.streams.feeds.agents import REQUESTED, USERS_PER_TICK_MAX
+from highwater.streams.feeds.novelty import Forget, Remember, facts_of, judge, pending_in_channel, pending_of
+from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.rules import Rebuild, Trigger, UserFacts, Wait, reason_to_skip
+from highwater.streams.feeds.state import User, apply_changed, apply_finished, apply_head, apply_requested
 
 DAY_MS = 86_400_000
 # Bins of staleness a doubling: a quantile is told within 1.1 %.

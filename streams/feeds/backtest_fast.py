@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.backtest import DAY_MS, Costs, Milliseconds, Report, Request, Tally
-from streams.feeds.backtest_people import Population, user_name
-from streams.feeds.policy import Policy
-from streams.feeds.rules import Trigger
+from highwater.streams.feeds.backtest import DAY_MS, Costs, Milliseconds, Report, Request, Tally
+from highwater.streams.feeds.backtest_people import Population, user_name
+from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.rules import Trigger
 
 # Users taken at once: 2,000 of them over 6,000 arrivals are 50 MB of sums.
 USERS_AT_ONCE = 2_000

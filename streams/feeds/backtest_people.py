@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.backtest import (
+from highwater.streams.feeds.backtest import (
     DAY_MS,
     Advanced,
     Changed,
@@ -26,7 +26,7 @@ from streams.feeds.backtest import (
     Ticked,
     Told,
 )
-from streams.feeds.policy import Policy
+from highwater.streams.feeds.policy import Policy
 
 # Half read up to three channels, a few read many: shares of users by how many channels they read at most.
 _CHANNELS_MAX = (3, 8, 20)

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import Any, NamedTuple
 
-from schemas.positions import parse_position
-from streams.due import DueIndex
-from streams.feeds.agents import USERS_PER_TICK_MAX
-from streams.feeds.backtest import Answered, Changed, Costs, Happening, Player, Request, Ticked, Told
-from streams.feeds.novelty import judge, pending_of
-from streams.feeds.policy import Policy
-from streams.feeds.rules import Rebuild, Trigger
-from streams.feeds.state import (
+from highwater.schemas.positions import parse_position
+from highwater.streams.due import DueIndex
+from highwater.streams.feeds.agents import USERS_PER_TICK_MAX
+from highwater.streams.feeds.backtest import Answered, Changed, Costs, Happening, Player, Request, Ticked, Told
+from highwater.streams.feeds.novelty import judge, pending_of
+from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.rules import Rebuild, Trigger
+from highwater.streams.feeds.state import (
     User,
     apply_changed,
     apply_finished,

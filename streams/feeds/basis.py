@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-from streams.feeds.tokens import STOP_WORDS, TEXT_CHARACTERS_MAX, clean, words_of
+from highwater.streams.feeds.tokens import STOP_WORDS, TEXT_CHARACTERS_MAX, clean, words_of
 
 IntArray = NDArray[np.int64]
 CodeArray = NDArray[np.uint32]

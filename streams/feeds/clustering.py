@@ -26,8 +26,16 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
-from streams.feeds.graph import FloatArray, averaged, joined, leanings, ties
-from streams.feeds.neighbours import NEIGHBOURS, NOBODY, Distinct, Float32Array, IntArray, Neighbours, find_neighbours
+from highwater.streams.feeds.graph import FloatArray, averaged, joined, leanings, ties
+from highwater.streams.feeds.neighbours import (
+    NEIGHBOURS,
+    NOBODY,
+    Distinct,
+    Float32Array,
+    IntArray,
+    Neighbours,
+    find_neighbours,
+)
 
 NOISE = NOBODY
 # Below this a membership says little: the point left its branch early.

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from streams.feeds.basis import (
+from highwater.streams.feeds.basis import (
     DIMENSIONS,
     UNFITTED,
     WIDTH,
@@ -36,7 +36,7 @@ from streams.feeds.basis import (
     wide_terms,
     word_code,
 )
-from streams.feeds.tokens import FAINT_WORDS, TEXT_CHARACTERS_MAX
+from highwater.streams.feeds.tokens import FAINT_WORDS, TEXT_CHARACTERS_MAX
 
 Float32Array = NDArray[np.float32]
 FloatArray = NDArray[np.float64]

@@ -21,7 +21,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from streams.feeds.tracking import ChangeKind, ClusterChange, TrackedCluster
+from highwater.streams.feeds.tracking import ChangeKind, ClusterChange, TrackedCluster
 
 # From this Jaccard index on, two clusters are the same. A cluster that swapped half of its insights for others has 1/3,
 # as has each third of an equal split: one of the three goes on. A quarter (1/4) is a part of a cluster and not the cluster.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array
 
-from streams.feeds.neighbours import NOBODY, Float32Array, IntArray, Neighbours
+from highwater.streams.feeds.neighbours import NOBODY, Float32Array, IntArray, Neighbours
 
 FloatArray = NDArray[np.float64]
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from streams.feeds.phrases import FloatArray, IntArray, Phrase, Reading, stems_in, unfiled
-from streams.feeds.tokens import TEXT_CHARACTERS_MAX
+from highwater.streams.feeds.phrases import FloatArray, IntArray, Phrase, Reading, stems_in, unfiled
+from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX
 
 # What a reader takes in at a glance; measures of coherence ask for ten.
 KEYWORDS_MAX = 6

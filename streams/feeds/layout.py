@@ -25,7 +25,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.forces import CELL, Complex, Field, Floats, Graph, Ints, sums_of
+from highwater.streams.feeds.forces import CELL, Complex, Field, Floats, Graph, Ints, sums_of
 
 DECIMALS = 4  # a ten-thousandth of the half width: below a pixel, and short as JSON
 # Discs cover this part of the map together: below the half that always fits, with room for points in no cluster.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streams.feeds.policy import Policy
-from streams.feeds.rules import Decision, UserFacts, Wait, should_rebuild
-from streams.feeds.state import FORGET_AFTER_MS, User
+from highwater.streams.feeds.policy import Policy
+from highwater.streams.feeds.rules import Decision, UserFacts, Wait, should_rebuild
+from highwater.streams.feeds.state import FORGET_AFTER_MS, User
 
 
 @dataclass(frozen=True, slots=True)

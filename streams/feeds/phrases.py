@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from streams.feeds.tokens import FAINT_WORDS, HOLLOW_WORDS, STOP_WORDS, clean, is_word, spelled_words_of, stem_of
+from highwater.streams.feeds.tokens import (
+    FAINT_WORDS,
+    HOLLOW_WORDS,
+    STOP_WORDS,
+    clean,
+    is_word,
+    spelled_words_of,
+    stem_of,
+)
 
 PHRASE_WORDS_MAX = 6
 # Words read of one text: what it is about stands at its beginning. A headline has a dozen, a paragraph a hundred.

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigurationError
-from streams.toml_files import read_plan_tables
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.toml_files import read_plan_tables
 
 FALLBACK_PLAN = "free"
 

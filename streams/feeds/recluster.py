@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.clustering import NOISE, Clustering, cluster_embeddings
-from streams.feeds.evolution import match_clusters
-from streams.feeds.labels import ClusterDescription, describe_clusters
-from streams.feeds.layout import Layout, Previous, lay_out
-from streams.feeds.neighbours import Neighbours
-from streams.feeds.summary import summarise
-from streams.feeds.tracking import TrackedCluster
-from streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside, Place, Window
+from highwater.streams.feeds.clustering import NOISE, Clustering, cluster_embeddings
+from highwater.streams.feeds.evolution import match_clusters
+from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
+from highwater.streams.feeds.layout import Layout, Previous, lay_out
+from highwater.streams.feeds.neighbours import Neighbours
+from highwater.streams.feeds.summary import summarise
+from highwater.streams.feeds.tracking import TrackedCluster
+from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside, Place, Window
 
 # Memberships, confidences and radii are shown, and compared by people: three digits.
 DIGITS = 3

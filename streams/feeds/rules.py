@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from streams.feeds.policy import PlanPolicy, Policy
+from highwater.streams.feeds.policy import PlanPolicy, Policy
 
 
 class Trigger(StrEnum):

@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from schemas.feeds import RebuildFinished, UserChanged
-from schemas.positions import parse_position
-from streams.feeds.policy import FALLBACK_PLAN
-from streams.feeds.rules import Trigger
+from highwater.schemas.feeds import RebuildFinished, UserChanged
+from highwater.schemas.positions import parse_position
+from highwater.streams.feeds.policy import FALLBACK_PLAN
+from highwater.streams.feeds.rules import Trigger
 
 # How long a row is kept that has no living user: an erasure's mark, or heads that came before the user did. Redelivery
 # spans seconds; a day also covers an operator who resets a consumer and replays its morning.

@@ -7,7 +7,7 @@ Used for feed items when no language model is configured. Sentences are chosen b
 from collections import Counter
 from collections.abc import Sequence
 
-from streams.feeds.tokens import STOP_WORDS, clean, words_of
+from highwater.streams.feeds.tokens import STOP_WORDS, clean, words_of
 
 SENTENCES_MAX = 3
 SENTENCE_CHARACTERS_MAX = 240

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.errors import InvalidEventError
-from streams.checks import ID_BYTES_MAX, check_id, check_name, check_text, check_time
-from streams.feeds.embedding import validate_embedding
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import ID_BYTES_MAX, check_id, check_name, check_text, check_time
+from highwater.streams.feeds.embedding import validate_embedding
 
 # A text is shown to a reader and embedded from its beginning; whole documents belong to the chunks subsystem.
 TEXT_BYTES_MAX = 1 << 20

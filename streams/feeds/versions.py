@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.tracking import ClusterChange
+from highwater.streams.feeds.tracking import ClusterChange
 
 Place = tuple[float, float]
 

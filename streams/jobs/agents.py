@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.jobs import UsageRecorded
-from streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
-from streams.due import DueIndex
-from streams.intake import Intake, Record, position_of
-from streams.jobs.usage import (
+from highwater.schemas.jobs import UsageRecorded
+from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.streams.due import DueIndex
+from highwater.streams.intake import Intake, Record, position_of
+from highwater.streams.jobs.usage import (
     Totals,
     count,
     decode_row,
@@ -24,7 +24,7 @@ from streams.jobs.usage import (
     plan_flush,
     row_key,
 )
-from streams.telemetry import DECISIONS
+from highwater.streams.telemetry import DECISIONS
 
 RECORDED, FLUSHED = "jobs.usage-recorded", "jobs.usage-flushed"
 

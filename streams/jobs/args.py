@@ -13,9 +13,9 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from schemas.errors import InvalidEventError
-from streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
-from streams.jobs.states import Kind
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
+from highwater.streams.jobs.states import Kind
 
 # A deck that nobody sits through; each slide is a call that somebody pays for.
 SLIDES_MIN, SLIDES_MAX, SLIDES_DEFAULT = 1, 50, 10

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError
 
 OUTLINE = "outline"
 # A title fits a line of a slide, a point or bullet two, notes what is said in a minute or two.

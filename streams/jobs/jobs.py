@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from streams.clock import to_datetime
-from streams.jobs.progress import percent
-from streams.jobs.states import JobMove, JobStatus, Kind, advance
+from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.progress import percent
+from highwater.streams.jobs.states import JobMove, JobStatus, Kind, advance
 
 # So often is a job begun again whose worker ended or went silent without having finished a step: what kills three workers at one
 # place kills the fourth.

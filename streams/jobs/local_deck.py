@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from streams.jobs.decks import OUTLINE
+from highwater.streams.jobs.decks import OUTLINE
 
 NO_SOURCES = "No document was given for this."
 # A title of three words is read at a glance; points and bullets fill a slide and no more.

@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ConfigurationError
-from streams.jobs.states import Kind
-from streams.toml_files import read_plan_tables
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.jobs.states import Kind
+from highwater.streams.toml_files import read_plan_tables
 
 PLAN_NAMES = ("free", "pro", "team", "enterprise")
 FALLBACK_PLAN = "free"

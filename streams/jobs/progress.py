@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from schemas.jobs import CheckpointSaved, JobProgressed
-from streams.jobs.states import JobStatus, Kind
+from highwater.schemas.jobs import CheckpointSaved, JobProgressed
+from highwater.streams.jobs.states import JobStatus, Kind
 
 if TYPE_CHECKING:
-    from streams.jobs.jobs import Job
+    from highwater.streams.jobs.jobs import Job
 
 SLIDE_STARTED, SLIDE_COMPLETED, GENERATION_DONE, ERROR = (
     "slide_started",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streams.clock import to_datetime
+from highwater.streams.clock import to_datetime
 
 WINDOW_SECONDS = 60
 # The number of a minute is read for a minute; the second one covers clocks of processes that differ (R2.27).

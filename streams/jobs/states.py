@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError
 
 
 class Kind(StrEnum):

@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-from schemas.errors import InvalidEventError
-from schemas.jobs import UsageFlushed, UsageRecorded
-from streams.checks import check_id
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.jobs import UsageFlushed, UsageRecorded
+from highwater.streams.checks import check_id
 
 # Totals reach PostgreSQL at the quarters of the hour by the product's clock in UTC: a lost Redis costs at most that (R2.37).
 FLUSH_MS = 15 * 60 * 1000

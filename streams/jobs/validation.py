@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from schemas.errors import InvalidEventError
-from streams.checks import check_id, check_text, check_time, check_uuid
-from streams.jobs.args import parse_args
-from streams.jobs.plans import PLAN_NAMES, SUBSCRIPTIONS
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_id, check_text, check_time, check_uuid
+from highwater.streams.jobs.args import parse_args
+from highwater.streams.jobs.plans import PLAN_NAMES, SUBSCRIPTIONS
 
 SUBMITTED, CONTROL, VIEWED = "jobs.job-submitted", "jobs.control", "jobs.view-recorded"
 PLAN_CHANGED, ROLE_CHANGED = "jobs.plan-changed", "jobs.role-changed"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from schemas.league import MatchChanged
-from streams.league.resources import PREDICTION_DAYS, resource
+from highwater.schemas.league import MatchChanged
+from highwater.streams.league.resources import PREDICTION_DAYS, resource
 
 SCHEDULE, SCORE, RESULT = "schedule", "score", "result"
 

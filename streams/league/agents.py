@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
-from schemas.envelope import header, ms_from_iso
-from schemas.league import MatchChanged, RefreshRequested
-from streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
-from streams.due import DueIndex
-from streams.intake import Intake, Record, position_of
-from streams.league.affected import affected_keys
-from streams.league.resources import resource
-from streams.league.state import (
+from highwater.schemas.envelope import header, ms_from_iso
+from highwater.schemas.league import MatchChanged, RefreshRequested
+from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.streams.due import DueIndex
+from highwater.streams.intake import Intake, Record, position_of
+from highwater.streams.league.affected import affected_keys
+from highwater.streams.league.resources import resource
+from highwater.streams.league.state import (
     Due,
     Row,
     apply_changed,
@@ -33,8 +33,8 @@ from streams.league.state import (
     season_key,
     told_over,
 )
-from streams.league.windows import WindowOptions
-from streams.telemetry import DECISIONS
+from highwater.streams.league.windows import WindowOptions
+from highwater.streams.telemetry import DECISIONS
 
 CHANGED = "league.match-changed"
 REFRESH, PREWARM = "league.refresh-requested", "cache.prewarm-requested"

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from streams.league.match_objects import by_kickoff, settled
-from streams.league.matches import Match, Status
-from streams.league.standings import result_of
+from highwater.streams.league.match_objects import by_kickoff, settled
+from highwater.streams.league.matches import Match, Status
+from highwater.streams.league.standings import result_of
 
 
 class Stage(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from streams.league.matches import Cause, Match
+from highwater.streams.league.matches import Cause, Match
 
 
 def newest(causes: Iterable[Cause | None]) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.envelope import iso_from_ms
-from streams.league.matches import Match, State
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.league.matches import Match, State
 
 MatchObject = dict[str, Any]
 

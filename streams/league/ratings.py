@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from streams.league.match_objects import settled
-from streams.league.matches import Cause, Match
-from streams.league.standings import result_of
+from highwater.streams.league.match_objects import settled
+from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.standings import result_of
 
 EXACT_POINTS, OUTCOME_POINTS = 3, 1
 

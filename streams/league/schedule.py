@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streams.league.match_objects import by_kickoff, settled
-from streams.league.matches import Match
+from highwater.streams.league.match_objects import by_kickoff, settled
+from highwater.streams.league.matches import Match
 
 
 def schedule(season: str, matches: Sequence[Match]) -> dict[str, Any]:

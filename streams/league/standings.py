@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.league.matches import Match, Status
+from highwater.streams.league.matches import Match, Status
 
 WIN_POINTS, DRAW_POINTS = 3, 1
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from schemas.errors import InvalidEventError
-from schemas.league import MatchChanged
-from streams.league.matches import State, Status
-from streams.league.windows import (
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.league import MatchChanged
+from highwater.streams.league.matches import State, Status
+from highwater.streams.league.windows import (
     Prewarm,
     Window,
     WindowOptions,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from streams.league.match_objects import by_kickoff, moving, settled
-from streams.league.matches import Match, State, Status
-from streams.league.standings import Record, is_counted, result_of
-from streams.league.windows import DURATIONS_MAX
+from highwater.streams.league.match_objects import by_kickoff, moving, settled
+from highwater.streams.league.matches import Match, State, Status
+from highwater.streams.league.standings import Record, is_counted, result_of
+from highwater.streams.league.windows import DURATIONS_MAX
 
 # Enough for a page; the rest is in the results.
 TOP_MATCHES = 5

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from schemas.errors import InvalidEventError
-from streams.checks import check_id, check_name, check_text, check_time
-from streams.league.matches import Status
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_id, check_name, check_text, check_time
+from highwater.streams.league.matches import Status
 
 # Teams, seasons and rounds are shown and are parts of keys.
 NAME_BYTES_MAX = 256

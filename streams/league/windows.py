@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from streams.league.matches import Status
-from streams.league.resources import STALE_SECONDS_OUTSIDE_MAX, WEEK_SECONDS, CacheOptions
-from streams.settings import Settings
+from highwater.streams.league.matches import Status
+from highwater.streams.league.resources import STALE_SECONDS_OUTSIDE_MAX, WEEK_SECONDS, CacheOptions
+from highwater.streams.settings import Settings
 
 # A match not finalized counts as over after its duration; one that lasts longer (extra time, penalties, a storm) is known by
 # its result, but one entered only the next day must not have made a window of a day: at most so many durations.
@@ -32,7 +32,7 @@ Window = Sequence[int]
 
 
 class Timed(Protocol):
-    """What a window needs to know of a match; `streams.league.matches.Match` is one. Times in ms since 1970."""
+    """What a window needs to know of a match; `highwater.streams.league.matches.Match` is one. Times in ms since 1970."""
 
     @property
     def season(self) -> str:

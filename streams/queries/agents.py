@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.queries import PipelineStage, RunArchived, StageRequested
-from streams.agents import TICK, TableAgent, Wiring
-from streams.due import DueIndex
-from streams.intake import Intake, Record, position_of
-from streams.queries.orders import (
+from highwater.schemas.queries import PipelineStage, RunArchived, StageRequested
+from highwater.streams.agents import TICK, TableAgent, Wiring
+from highwater.streams.due import DueIndex
+from highwater.streams.intake import Intake, Record, position_of
+from highwater.streams.queries.orders import (
     Decision,
     Waiting,
     archived,
@@ -21,8 +21,8 @@ from streams.queries.orders import (
     is_of_interest,
     staged,
 )
-from streams.queries.runs import ARCHIVED, STAGE
-from streams.telemetry import DECISIONS
+from highwater.streams.queries.runs import ARCHIVED, STAGE
+from highwater.streams.telemetry import DECISIONS
 
 REQUESTED = "queries.stage-requested"
 

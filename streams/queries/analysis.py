@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError
 
 # A label and a phrase: longer ones are prose in the wrong place, and are cut.
 LABEL_CHARACTERS_MAX = 200

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
-from schemas.errors import ConfigurationError
+from highwater.schemas.errors import ConfigurationError
 
 _PER_TOKENS = 1_000_000
 # The scale of the column that keeps it: a hundred-millionth of a dollar, a hundredth of the cheapest token on offer.

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from streams.queries.analysis import UnusableAnswerError, json_object_in
-from streams.queries.context import CONTEXT_TAG, QUERY_TAG
-from streams.queries.memory import TAG_CHARACTERS_MAX
-from streams.queries.states import Stage
-from streams.queries.words import query_words
+from highwater.streams.queries.analysis import UnusableAnswerError, json_object_in
+from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
+from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
+from highwater.streams.queries.states import Stage
+from highwater.streams.queries.words import query_words
 
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import orjson
 
-from schemas.errors import InvalidEventError
-from schemas.queries import PipelineStage, RunArchived
-from streams.queries.states import ArchiveStatus, Stage, Status, stage_at
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.queries import PipelineStage, RunArchived
+from highwater.streams.queries.states import ArchiveStatus, Stage, Status, stage_at
 
 _ROW_VERSION = 1
 # Runs of one user that wait: a row of 0.9 MB, where a changelog takes 8 and a worker ends that cannot write. What waits behind

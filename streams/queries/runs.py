@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from schemas.queries import PipelineStage, RunArchived, RunFailed
-from streams.queries.states import (
+from highwater.schemas.queries import PipelineStage, RunArchived, RunFailed
+from highwater.streams.queries.states import (
     ArchiveStatus,
     Move,
     Stage,

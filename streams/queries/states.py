@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeVar
 
-from schemas.errors import HighwaterError
+from highwater.schemas.errors import HighwaterError
 
 
 class Status(StrEnum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from schemas.errors import InvalidEventError
-from streams.checks import check_said, check_time, check_uuid
-from streams.queries.states import RESTARTABLE
-from streams.queries.tokens import count_tokens
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import check_said, check_time, check_uuid
+from highwater.streams.queries.states import RESTARTABLE
+from highwater.streams.queries.tokens import count_tokens
 
 SUBMITTED, CONTROLLED, PROMPT = "queries.query-submitted", "queries.run-controlled", "queries.prompt-changed"
 # A query is never cut, and half of the 8,000 tokens of a final context (R1.22) is left for what was found.

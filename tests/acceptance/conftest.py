@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.stack import LocalStack
+from highwater.deploy.local.stack import LocalStack
 from tests.conftest import RUNNING
 from tests.integration.scripted_llm import ScriptedLLM
 from tests.product import Product

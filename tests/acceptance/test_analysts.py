@@ -10,9 +10,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from api.cli.sample import READER, SEASON, load_sample
-from schemas.json_events import event_to_json
-from streams.settings import read_settings
+from highwater.api.cli.sample import READER, SEASON, load_sample
+from highwater.schemas.json_events import event_to_json
+from highwater.streams.settings import read_settings
 from tests.product import Product
 
 TOPIC = "feeds.insight-ingested"

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
-from schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from tests.product import Product
 
 SUBMITTED, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"

@@ -21,8 +21,8 @@ import httpx
 import pytest
 import redis
 
-from deploy.local.stack import LocalStack
-from streams.clock import ProductClock, to_datetime
+from highwater.deploy.local.stack import LocalStack
+from highwater.streams.clock import ProductClock, to_datetime
 from tests.product import Product
 
 SEASON = Path(__file__).parents[2] / "api" / "sample" / "season.json.gz"

@@ -20,9 +20,9 @@ import asyncpg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from schemas.envelope import header
-from streams.queries.states import MOVES, Status
-from streams.queries.tokens import count_tokens
+from highwater.schemas.envelope import header
+from highwater.streams.queries.states import MOVES, Status
+from highwater.streams.queries.tokens import count_tokens
 from tests.integration.scripted_llm import ScriptedLLM, answer, limited, status
 from tests.product import Product
 

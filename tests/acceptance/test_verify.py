@@ -23,15 +23,15 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from api.cli.verify import run_verification
-from connectors.verify.report import Report
-from connectors.verify.run import PARTS
-from connectors.verify.tables import changelog_of
-from deploy.local import postgres
-from deploy.local.stack import LocalStack
-from streams.feeds.dirty import Channel, encode_channel
-from streams.feeds.state import decode_user, encode_user
-from streams.settings import read_settings
+from highwater.api.cli.verify import run_verification
+from highwater.connectors.verify.report import Report
+from highwater.connectors.verify.run import PARTS
+from highwater.connectors.verify.tables import changelog_of
+from highwater.deploy.local import postgres
+from highwater.deploy.local.stack import LocalStack
+from highwater.streams.feeds.dirty import Channel, encode_channel
+from highwater.streams.feeds.state import decode_user, encode_user
+from highwater.streams.settings import read_settings
 from tests.product import Product
 
 CHANNELS = [f"channel-{number}" for number in range(4)]

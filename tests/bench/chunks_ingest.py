@@ -23,23 +23,23 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.producer import AsyncProducer
-from connectors.kafka.records import Event
-from connectors.kafka.registry import Registry
-from connectors.sinks.chunks import ChunksSink, Prepared
-from connectors.stores import vectors
-from connectors.stores.postgres import migrate, open_pool
-from deploy.local.stack import LocalStack
-from schemas.topics import TOPICS, all_topics
-from streams.chunks.identity import content_hash
-from streams.chunks.passports import load_passports
-from streams.clock import ProductClock, monotonic_seconds, to_datetime
-from streams.heap import settle_heap
-from streams.settings import read_settings
-from streams.telemetry import configure_logging
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.sinks.chunks import ChunksSink, Prepared
+from highwater.connectors.stores import vectors
+from highwater.connectors.stores.postgres import migrate, open_pool
+from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.topics import TOPICS, all_topics
+from highwater.streams.chunks.identity import content_hash
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.clock import ProductClock, monotonic_seconds, to_datetime
+from highwater.streams.heap import settle_heap
+from highwater.streams.settings import read_settings
+from highwater.streams.telemetry import configure_logging
 from tests.bench.figures import Figure, figure
 
 TOPIC = "chunks.chunk-submitted"

@@ -28,13 +28,13 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from connectors.stores import chunk_search, vectors
-from connectors.stores.chunk_search import search
-from connectors.stores.postgres import QUERIES, migrate, open_pool
-from deploy.local.ports import PortBook
-from deploy.local.postgres import Postgres
-from streams.chunks.scoring import DAY_MS, Mode
-from streams.clock import monotonic_seconds, to_datetime
+from highwater.connectors.stores import chunk_search, vectors
+from highwater.connectors.stores.chunk_search import search
+from highwater.connectors.stores.postgres import QUERIES, migrate, open_pool
+from highwater.deploy.local.ports import PortBook
+from highwater.deploy.local.postgres import Postgres
+from highwater.streams.chunks.scoring import DAY_MS, Mode
+from highwater.streams.clock import monotonic_seconds, to_datetime
 from tests.bench import data
 from tests.bench.figures import Figure, figure
 

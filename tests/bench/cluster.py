@@ -73,7 +73,7 @@ def _measure_here(system: str, n: int) -> Measurement:
         started = time.perf_counter()
         labels = hdbscan.HDBSCAN(min_cluster_size=10, core_dist_n_jobs=1).fit_predict(window)
     else:
-        from streams.feeds.clustering import cluster_embeddings
+        from highwater.streams.feeds.clustering import cluster_embeddings
 
         known = cluster_embeddings(embedded[:n]).neighbours if system in OURS[1:] else None
         started = time.perf_counter()

@@ -24,10 +24,10 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.evolution import match_clusters
-from streams.feeds.recluster import recluster
-from streams.feeds.tracking import TrackedCluster
-from streams.feeds.versions import LastVersion, NewVersion, Window
+from highwater.streams.feeds.evolution import match_clusters
+from highwater.streams.feeds.recluster import recluster
+from highwater.streams.feeds.tracking import TrackedCluster
+from highwater.streams.feeds.versions import LastVersion, NewVersion, Window
 from tests.bench.data import insights, vectors
 from tests.bench.figures import Figure, figure
 from tests.bench.topic_peers import bertopic_pipeline, is_umap_installed

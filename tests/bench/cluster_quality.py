@@ -73,8 +73,8 @@ class Measurement:
 
 def ours(vectors: NDArray[np.float32], texts: Sequence[str] | None) -> Topics:
     """The product's clusters and keywords, as a rebuild makes them."""
-    from streams.feeds.clustering import cluster_embeddings
-    from streams.feeds.labels import describe_clusters
+    from highwater.streams.feeds.clustering import cluster_embeddings
+    from highwater.streams.feeds.labels import describe_clusters
 
     found = cluster_embeddings(vectors)
     soft = np.where(found.labels == NOISE, found.leanings, found.labels)
@@ -123,7 +123,7 @@ def run(runs: int = 3) -> list[Figure]:
         CommandFailedError: a peer is not installed.
     """
     if not is_umap_installed():
-        from api.cli.command import CommandFailedError
+        from highwater.api.cli.command import CommandFailedError
 
         raise CommandFailedError(INSTALL)
     figures: list[Figure] = []

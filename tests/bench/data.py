@@ -26,8 +26,8 @@ def insights() -> tuple[dict[str, str], ...]:
 @cache
 def vectors() -> NDArray[np.float32]:
     """A vector for each of `insights()`, float32 (n, 384), in the basis that the product fits to all of them."""
-    from streams.feeds.basis import fit_basis
-    from streams.feeds.embedding import TextEmbedder
+    from highwater.streams.feeds.basis import fit_basis
+    from highwater.streams.feeds.embedding import TextEmbedder
 
     # The ids are hashes: their order has nothing to do with what the texts say.
     basis = fit_basis(line["text"] for line in sorted(insights(), key=lambda line: line["insight_id"]))

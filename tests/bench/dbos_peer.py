@@ -20,14 +20,14 @@ from typing import Any
 import sqlalchemy
 from dbos import DBOS
 
-from schemas.envelope import iso_from_ms
-from streams.clock import ProductClock, monotonic_seconds, to_datetime
-from streams.queries.analysis import clean_text, parse_analysis
-from streams.queries.context import analyzer_input, draft_context, final_payload
-from streams.queries.local_model import local_answer
-from streams.queries.memory import archivist_input, parse_summary
-from streams.queries.states import Stage
-from streams.queries.tokens import count_tokens
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.clock import ProductClock, monotonic_seconds, to_datetime
+from highwater.streams.queries.analysis import clean_text, parse_analysis
+from highwater.streams.queries.context import analyzer_input, draft_context, final_payload
+from highwater.streams.queries.local_model import local_answer
+from highwater.streams.queries.memory import archivist_input, parse_summary
+from highwater.streams.queries.states import Stage
+from highwater.streams.queries.tokens import count_tokens
 
 MIGRATION = Path(__file__).parents[2] / "connectors" / "stores" / "migrations" / "0008_queries.sql"
 QUEUE = "queries"

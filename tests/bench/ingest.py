@@ -20,20 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.producer import AsyncProducer
-from connectors.kafka.registry import Registry
-from connectors.sinks.insights import InsightsSink
-from connectors.stores.postgres import migrate, open_pool
-from deploy.local.stack import LocalStack
-from schemas.json_events import event_from_json
-from schemas.topics import TOPICS, all_topics
-from streams.clock import ProductClock, monotonic_seconds, to_datetime
-from streams.feeds.embedding import TextEmbedder
-from streams.settings import read_settings
-from streams.telemetry import configure_logging
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.sinks.insights import InsightsSink
+from highwater.connectors.stores.postgres import migrate, open_pool
+from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.json_events import event_from_json
+from highwater.schemas.topics import TOPICS, all_topics
+from highwater.streams.clock import ProductClock, monotonic_seconds, to_datetime
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.settings import read_settings
+from highwater.streams.telemetry import configure_logging
 
 TOPIC = "feeds.insight-ingested"
 DIMENSIONS = 384

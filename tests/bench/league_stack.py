@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 
-from api.cli.sample import SEASON, SEASON_FILE
-from deploy.local.stack import LocalStack
+from highwater.api.cli.sample import SEASON, SEASON_FILE
+from highwater.deploy.local.stack import LocalStack
 from tests.product import Product
 
 TABLE = f"/api/league/{SEASON}/table"

@@ -49,7 +49,7 @@ def starlette_dict() -> Starlette:
 
 
 if __name__ == "__main__":
-    from api.app import server_of
+    from highwater.api.app import server_of
 
     application = {"fastapi": fastapi_redis, "starlette": starlette_dict}[sys.argv[1]]()
     asyncio.run(server_of(application, "127.0.0.1", int(sys.argv[2])).serve())

@@ -38,7 +38,7 @@ import numpy as np
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from streams.clock import ProductClock
+from highwater.streams.clock import ProductClock
 from tests.bench.figures import Figure, figure
 from tests.bench.http_peers import CHECKOUT, STOP_SECONDS_MAX
 from tests.bench.league_stack import league_product

@@ -32,11 +32,11 @@ import asyncpg
 import psutil
 import uvloop
 
-from connectors.kafka.records import Event, Record
-from connectors.materializers.progress import PROGRESSED, Progress
-from connectors.stores.redis import RedisLink, open_redis
-from deploy.local.stack import LocalStack
-from streams.clock import ProductClock, to_datetime
+from highwater.connectors.kafka.records import Event, Record
+from highwater.connectors.materializers.progress import PROGRESSED, Progress
+from highwater.connectors.stores.redis import RedisLink, open_redis
+from highwater.deploy.local.stack import LocalStack
+from highwater.streams.clock import ProductClock, to_datetime
 from tests.bench.figures import Figure, figure
 from tests.bench.http_peers import child, free_port, until_answers
 
@@ -152,7 +152,7 @@ def _systems(folder: Path, parts: LocalStack) -> Iterator[tuple[dict[str, System
         "HIGHWATER_PORT": str(port),
         "HIGHWATER_DATA_DIR": str(folder / "data"),
     }
-    program = [sys.executable, "-m", "api.cli.main"]
+    program = [sys.executable, "-m", "highwater.api.cli.main"]
     subprocess.run([*program, "init"], env=environment, check=True, capture_output=True)
     with (
         child([*program, "api"], folder / "api.log", environment) as pid,

@@ -28,12 +28,12 @@ from typing import Any
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.registry import Registry
-from deploy.local.stack import LocalStack
-from schemas.json_events import event_from_json
-from schemas.topics import TOPICS
-from streams.settings import read_settings
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.registry import Registry
+from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.json_events import event_from_json
+from highwater.schemas.topics import TOPICS
+from highwater.streams.settings import read_settings
 from tests.bench.data import insights
 from tests.bench.figures import Figure, figure
 
@@ -70,7 +70,7 @@ def by_hand(kafka: str, path: str, kind: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from schemas.avro_files import parsed_schema
+    from highwater.schemas.avro_files import parsed_schema
 
     schema = parsed_schema(TOPICS[TOPIC].schema)
     file = Path(path).open("wb")  # noqa: SIM115 - it lives as long as the process
@@ -173,7 +173,7 @@ def systems(kafka: str, folder: Path) -> dict[str, tuple[list[str], Path | None,
     def row_count() -> int:
         return int(pq.read_metadata(table).num_rows)
 
-    ours = [python, "-m", "api.cli.main", "replay", TOPIC, "-o"]
+    ours = [python, "-m", "highwater.api.cli.main", "replay", TOPIC, "-o"]
     peer = [python, "-m", "tests.bench.replay", "--peer"]
     found: dict[str, tuple[list[str], Path | None, Callable[[], int]]] = {
         "highwater, JSON lines": ([*ours, str(lines)], None, line_count),

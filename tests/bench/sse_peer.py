@@ -46,6 +46,6 @@ def application() -> Starlette:
 
 
 if __name__ == "__main__":
-    from api.app import server_of
+    from highwater.api.app import server_of
 
     asyncio.run(server_of(application(), "127.0.0.1", int(sys.argv[1])).serve())

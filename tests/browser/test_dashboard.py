@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from streams.clock import ProductClock
+from highwater.streams.clock import ProductClock
 from tests.browser.conftest import settled
 
 PATHS = (

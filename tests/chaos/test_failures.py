@@ -9,7 +9,7 @@ from typing import Any
 import redis
 from confluent_kafka import Producer
 
-from schemas.envelope import ms_from_iso
+from highwater.schemas.envelope import ms_from_iso
 from tests.acceptance.test_feeds import INGESTED, heads, insights, rebuilt, sample
 from tests.product import Product
 

@@ -92,7 +92,7 @@ def test_named_volumes_and_configs_are_declared():
 
 def test_every_setting_is_known():
     """A name in the environment of a service of ours is in the settings catalogue."""
-    from streams.settings import SETTINGS
+    from highwater.streams.settings import SETTINGS
 
     for name, service in OURS.items():
         assert set(service["environment"]) <= set(SETTINGS), name

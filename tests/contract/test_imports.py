@@ -77,10 +77,10 @@ def test_the_core_has_no_chance_in_it():
 @pytest.mark.parametrize(
     ("role", "without"),
     [
-        ("api.app", {"hdbscan", "sklearn", "pandas", "openai", "nicegui", "pyarrow"}),
-        ("connectors.run", {"hdbscan", "sklearn", "pandas", "openai", "pyarrow"}),
-        ("streams.app", {"scipy", "asyncpg", "redis", "confluent_kafka", "openai"}),
-        ("connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx", "httpx2", "authlib"}),
+        ("highwater.api.app", {"hdbscan", "sklearn", "pandas", "openai", "nicegui", "pyarrow"}),
+        ("highwater.connectors.run", {"hdbscan", "sklearn", "pandas", "openai", "pyarrow"}),
+        ("highwater.streams.app", {"scipy", "asyncpg", "redis", "confluent_kafka", "openai"}),
+        ("highwater.connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx", "httpx2", "authlib"}),
     ],
 )
 def test_a_role_starts_without_what_it_may_never_need(role: str, without: set[str]):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
-from streams import telemetry
+from highwater.streams import telemetry
 
 ROOT = Path(__file__).parents[2]
 DECLARED = {name: metric for name, metric in vars(telemetry).items() if isinstance(metric, MetricWrapperBase)}

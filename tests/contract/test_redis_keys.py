@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from connectors.stores import redis_keys
+from highwater.connectors.stores import redis_keys
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {

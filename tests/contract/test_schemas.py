@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastavro.validation import validate
 
-from schemas.avro_files import examples, parsed_schema, schema_names, schema_text
+from highwater.schemas.avro_files import examples, parsed_schema, schema_names, schema_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +64,7 @@ def test_an_optional_field_defaults_to_nothing(name: str):
 
 
 def test_typed_records_are_up_to_date():
-    """`python -m schemas.generate --check` finds nothing to write."""
-    command = [sys.executable, "-m", "schemas.generate", "--check"]
+    """`python -m highwater.schemas.generate --check` finds nothing to write."""
+    command = [sys.executable, "-m", "highwater.schemas.generate", "--check"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")

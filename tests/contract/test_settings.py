@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigurationError
-from streams.settings import SETTINGS, Settings, read_settings
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.settings import SETTINGS, Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
 # Name -> default, as the contract gives it; None where it gives none.

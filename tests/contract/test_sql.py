@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from connectors.stores.postgres import QUERIES
+from highwater.connectors.stores.postgres import QUERIES
 
 ROOT = Path(__file__).parents[2]
 CODE = {

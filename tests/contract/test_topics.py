@@ -8,34 +8,34 @@ from pathlib import Path
 
 import pytest
 
-from connectors.materializers.cache import CacheVersions
-from connectors.materializers.mirror import Mirror
-from connectors.materializers.progress import Progress
-from connectors.materializers.timeline import Timeline
-from connectors.run import CONNECTORS
-from connectors.sinks.chunks import ChunksSink
-from connectors.sinks.controls import ControlsSink
-from connectors.sinks.fixtures import FixturesSink
-from connectors.sinks.ingests import IngestsSink
-from connectors.sinks.insights import InsightsSink
-from connectors.sinks.job_controls import JobControlsSink
-from connectors.sinks.jobs import JobsSink
-from connectors.sinks.namespaces import NamespacesSink
-from connectors.sinks.organizations import OrganizationsSink
-from connectors.sinks.posts import PostsSink
-from connectors.sinks.queries import QueriesSink
-from connectors.sinks.results import ResultsSink
-from connectors.sinks.usage import UsageSink
-from connectors.sinks.users import UsersSink
-from connectors.sinks.views import ViewsSink
-from connectors.sinks.votes import VotesSink
-from connectors.workers.backfill import BackfillRequests
-from connectors.workers.fanout import Fanout
-from connectors.workers.ratings import RatingsWorker
-from connectors.workers.rebuild import RebuildWorker
-from schemas.avro_files import schema_names, schema_text
-from schemas.topics import DEAD_LETTER_BYTES_MAX, MESSAGE_BYTES_MAX, TOPICS, all_topics
-from streams.jobs.states import REQUESTED
+from highwater.connectors.materializers.cache import CacheVersions
+from highwater.connectors.materializers.mirror import Mirror
+from highwater.connectors.materializers.progress import Progress
+from highwater.connectors.materializers.timeline import Timeline
+from highwater.connectors.run import CONNECTORS
+from highwater.connectors.sinks.chunks import ChunksSink
+from highwater.connectors.sinks.controls import ControlsSink
+from highwater.connectors.sinks.fixtures import FixturesSink
+from highwater.connectors.sinks.ingests import IngestsSink
+from highwater.connectors.sinks.insights import InsightsSink
+from highwater.connectors.sinks.job_controls import JobControlsSink
+from highwater.connectors.sinks.jobs import JobsSink
+from highwater.connectors.sinks.namespaces import NamespacesSink
+from highwater.connectors.sinks.organizations import OrganizationsSink
+from highwater.connectors.sinks.posts import PostsSink
+from highwater.connectors.sinks.queries import QueriesSink
+from highwater.connectors.sinks.results import ResultsSink
+from highwater.connectors.sinks.usage import UsageSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.connectors.sinks.views import ViewsSink
+from highwater.connectors.sinks.votes import VotesSink
+from highwater.connectors.workers.backfill import BackfillRequests
+from highwater.connectors.workers.fanout import Fanout
+from highwater.connectors.workers.ratings import RatingsWorker
+from highwater.connectors.workers.rebuild import RebuildWorker
+from highwater.schemas.avro_files import schema_names, schema_text
+from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX, MESSAGE_BYTES_MAX, TOPICS, all_topics
+from highwater.streams.jobs.states import REQUESTED
 
 ROOT = Path(__file__).parents[2]
 # Roles outside `connect` that produce or consume.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streams.league.resources import KINDS, CacheOptions, resolve_cache_options
+from highwater.streams.league.resources import KINDS, CacheOptions, resolve_cache_options
 
 ROOT = Path(__file__).parents[2]
 HEADING = "## How long a league page is good"

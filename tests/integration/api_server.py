@@ -15,9 +15,9 @@ from typing import Any
 import asyncpg
 import httpx
 
-from api.app import create_app, server_of
-from connectors.stores.postgres import QUERIES, migrate, open_pool
-from streams.settings import Settings
+from highwater.api.app import create_app, server_of
+from highwater.connectors.stores.postgres import QUERIES, migrate, open_pool
+from highwater.streams.settings import Settings
 
 REDIS_NUMBER = 5
 DEADLINE_SECONDS = 20.0

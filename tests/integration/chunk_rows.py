@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from connectors.stores import vectors
-from streams.chunks.identity import content_hash
-from streams.clock import to_datetime
+from highwater.connectors.stores import vectors
+from highwater.streams.chunks.identity import content_hash
+from highwater.streams.clock import to_datetime
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

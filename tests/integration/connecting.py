@@ -13,14 +13,14 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import Event, Record
-from connectors.kafka.registry import Registry
-from connectors.stores.postgres import open_pool
-from schemas.positions import Position
-from schemas.topics import TOPICS
-from streams.clock import ProductClock
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Event, Record
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.stores.postgres import open_pool
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import ProductClock
 from tests.conftest import Stack
 
 WAIT_SECONDS = 30.0

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from connectors.kafka.handler import Surroundings
-from connectors.stores.postgres import migrate, open_pool
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.stores.postgres import migrate, open_pool
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, surroundings
 

@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from streams.clock import to_ms
+from highwater.streams.clock import to_ms
 
 REPOSITORY = "ada/tool"
 _ITEMS = {"issues": "number", "pulls": "number", "issues/comments": "id", "releases": "id", "commits": "sha"}

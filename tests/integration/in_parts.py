@@ -9,13 +9,13 @@ import os
 import time
 from typing import Any
 
-from api.cli.main import main
-from connectors.replay import parts, shares
+from highwater.api.cli.main import main
+from highwater.connectors.replay import parts, shares
 
 
 def slow_part() -> None:
     """A process of a replay that sends all its pieces and takes its time before it says so."""
-    from connectors.replay import part
+    from highwater.connectors.replay import part
 
     send = part.send
 

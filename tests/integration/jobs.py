@@ -14,22 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from connectors.kafka.handler import Surroundings
-from connectors.llm.chat_service import ChatEndpoint, RemoteChat
-from connectors.stores.calls import Calls
-from connectors.stores.jobs import Jobs as JobStore
-from connectors.stores.redis import RedisLink, open_redis
-from connectors.stores.semantic_cache import SemanticCache
-from connectors.workers.jobs.commands import JobCommands
-from connectors.workers.jobs.engine import JobEngine
-from connectors.workers.jobs.generation import GenerationSteps
-from connectors.workers.jobs.steps import Steps
-from connectors.workers.model_calls import ModelCalls
-from connectors.workers.watch import Watch
-from streams.clock import fresh_number, to_datetime
-from streams.jobs.jobs import Job
-from streams.jobs.states import REQUESTED, Kind
-from streams.queries.costs import parse_prices
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.llm.chat_service import ChatEndpoint, RemoteChat
+from highwater.connectors.stores.calls import Calls
+from highwater.connectors.stores.jobs import Jobs as JobStore
+from highwater.connectors.stores.redis import RedisLink, open_redis
+from highwater.connectors.stores.semantic_cache import SemanticCache
+from highwater.connectors.workers.jobs.commands import JobCommands
+from highwater.connectors.workers.jobs.engine import JobEngine
+from highwater.connectors.workers.jobs.generation import GenerationSteps
+from highwater.connectors.workers.jobs.steps import Steps
+from highwater.connectors.workers.model_calls import ModelCalls
+from highwater.connectors.workers.watch import Watch
+from highwater.streams.clock import fresh_number, to_datetime
+from highwater.streams.jobs.jobs import Job
+from highwater.streams.jobs.states import REQUESTED, Kind
+from highwater.streams.queries.costs import parse_prices
 from tests.conftest import Stack
 from tests.integration.connecting import event, until
 from tests.integration.databases import own_database

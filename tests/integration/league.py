@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from connectors.kafka import consumer
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event, Record
-from connectors.sinks.fixtures import FixturesSink
-from connectors.sinks.posts import PostsSink
-from connectors.sinks.results import ResultsSink
-from connectors.sinks.users import UsersSink
-from connectors.sinks.votes import VotesSink
-from connectors.workers.ratings import RatingsWorker
-from schemas.positions import Position
-from schemas.topics import TOPICS
+from highwater.connectors.kafka import consumer
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event, Record
+from highwater.connectors.sinks.fixtures import FixturesSink
+from highwater.connectors.sinks.posts import PostsSink
+from highwater.connectors.sinks.results import ResultsSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.connectors.sinks.votes import VotesSink
+from highwater.connectors.workers.ratings import RatingsWorker
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings
 

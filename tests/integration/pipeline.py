@@ -7,8 +7,8 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-from schemas.codec import Codec
-from schemas.positions import Position
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position
 from tests.integration.api_server import NOW, Seeds
 from tests.integration.connecting import send
 

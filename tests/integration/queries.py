@@ -10,19 +10,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.kafka.handler import Surroundings
-from connectors.llm.chat_service import ChatEndpoint, RemoteChat
-from connectors.stores.calls import Calls
-from connectors.stores.runs import Runs
-from connectors.workers.model_calls import ModelCalls
-from connectors.workers.queries.commands import StageCommands
-from connectors.workers.queries.engine import Engine
-from connectors.workers.queries.stages import Stages
-from connectors.workers.watch import Watch
-from streams.clock import fresh_number, to_datetime
-from streams.queries.costs import parse_prices
-from streams.queries.runs import Run
-from streams.queries.states import Stage
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.llm.chat_service import ChatEndpoint, RemoteChat
+from highwater.connectors.stores.calls import Calls
+from highwater.connectors.stores.runs import Runs
+from highwater.connectors.workers.model_calls import ModelCalls
+from highwater.connectors.workers.queries.commands import StageCommands
+from highwater.connectors.workers.queries.engine import Engine
+from highwater.connectors.workers.queries.stages import Stages
+from highwater.connectors.workers.watch import Watch
+from highwater.streams.clock import fresh_number, to_datetime
+from highwater.streams.queries.costs import parse_prices
+from highwater.streams.queries.runs import Run
+from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
 from tests.integration.connecting import event, until
 from tests.integration.databases import own_database

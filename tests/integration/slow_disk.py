@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from api.cli.main import main
-from connectors.replay import writers
+from highwater.api.cli.main import main
+from highwater.connectors.replay import writers
 
 
 class _Slow(writers.JsonLines):

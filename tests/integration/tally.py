@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from connectors.kafka import consumer
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from schemas.topics import TOPICS, Topic, dead_letter_topic
-from streams.telemetry import configure_logging
+from highwater.connectors.kafka import consumer
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.schemas.topics import TOPICS, Topic, dead_letter_topic
+from highwater.streams.telemetry import configure_logging
 
 TABLE = 'CREATE TABLE IF NOT EXISTS tally ("group" text, topic text, partition int, "offset" bigint, id text, who text)'
 INSERT = 'INSERT INTO tally ("group", topic, partition, "offset", id, who) VALUES ($1, $2, $3, $4, $5, $6)'
@@ -80,7 +80,7 @@ async def own_topic(around: Surroundings, name: str, partitions: int = 2) -> Asy
 
 async def main(group: str, topic: str, folder: Path, where: str) -> None:
     """Consume; at the first batch say so by a file `held`, and hold it there until there is a file `go`."""
-    from streams.settings import read_settings
+    from highwater.streams.settings import read_settings
     from tests.conftest import Stack
     from tests.integration.connecting import running, surroundings, until
 

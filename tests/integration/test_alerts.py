@@ -24,16 +24,16 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import Event
-from connectors.workers import alert_channels
-from connectors.workers.alert_channels import LogChannel, MailChannel, WebhookChannel, open_channels
-from connectors.workers.alerts import BURST, REFILL_SECONDS, AlertsWorker, Pace, plan_messages
-from schemas.errors import ConfigurationError, UnavailableError
-from streams.retry import RetryPolicy
-from streams.settings import read_settings
-from streams.telemetry import ALERTS
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.workers import alert_channels
+from highwater.connectors.workers.alert_channels import LogChannel, MailChannel, WebhookChannel, open_channels
+from highwater.connectors.workers.alerts import BURST, REFILL_SECONDS, AlertsWorker, Pace, plan_messages
+from highwater.schemas.errors import ConfigurationError, UnavailableError
+from highwater.streams.retry import RetryPolicy
+from highwater.streams.settings import read_settings
+from highwater.streams.telemetry import ALERTS
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
 

@@ -15,13 +15,13 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.kafka.admin import Admin
-from connectors.kafka.registry import Registry
-from schemas.codec import Codec
-from schemas.envelope import header
-from schemas.positions import Position, parse_position
-from schemas.topics import TOPICS
-from streams.settings import read_settings
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import header
+from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.settings import read_settings
 from tests.integration.api_server import NOW, Api, Seeds, cluster, eventually, make_database, running_api
 
 KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,editor:ada-key:ada"
@@ -430,7 +430,7 @@ async def test_a_read_as_a_user_is_activity_at_most_once_in_five_minutes(stack, 
 
 async def test_changes_are_resumable(stack, http, codec) -> None:
     """A stream of changes resumed with the id of its last event goes on right after it: nothing missed, nothing twice."""
-    from connectors.kafka.producer import AsyncProducer
+    from highwater.connectors.kafka.producer import AsyncProducer
 
     producer = AsyncProducer({"bootstrap.servers": stack.kafka}, client_id="test")
 

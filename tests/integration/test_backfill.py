@@ -12,16 +12,16 @@ import asyncpg
 import numpy as np
 import pytest
 
-from connectors.kafka.handler import Surroundings
-from connectors.llm.embeddings import EmbeddingError
-from connectors.stores import chunk_backfill
-from connectors.workers import backfill, chunk_indexes
-from connectors.workers.backfill import Backfill, BackfillWorker
-from connectors.workers.chunk_indexes import ChunkIndexes
-from schemas.errors import UnavailableError
-from streams.chunks.identity import content_hash
-from streams.clock import to_datetime
-from streams.telemetry import CHUNKS_EMBEDDED
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.llm.embeddings import EmbeddingError
+from highwater.connectors.stores import chunk_backfill
+from highwater.connectors.workers import backfill, chunk_indexes
+from highwater.connectors.workers.backfill import Backfill, BackfillWorker
+from highwater.connectors.workers.chunk_indexes import ChunkIndexes
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.chunks.identity import content_hash
+from highwater.streams.clock import to_datetime
+from highwater.streams.telemetry import CHUNKS_EMBEDDED
 from tests.conftest import Stack
 from tests.integration.chunk_rows import NOW_MS, Rows
 from tests.integration.connecting import fresh, send, until

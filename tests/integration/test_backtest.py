@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from connectors.kafka.finding import Finder
-from connectors.kafka.producer import PARTITIONER
-from connectors.kafka.registry import Registry
-from connectors.stores.histories import partition_of, read_arrivals, read_recorded, read_span, replay_live, replay_other
-from connectors.stores.postgres import open_pool
-from schemas.positions import Position
-from schemas.topics import TOPICS
-from streams.clock import to_ms
-from streams.feeds.backtest import Costs
-from streams.feeds.policy import load_policy
+from highwater.connectors.kafka.finding import Finder
+from highwater.connectors.kafka.producer import PARTITIONER
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.stores.histories import (
+    partition_of,
+    read_arrivals,
+    read_recorded,
+    read_span,
+    replay_live,
+    replay_other,
+)
+from highwater.connectors.stores.postgres import open_pool
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import to_ms
+from highwater.streams.feeds.backtest import Costs
+from highwater.streams.feeds.policy import load_policy
 from tests.integration.api_server import Seeds, make_database
 from tests.integration.connecting import fresh, send
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.producer import AsyncProducer
-from connectors.outbox import Relay
-from connectors.sinks.insights import InsightsSink
-from connectors.sinks.users import UsersSink
-from streams.clock import to_ms
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.outbox import Relay
+from highwater.connectors.sinks.insights import InsightsSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.streams.clock import to_ms
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, fresh, running, send, surroundings, until
 

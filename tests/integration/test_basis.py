@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.kafka.handler import Surroundings
-from connectors.llm.embedding_service import RemoteEmbedder
-from connectors.sinks.insights import INGESTED, InsightsSink
-from connectors.stores.bases import read_active
-from connectors.stores.postgres import QUERIES
-from connectors.workers import embed
-from connectors.workers.embed import CHANGED, BasisFitError, EmbedWorker
-from streams.feeds.basis import UNFITTED_ID, Basis
-from streams.feeds.embedding import TextEmbedder
-from streams.retry import MODEL_CALL
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.llm.embedding_service import RemoteEmbedder
+from highwater.connectors.sinks.insights import INGESTED, InsightsSink
+from highwater.connectors.stores.bases import read_active
+from highwater.connectors.stores.postgres import QUERIES
+from highwater.connectors.workers import embed
+from highwater.connectors.workers.embed import CHANGED, BasisFitError, EmbedWorker
+from highwater.streams.feeds.basis import UNFITTED_ID, Basis
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.retry import MODEL_CALL
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, until
 from tests.integration.databases import own_database
@@ -359,7 +359,7 @@ async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, ser
 
 async def test_a_silent_service_changes_nothing(store: Store, service: Service, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
     """A service that fails keeps the store in its basis, with new insights in it, and the worker unready with the reason."""
-    monkeypatch.setattr("connectors.llm.embedding_service.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
+    monkeypatch.setattr("highwater.connectors.llm.embedding_service.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
     service.mode = "failing"
     await store.ingest(10)
     worker = store.remote(service.url, "one")

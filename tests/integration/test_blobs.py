@@ -17,13 +17,13 @@ from typing import Any
 import httpx
 import pytest
 
-from api.errors import BadRequestError
-from api.uploads import Uploads
-from connectors.stores import blobs
-from connectors.stores.blobs import PART_BYTES, BlobTooLargeError
-from connectors.stores.postgres import open_pool
-from deploy.local.ports import is_free
-from schemas.errors import UnavailableError
+from highwater.api.errors import BadRequestError
+from highwater.api.uploads import Uploads
+from highwater.connectors.stores import blobs
+from highwater.connectors.stores.blobs import PART_BYTES, BlobTooLargeError
+from highwater.connectors.stores.postgres import open_pool
+from highwater.deploy.local.ports import is_free
+from highwater.schemas.errors import UnavailableError
 from tests.conftest import Stack
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api, wait_until
 from tests.integration.connecting import fresh, until
@@ -422,7 +422,7 @@ def api_process(stack: Stack, seeds: Seeds) -> Iterator[tuple[subprocess.Popen[b
     port = next(port for port in range(18_080, 18_180) if is_free(port))
     named = {"DATABASE_URL": seeds.url, "HIGHWATER_API_KEYS": KEYS, "HIGHWATER_PORT": str(port)}
     environment = stack.environment(**named, PYTHONPATH=str(ROOT))
-    process = subprocess.Popen([sys.executable, "-m", "api.cli.main", "api"], env=environment, cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "highwater.api.cli.main", "api"], env=environment, cwd=ROOT)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_until_ready(process, url)

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from connectors.llm import chat_service
-from connectors.llm.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat, open_chat_port
-from connectors.llm.chat import ChatModel, ModelError
-from connectors.llm.chat_service import ChatEndpoint, RemoteChat
-from schemas.errors import ConfigurationError
-from streams.queries.retries import Failure
-from streams.queries.states import Stage
-from streams.queries.tokens import count_tokens
-from streams.retry import RetryPolicy
-from streams.settings import read_settings
+from highwater.connectors.llm import chat_service
+from highwater.connectors.llm.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat, open_chat_port
+from highwater.connectors.llm.chat import ChatModel, ModelError
+from highwater.connectors.llm.chat_service import ChatEndpoint, RemoteChat
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.queries.retries import Failure
+from highwater.streams.queries.states import Stage
+from highwater.streams.queries.tokens import count_tokens
+from highwater.streams.retry import RetryPolicy
+from highwater.streams.settings import read_settings
 from tests.integration.connecting import until
 from tests.integration.scripted_llm import STEPS, Reply, ScriptedLLM, Step, answer, big, limited, status
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import Event
-from connectors.sinks.chunks import ChunksSink
-from connectors.sinks.ingests import IngestsSink
-from connectors.sinks.namespaces import SWEEP, NamespacesSink
-from streams.chunks.agents import DECIDED, PROGRESSED, IngestAgent
-from streams.chunks.completion import ABANDONED_MS
-from streams.chunks.passports import load_passports
-from streams.chunks.validation import FINISHED, SUBMITTED
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.sinks.chunks import ChunksSink
+from highwater.connectors.sinks.ingests import IngestsSink
+from highwater.connectors.sinks.namespaces import SWEEP, NamespacesSink
+from highwater.streams.chunks.agents import DECIDED, PROGRESSED, IngestAgent
+from highwater.streams.chunks.completion import ABANDONED_MS
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.chunks.validation import FINISHED, SUBMITTED
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction
 from tests.integration.databases import own_database

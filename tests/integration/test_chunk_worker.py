@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from deploy.local.stack import Addresses, LocalStack
-from streams.chunks.agents import DECIDED, PROGRESSED, RATED, SERVED, SWEEP
-from streams.chunks.completion import ABANDONED_MS
+from highwater.deploy.local.stack import Addresses, LocalStack
+from highwater.streams.chunks.agents import DECIDED, PROGRESSED, RATED, SERVED, SWEEP
+from highwater.streams.chunks.completion import ABANDONED_MS
 from tests.integration.test_worker import Kafka, Worker, empty, until
 from tests.unit.chunks.test_completion import progress
 

@@ -18,15 +18,15 @@ import orjson
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.kafka.registry import Registry
-from connectors.llm.embeddings import BuiltInEmbedder
-from connectors.stores import chunk_search
-from connectors.stores.postgres import QUERIES
-from schemas.codec import Codec
-from schemas.positions import parse_position
-from schemas.topics import TOPICS
-from streams.chunks.passports import PASSPORT_KEYS, load_passports
-from streams.chunks.temperature import temperature
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.llm.embeddings import BuiltInEmbedder
+from highwater.connectors.stores import chunk_search
+from highwater.connectors.stores.postgres import QUERIES
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import parse_position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.chunks.passports import PASSPORT_KEYS, load_passports
+from highwater.streams.chunks.temperature import temperature
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
 from tests.integration.test_jobs_api import account_for
 from tests.integration.test_queries_api import record_at

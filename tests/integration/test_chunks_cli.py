@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.registry import Registry
-from schemas.codec import Codec
-from schemas.positions import parse_position
-from schemas.topics import TOPICS
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import parse_position
+from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
 from tests.integration.test_chunks_api import (
     FINISHED,
@@ -31,7 +31,7 @@ from tests.integration.test_chunks_api import (
 from tests.integration.test_jobs_api import account_for
 from tests.integration.test_queries_api import record_at
 
-PROGRAM = [sys.executable, "-m", "api.cli.main", "chunks"]
+PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "chunks"]
 REDIS_NUMBER = 9
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.chunks import ChunksSink
-from connectors.sinks.ingests import IngestsSink
-from connectors.stores import vectors
-from schemas.errors import UnavailableError
-from schemas.topics import TOPICS
-from streams.chunks.completion import ABANDONED_MS, decide, decided_event, progressed
-from streams.chunks.identity import content_hash
-from streams.chunks.passports import load_passports
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.chunks import ChunksSink
+from highwater.connectors.sinks.ingests import IngestsSink
+from highwater.connectors.stores import vectors
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.topics import TOPICS
+from highwater.streams.chunks.completion import ABANDONED_MS, decide, decided_event, progressed
+from highwater.streams.chunks.identity import content_hash
+from highwater.streams.chunks.passports import load_passports
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
 from tests.integration.databases import own_database

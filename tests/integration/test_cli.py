@@ -16,10 +16,10 @@ import asyncpg
 import pytest
 from confluent_kafka import Producer
 
-from api.cli.groups import committed
-from connectors.kafka.admin import Admin
+from highwater.api.cli.groups import committed
+from highwater.connectors.kafka.admin import Admin
 
-PROGRAM = [sys.executable, "-m", "api.cli.main"]
+PROGRAM = [sys.executable, "-m", "highwater.api.cli.main"]
 TOPIC = "feeds.user-active"
 
 
@@ -124,7 +124,7 @@ def test_ctrl_c_says_what_was_acknowledged(environment):
 def test_a_reader_that_leaves_ends_tail_quietly(environment):
     """`tail … | head` prints what head wanted and nothing else."""
     run(environment, "publish", TOPIC, "-", stdin=active("someone") * 500)
-    command = f"{sys.executable} -m api.cli.main tail {TOPIC} --from-beginning --json | head -n 1"
+    command = f"{sys.executable} -m highwater.api.cli.main tail {TOPIC} --from-beginning --json | head -n 1"
     done = subprocess.run(
         ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
     )

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from api.client import Highwater
-from connectors.replay.selection import InvalidSelectionError
-from connectors.replay.where import WhereError
-from schemas.errors import UnavailableError
+from highwater.api.client import Client
+from highwater.connectors.replay.selection import InvalidSelectionError
+from highwater.connectors.replay.where import WhereError
+from highwater.schemas.errors import UnavailableError
 from tests.integration.test_cli import environment, printed, run
 
 __all__ = ["environment"]
@@ -28,7 +28,7 @@ NOWHERE = "http://127.0.0.1:1"
 def hw(stack, monkeypatch, tmp_path):
     """A client of the session's parts."""
     monkeypatch.chdir(tmp_path)
-    return Highwater(kafka=stack.kafka, schema_registry=stack.schema_registry, data_dir=tmp_path)
+    return Client(kafka=stack.kafka, schema_registry=stack.schema_registry, data_dir=tmp_path)
 
 
 @pytest.fixture
@@ -127,6 +127,6 @@ def test_parts_that_are_away_are_said(stack, tmp_path, monkeypatch):
     """A broker or a registry that does not answer is an error that says so, in bounded time."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnavailableError, match="Kafka does not answer"):
-        Highwater(kafka="127.0.0.1:1", schema_registry=stack.schema_registry).topic(TOPIC)
+        Client(kafka="127.0.0.1:1", schema_registry=stack.schema_registry).topic(TOPIC)
     with pytest.raises(UnavailableError, match="registry does not answer"):
-        Highwater(kafka=stack.kafka, schema_registry=NOWHERE).topic(TOPIC)
+        Client(kafka=stack.kafka, schema_registry=NOWHERE).topic(TOPIC)

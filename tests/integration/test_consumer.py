@@ -15,14 +15,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
 
-from connectors.kafka import consumer
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.producer import AsyncProducer
-from connectors.kafka.records import Event
-from connectors.outbox import Relay
-from schemas.errors import UnavailableError
-from schemas.positions import Position
+from highwater.connectors.kafka import consumer
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.outbox import Relay
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.positions import Position
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, fresh, running, send, surroundings, until
 from tests.integration.tally import IDS, Tally, own_topic

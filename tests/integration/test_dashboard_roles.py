@@ -12,8 +12,8 @@ import httpx
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from api.dashboard.door import COOKIE
-from api.dashboard.mount import PAGES
+from highwater.api.dashboard.door import COOKIE
+from highwater.api.dashboard.mount import PAGES
 from tests.integration.api_server import Api, Seeds, make_database, running_api
 
 KEYS = {"admin": "root-key", "editor": "edit-key", "viewer": "eye-key", "bound": "ann-key"}

@@ -97,9 +97,9 @@ def role(user: str) -> dict[str, Any]:
 
 def raw_of(stack: Any, position: str) -> bytes:
     """The bytes of a record."""
-    from api.cli.reading import open_reader, read_spans
-    from connectors.kafka.admin import LogRange
-    from schemas.positions import parse_position
+    from highwater.api.cli.reading import open_reader, read_spans
+    from highwater.connectors.kafka.admin import LogRange
+    from highwater.schemas.positions import parse_position
 
     place = parse_position(position)
     reader = open_reader({"bootstrap.servers": stack.kafka})

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.kafka.handler import Surroundings
-from connectors.llm import embedding_service
-from connectors.llm.embedding_service import RemoteEmbedder
-from connectors.workers.embed import INGESTED, EmbedWorker
-from streams.clock import to_datetime
-from streams.retry import RetryPolicy
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.llm import embedding_service
+from highwater.connectors.llm.embedding_service import RemoteEmbedder
+from highwater.connectors.workers.embed import INGESTED, EmbedWorker
+from highwater.streams.clock import to_datetime
+from highwater.streams.retry import RetryPolicy
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, running, send, until
 from tests.integration.databases import own_database

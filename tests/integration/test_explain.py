@@ -10,19 +10,19 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api import errors
-from api.paths import RouteOnRawPath
-from api.routes import explain
-from api.services import make_services
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.producer import PARTITIONER
-from connectors.kafka.registry import Registry
-from connectors.stores.explaining import Explainer, UnknownResourceError
-from connectors.stores.postgres import QUERIES, open_pool
-from schemas.codec import Codec
-from schemas.positions import Position
-from schemas.topics import PARTITIONS, TOPICS
-from streams.clock import ProductClock, to_datetime
+from highwater.api import errors
+from highwater.api.paths import RouteOnRawPath
+from highwater.api.routes import explain
+from highwater.api.services import make_services
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.producer import PARTITIONER
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.stores.explaining import Explainer, UnknownResourceError
+from highwater.connectors.stores.postgres import QUERIES, open_pool
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import PARTITIONS, TOPICS
+from highwater.streams.clock import ProductClock, to_datetime
 from tests.integration.api_server import Seeds, cluster, make_database
 from tests.integration.connecting import fresh, send, until
 

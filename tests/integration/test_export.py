@@ -12,10 +12,10 @@ import pptx
 import pypdf
 import pytest
 
-from connectors.stores import blobs
-from connectors.workers.jobs.export import FORMATS, ExportSteps
-from streams.clock import to_datetime
-from streams.jobs.states import Kind
+from highwater.connectors.stores import blobs
+from highwater.connectors.workers.jobs.export import FORMATS, ExportSteps
+from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.states import Kind
 from tests.conftest import Stack
 from tests.integration.jobs import Jobs, jobs
 

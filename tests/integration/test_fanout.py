@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.producer import AsyncProducer
-from connectors.workers.fanout import DIRTY, NOVELTY, USER_CHANGED, Fanout
-from schemas.envelope import caused_by, header
-from schemas.topics import PARTITIONS
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.workers.fanout import DIRTY, NOVELTY, USER_CHANGED, Fanout
+from highwater.schemas.envelope import caused_by, header
+from highwater.schemas.topics import PARTITIONS
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, event, fresh, in_transaction, surroundings
 

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from connectors.llm.chat import ChatModel, ModelError
-from connectors.llm.chat_service import ChatEndpoint
-from connectors.stores.redis import TRUSTED_MS, Head, ResourceCache, open_redis
-from streams.retry import RetryPolicy
+from highwater.connectors.llm.chat import ChatModel, ModelError
+from highwater.connectors.llm.chat_service import ChatEndpoint
+from highwater.connectors.stores.redis import TRUSTED_MS, Head, ResourceCache, open_redis
+from highwater.streams.retry import RetryPolicy
 from tests.integration.api_server import (
     NOW,
     Api,

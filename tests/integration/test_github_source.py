@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from connectors.sources.github import GONE_ASKED_MAX, KINDS, Listing, is_repository
-from connectors.sources.github_pages import GitHubApi, GitHubError, next_link
-from schemas.errors import ConfigurationError
+from highwater.connectors.sources.github import GONE_ASKED_MAX, KINDS, Listing, is_repository
+from highwater.connectors.sources.github_pages import GitHubApi, GitHubError, next_link
+from highwater.schemas.errors import ConfigurationError
 from tests.integration.github_server import CUT, REPOSITORY, GitHubServer, Reply, issue, refused, used_up
 from tests.unit.sources.origins import drawn, submitted
 
@@ -275,7 +275,7 @@ async def test_a_repository_that_was_renamed_is_followed(github, api):
 
 async def test_an_answer_without_end_is_not_read_to_it(github, api, monkeypatch):
     """It is refused at the limit of what a page may have."""
-    monkeypatch.setattr("connectors.sources.github_pages.RESPONSE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("highwater.connectors.sources.github_pages.RESPONSE_BYTES_MAX", 1_000)
     github.entries["issues"] = [issue(1, body="x" * 2_000)]
     origin = listing(api)
     await drawn(origin)
@@ -407,6 +407,6 @@ def test_names_of_repositories(name, is_one):
 
 def test_the_command_offers_each_kind():
     """What `import github --what` takes are the kinds there are."""
-    from api.cli.import_chunks import _KINDS
+    from highwater.api.cli.import_chunks import _KINDS
 
     assert set(_KINDS) == set(KINDS)

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.stores.redis import TRUSTED_MS
-from streams.feeds.tracking import ChangeKind
+from highwater.connectors.stores.redis import TRUSTED_MS
+from highwater.streams.feeds.tracking import ChangeKind
 from tests.integration.api_server import (
     Api,
     Seeds,

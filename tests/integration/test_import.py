@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from api.cli.sample import SEASON_FILE
-from schemas.positions import parse_position
+from highwater.api.cli.sample import SEASON_FILE
+from highwater.schemas.positions import parse_position
 from tests.integration.records import records
 
-PROGRAM = [sys.executable, "-m", "api.cli.main"]
+PROGRAM = [sys.executable, "-m", "highwater.api.cli.main"]
 SCHEDULED, FINALIZED = "league.match-scheduled", "league.match-finalized"
 
 

@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from connectors.exports.pdf_file import write_pdf
-from connectors.exports.pptx_file import write_pptx
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import Event, record_of
-from connectors.kafka.registry import Registry
-from connectors.sinks.chunks import ChunksSink
-from connectors.sinks.ingests import IngestsSink
-from connectors.sources.chunked import FINISHED, SUBMITTED
-from connectors.sources.git import INSIGHT
-from schemas.codec import Codec
-from schemas.topics import TOPICS
-from streams.chunks.completion import decide, decided_event, progressed
-from streams.chunks.passports import load_passports
-from streams.jobs.layout import Deck, Slide
+from highwater.connectors.exports.pdf_file import write_pdf
+from highwater.connectors.exports.pptx_file import write_pptx
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Event, record_of
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.sinks.chunks import ChunksSink
+from highwater.connectors.sinks.ingests import IngestsSink
+from highwater.connectors.sources.chunked import FINISHED, SUBMITTED
+from highwater.connectors.sources.git import INSIGHT
+from highwater.schemas.codec import Codec
+from highwater.schemas.topics import TOPICS
+from highwater.streams.chunks.completion import decide, decided_event, progressed
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.jobs.layout import Deck, Slide
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction, surroundings
 from tests.integration.github_server import REPOSITORY, GitHubServer, issue, refused
@@ -52,7 +52,7 @@ class Importer:
 
     def command(self, *arguments: str) -> list[str]:
         """The command line."""
-        return [sys.executable, "-m", "api.cli.main", "import", *arguments]
+        return [sys.executable, "-m", "highwater.api.cli.main", "import", *arguments]
 
     def run(self, *arguments: str, stdin: bytes = b"", status: int = 0) -> str:
         """An import into the namespace, run to its end; what it said on standard error."""

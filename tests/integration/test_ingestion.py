@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from connectors.documents.reading import Chunked, DocumentReader
-from connectors.exports.pdf_file import write_pdf
-from connectors.exports.pptx_file import write_pptx
-from connectors.stores import blobs
-from connectors.workers.jobs.ingestion import CHUNK, CHUNKS_PER_STEP, FINISHED, IngestionSteps
-from streams.chunks.documents import UnreadableDocumentError
-from streams.jobs.layout import Deck, Slide
-from streams.jobs.states import Kind
+from highwater.connectors.documents.reading import Chunked, DocumentReader
+from highwater.connectors.exports.pdf_file import write_pdf
+from highwater.connectors.exports.pptx_file import write_pptx
+from highwater.connectors.stores import blobs
+from highwater.connectors.workers.jobs.ingestion import CHUNK, CHUNKS_PER_STEP, FINISHED, IngestionSteps
+from highwater.streams.chunks.documents import UnreadableDocumentError
+from highwater.streams.jobs.layout import Deck, Slide
+from highwater.streams.jobs.states import Kind
 from tests.conftest import Stack
 from tests.integration.connecting import until
 from tests.integration.jobs import Jobs, jobs

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from connectors.stores.jobs import Change, Deck, job_of
-from connectors.stores.postgres import Connection
-from connectors.workers.jobs.engine import JobEngine
-from connectors.workers.jobs.steps import Done, JobFailedError, Step
-from schemas.errors import UnavailableError
-from streams.jobs.jobs import Job, finished, stepped
-from streams.jobs.progress import STEP_COMPLETED, Told
-from streams.jobs.states import Kind
+from highwater.connectors.stores.jobs import Change, Deck, job_of
+from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.workers.jobs.engine import JobEngine
+from highwater.connectors.workers.jobs.steps import Done, JobFailedError, Step
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.jobs.jobs import Job, finished, stepped
+from highwater.streams.jobs.progress import STEP_COMPLETED, Told
+from highwater.streams.jobs.states import Kind
 from tests.conftest import Stack
 from tests.integration.connecting import until
 from tests.integration.jobs import Jobs, Worker, jobs

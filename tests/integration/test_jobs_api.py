@@ -13,11 +13,11 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
-from connectors.kafka.registry import Registry
-from schemas.codec import Codec
-from schemas.positions import parse_position
-from schemas.topics import TOPICS
-from streams.jobs.plans import load_plans
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import parse_position
+from highwater.schemas.topics import TOPICS
+from highwater.streams.jobs.plans import load_plans
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
 from tests.integration.test_queries_api import record_at
 from tests.integration.watching import ADA, BOB, ORG, change_job, new_id, store_job

@@ -14,15 +14,15 @@ from unittest.mock import patch
 
 import pytest
 
-from api.app import server_of
-from connectors.materializers.progress import Progress
-from connectors.stores.postgres import open_pool
-from connectors.stores.redis import open_redis
+from highwater.api.app import server_of
+from highwater.connectors.materializers.progress import Progress
+from highwater.connectors.stores.postgres import open_pool
+from highwater.connectors.stores.redis import open_redis
 from tests.integration import api_server
 from tests.integration.api_server import Api, Seeds, make_database, running_api
 from tests.integration.watching import ADA, ORG, change_job, materialize, new_id, step, steps, store_job
 
-PROGRAM = [sys.executable, "-m", "api.cli.main", "jobs"]
+PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "jobs"]
 REDIS_NUMBER = 4
 
 

@@ -12,16 +12,16 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.job_controls import JobControlsSink
-from connectors.sinks.jobs import JobsSink
-from connectors.sinks.users import UsersSink
-from streams.clock import to_datetime
-from streams.jobs.jobs import period_of
-from streams.jobs.plans import PLANS
-from streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.job_controls import JobControlsSink
+from highwater.connectors.sinks.jobs import JobsSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.jobs import period_of
+from highwater.streams.jobs.plans import PLANS
+from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
 

@@ -13,10 +13,10 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.kafka.registry import Registry
-from schemas.codec import Codec
-from schemas.positions import parse_position
-from streams.clock import to_datetime
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import parse_position
+from highwater.streams.clock import to_datetime
 from tests.integration.api_server import Api, Seeds, eventually, make_database, running_api
 
 KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,viewer:ada-key:ada,editor:bob-key:bob"

@@ -11,16 +11,16 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.materializers.league_documents import DAYS_MAX, Built, builders
-from connectors.stores.league_rows import MATCH_COLUMNS, match_of
-from connectors.stores.postgres import QUERIES, Connection
-from streams.clock import to_datetime
-from streams.league.documents import COMMENTS_MAX, PAGE_USERS
-from streams.league.matches import Cause, Match, Status
-from streams.league.ratings import Prediction, Rating, Stake, Vote, rate
-from streams.league.resources import KINDS
-from streams.league.stats import TOP_MATCHES
-from streams.league.windows import WindowOptions
+from highwater.connectors.materializers.league_documents import DAYS_MAX, Built, builders
+from highwater.connectors.stores.league_rows import MATCH_COLUMNS, match_of
+from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.streams.clock import to_datetime
+from highwater.streams.league.documents import COMMENTS_MAX, PAGE_USERS
+from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.ratings import Prediction, Rating, Stake, Vote, rate
+from highwater.streams.league.resources import KINDS
+from highwater.streams.league.stats import TOP_MATCHES
+from highwater.streams.league.windows import WindowOptions
 from tests.conftest import Stack
 from tests.integration.databases import own_database
 from tests.unit.league.facts import DAY_MS, HOUR_MS, KICKOFF_MS, final, live, real_season, scheduled

@@ -11,16 +11,16 @@ import orjson
 import pytest
 from asyncpg import UniqueViolationError
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.sinks import posts
-from connectors.sinks.fixtures import FixturesSink
-from connectors.sinks.known import Known
-from connectors.sinks.known_matches import SCHEDULES, KnownMatches
-from connectors.sinks.results import ResultsSink
-from connectors.stores.league_rows import match_of
-from schemas.errors import UnavailableError
-from streams.league.matches import Cause
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.sinks import posts
+from highwater.connectors.sinks.fixtures import FixturesSink
+from highwater.connectors.sinks.known import Known
+from highwater.connectors.sinks.known_matches import SCHEDULES, KnownMatches
+from highwater.connectors.sinks.results import ResultsSink
+from highwater.connectors.stores.league_rows import match_of
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.league.matches import Cause
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, in_transaction, running, surroundings, until
 from tests.integration.league import KICKOFF_MS, League, reasons

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from deploy.local.stack import LocalStack
-from schemas.envelope import caused_by, header, make_headers
+from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.envelope import caused_by, header, make_headers
 from tests.integration.test_worker import CODEC, Answer, Kafka, Worker, empty, partition_of, until
 
 CHANGED, REFRESH, PREWARM = "league.match-changed", "league.refresh-requested", "cache.prewarm-requested"

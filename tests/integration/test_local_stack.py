@@ -22,13 +22,13 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.local.control import start_detached, status, stop
-from deploy.local.errors import AlreadyRunningError, PartFailedError, PortTakenError
-from deploy.local.part import Addresses
-from deploy.local.ports import PortBook
-from deploy.local.stack import LocalStack
-from deploy.local.supervisor import Plan, Role
-from deploy.local.watched import QUICK_DEATHS_MAX, restart_pause_seconds
+from highwater.deploy.local.control import start_detached, status, stop
+from highwater.deploy.local.errors import AlreadyRunningError, PartFailedError, PortTakenError
+from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.ports import PortBook
+from highwater.deploy.local.stack import LocalStack
+from highwater.deploy.local.supervisor import Plan, Role
+from highwater.deploy.local.watched import QUICK_DEATHS_MAX, restart_pause_seconds
 
 SCHEMA = '{"type": "record", "name": "Kept", "fields": [{"name": "id", "type": "string"}]}'
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
@@ -170,7 +170,7 @@ def test_a_given_address_that_does_not_answer_is_named(
     stack: LocalStack, private_dir: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The error names the part, and what had been started is stopped again."""
-    monkeypatch.setattr("deploy.local.stack.GIVEN_SECONDS_MAX", 0.0)
+    monkeypatch.setattr("highwater.deploy.local.stack.GIVEN_SECONDS_MAX", 0.0)
     known = stack.addresses
     given = Addresses(known.kafka, known.schema_registry, "postgresql://nobody@127.0.0.1:1/nothing")
     second = LocalStack(private_dir / "refused", given)

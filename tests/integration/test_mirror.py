@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.handler import Surroundings
-from connectors.materializers.cache import CacheVersions
-from connectors.materializers.mirror import Mirror
-from connectors.stores.redis import RedisLink, ResourceCache, open_redis
-from streams.clock import to_datetime
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.materializers.cache import CacheVersions
+from highwater.connectors.materializers.mirror import Mirror
+from highwater.connectors.stores.redis import RedisLink, ResourceCache, open_redis
+from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, surroundings, until
 

@@ -11,15 +11,15 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
-from connectors.kafka.handler import Surroundings
-from connectors.sinks import namespaces
-from connectors.sinks.namespaces import CHANGED, RATED, SWEEP, NamespacesSink, align
-from connectors.stores.namespaces import ensure_passports
-from connectors.stores.postgres import transaction
-from schemas.errors import UnavailableError
-from streams.chunks.identity import content_hash
-from streams.chunks.passports import PASSPORT_KEYS, Passports, Removal, TtlMode, load_passports
-from streams.clock import to_datetime
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.sinks import namespaces
+from highwater.connectors.sinks.namespaces import CHANGED, RATED, SWEEP, NamespacesSink, align
+from highwater.connectors.stores.namespaces import ensure_passports
+from highwater.connectors.stores.postgres import transaction
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.chunks.identity import content_hash
+from highwater.streams.chunks.passports import PASSPORT_KEYS, Passports, Removal, TtlMode, load_passports
+from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction, until
 from tests.integration.databases import own_database

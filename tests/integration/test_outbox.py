@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from confluent_kafka import Message
 
-from connectors import outbox
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.producer import AsyncProducer
-from connectors.outbox import OutboxRow, Relay
-from schemas.positions import Position
-from schemas.topics import TOPICS
+from highwater.connectors import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.outbox import OutboxRow, Relay
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, fresh, running, surroundings, until
 
@@ -136,7 +136,7 @@ async def test_a_relay_killed_before_the_deletion_repeats_with_the_same_id(
 
 async def test_kafka_away_keeps_the_rows(stack: Stack, around: Surroundings, monkeypatch: pytest.MonkeyPatch):
     """While Kafka is away rows stay and the relay is unready; when it is back they are published."""
-    monkeypatch.setattr("connectors.kafka.producer.DELIVERY_MS_MAX", 2_000)
+    monkeypatch.setattr("highwater.connectors.kafka.producer.DELIVERY_MS_MAX", 2_000)
     producer = AsyncProducer(around.client, client_id="test")
     users = [fresh("u") for _ in range(5)]
     relay = Relay(stack.database, producer)

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from connectors.workers import pool as module
-from connectors.workers.pool import (
+from highwater.connectors.workers import pool as module
+from highwater.connectors.workers.pool import (
     ClusterPool,
     RebuildInputError,
     RebuildMemoryError,
     RebuildTimeoutError,
     RebuildWorkerLostError,
 )
-from streams.feeds.recluster import recluster
-from streams.feeds.versions import NewVersion, Window
+from highwater.streams.feeds.recluster import recluster
+from highwater.streams.feeds.versions import NewVersion, Window
 from tests.unit.feeds import sample
 
 PROJECT = Path(__file__).parents[2]
@@ -206,7 +206,7 @@ async def test_a_process_dies_with_its_parent():
     """SIGKILL of the parent, which no handler sees, ends its workers."""
     program = (
         "import asyncio\n"
-        "from connectors.workers.pool import ClusterPool\n"
+        "from highwater.connectors.workers.pool import ClusterPool\n"
         "from tests.integration.test_pool import job\n"
         "async def main():\n"
         "    pool = ClusterPool()\n"

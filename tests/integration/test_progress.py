@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.materializers.progress import PROGRESSED, SAVED, Progress
-from connectors.stores.redis import RedisAwayError, RedisLink, open_redis
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.materializers.progress import PROGRESSED, SAVED, Progress
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink, open_redis
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, running, send, until
 from tests.integration.databases import own_database

@@ -12,10 +12,10 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from connectors.kafka.registry import Registry
-from schemas.codec import Codec
-from schemas.positions import parse_position
-from schemas.topics import TOPICS
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import parse_position
+from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
 from tests.integration.pipeline import change_run, complete, new_id, sources, store_call, store_run, told_sources
 

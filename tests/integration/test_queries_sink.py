@@ -11,15 +11,15 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import DeadLetter, Event
-from connectors.sinks.controls import SUBMISSIONS, ControlsSink
-from connectors.sinks.known import Known
-from connectors.sinks.queries import QueriesSink
-from connectors.sinks.users import UsersSink
-from streams.queries.states import Stage, Status, waiting_status
-from streams.telemetry import RAW_LOG_FAILURES
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.sinks.controls import SUBMISSIONS, ControlsSink
+from highwater.connectors.sinks.known import Known
+from highwater.connectors.sinks.queries import QueriesSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.streams.queries.states import Stage, Status, waiting_status
+from highwater.streams.telemetry import RAW_LOG_FAILURES
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction, running, send, surroundings, until
 

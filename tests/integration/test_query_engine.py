@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from streams.queries.states import Stage
+from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
 from tests.integration.connecting import until
 from tests.integration.queries import LEASE_MS, Queries, queries

@@ -11,13 +11,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from api.monitor import Monitor
-from connectors.stores import query_metrics
-from connectors.stores.postgres import open_pool
-from connectors.stores.redis import RedisLink
-from schemas.errors import UnavailableError
-from streams import telemetry
-from streams.clock import to_ms
+from highwater.api.monitor import Monitor
+from highwater.connectors.stores import query_metrics
+from highwater.connectors.stores.postgres import open_pool
+from highwater.connectors.stores.redis import RedisLink
+from highwater.schemas.errors import UnavailableError
+from highwater.streams import telemetry
+from highwater.streams.clock import to_ms
 from tests.conftest import Stack
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.stack import LocalStack
-from schemas.envelope import caused_by
+from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.envelope import caused_by
 from tests.integration.test_worker import Answer, Kafka, Worker, empty, partition_of, until
 
 STAGE, ARCHIVED, REQUESTED = "queries.pipeline-stage", "queries.run-archived", "queries.stage-requested"

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from api.auth import key_id_of
-from connectors.stores import rate_limits
-from connectors.stores.rate_limits import RateLimits, Whose
-from connectors.stores.redis import RedisAwayError, RedisLink, open_redis
-from deploy.local.ports import PortBook
-from deploy.local.redis import Redis
-from streams.jobs.rate_limits import WINDOW_SECONDS, minute_of
-from streams.telemetry import RATE_LIMIT_OPEN
+from highwater.api.auth import key_id_of
+from highwater.connectors.stores import rate_limits
+from highwater.connectors.stores.rate_limits import RateLimits, Whose
+from highwater.connectors.stores.redis import RedisAwayError, RedisLink, open_redis
+from highwater.deploy.local.ports import PortBook
+from highwater.deploy.local.redis import Redis
+from highwater.streams.jobs.rate_limits import WINDOW_SECONDS, minute_of
+from highwater.streams.telemetry import RATE_LIMIT_OPEN
 from tests.integration.api_server import NOW, Api, Seeds, eventually, make_database, running_api
 from tests.integration.connecting import fresh
 

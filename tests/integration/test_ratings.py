@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.kafka.records import Event
-from connectors.stores.league_rows import match_of
-from connectors.workers.ratings import RUN_MS, RatingsWorker
-from streams.league.matches import Cause
-from streams.league.ratings import Prediction, Rating, Stake, Vote, rate
-from streams.league.resources import resource
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.stores.league_rows import match_of
+from highwater.connectors.workers.ratings import RUN_MS, RatingsWorker
+from highwater.streams.league.matches import Cause
+from highwater.streams.league.ratings import Prediction, Rating, Stake, Vote, rate
+from highwater.streams.league.resources import resource
 from tests.conftest import Stack
 from tests.integration.connecting import in_transaction, until
 from tests.integration.databases import own_database

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.handler import Surroundings
-from connectors.stores.postgres import QUERIES
-from connectors.stores.redis import RedisLink, open_redis
-from connectors.stores.redis_keys import USER_ENQUEUED, USER_LOCK, key
-from connectors.workers.pool import ClusterPool
-from connectors.workers.rebuild import EVOLVED, FINISHED, REBUILT, REQUESTED, RebuildWorker
-from streams.clock import to_datetime
-from streams.feeds.basis import UNFITTED_ID
-from streams.feeds.embedding import TextEmbedder
-from streams.feeds.policy import load_policy
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.stores.postgres import QUERIES
+from highwater.connectors.stores.redis import RedisLink, open_redis
+from highwater.connectors.stores.redis_keys import USER_ENQUEUED, USER_LOCK, key
+from highwater.connectors.workers.pool import ClusterPool
+from highwater.connectors.workers.rebuild import EVOLVED, FINISHED, REBUILT, REQUESTED, RebuildWorker
+from highwater.streams.clock import to_datetime
+from highwater.streams.feeds.basis import UNFITTED_ID
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.policy import load_policy
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, surroundings
 

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors.kafka.records import Event
-from connectors.materializers.documents import DocumentMaker
-from connectors.materializers.refreshes import INVALIDATION, PREWARM, REFRESH, RELATIVES_MADE_MAX, Refreshes
-from connectors.stores.postgres import transaction
-from connectors.stores.redis import RedisLink, ResourceCache, open_redis
-from connectors.stores.redis_keys import DOCUMENT
-from streams.league.resources import KINDS, Resource, resource
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.materializers.documents import DocumentMaker
+from highwater.connectors.materializers.refreshes import INVALIDATION, PREWARM, REFRESH, RELATIVES_MADE_MAX, Refreshes
+from highwater.connectors.stores.postgres import transaction
+from highwater.connectors.stores.redis import RedisLink, ResourceCache, open_redis
+from highwater.connectors.stores.redis_keys import DOCUMENT
+from highwater.streams.league.resources import KINDS, Resource, resource
 from tests.integration.connecting import event
 from tests.integration.databases import own_database
 

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from connectors.kafka import registry as registry_module
-from connectors.kafka.registry import Registry
-from schemas.avro_files import schema_text
-from schemas.errors import CatalogueMismatchError, ConfigurationError, UnavailableError, UnknownSchemaError
-from schemas.topics import TOPICS, Topic
+from highwater.connectors.kafka import registry as registry_module
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError, UnavailableError, UnknownSchemaError
+from highwater.schemas.topics import TOPICS, Topic
 from tests.conftest import Stack
 from tests.integration.connecting import fresh
 

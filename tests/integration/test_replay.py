@@ -26,13 +26,13 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
-from schemas.avro_files import schema_text
-from schemas.envelope import ms_from_iso
-from schemas.topics import TOPICS
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.envelope import ms_from_iso
+from highwater.schemas.topics import TOPICS
 from tests.integration.connecting import fresh, send
 from tests.unit.replay.making import changed, encoded, insight
 
-PROGRAM = [sys.executable, "-m", "api.cli.main"]
+PROGRAM = [sys.executable, "-m", "highwater.api.cli.main"]
 INSIGHTS = "feeds.insight-ingested"
 ACTIVE = "feeds.user-active"
 
@@ -376,12 +376,12 @@ def test_an_interrupted_replay_leaves_no_file(environment, sent: signal.Signals,
 def test_a_reader_that_leaves_ends_a_replay_quietly(environment):
     """`highwater replay … | head` prints what head wanted and nothing else."""
     published(environment, 3_000)
-    command = f"{sys.executable} -m api.cli.main replay {INSIGHTS} | head -n 1"
+    command = f"{sys.executable} -m highwater.api.cli.main replay {INSIGHTS} | head -n 1"
     done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, timeout=60, check=False)
     assert done.stderr == b""
     assert json.loads(done.stdout)["topic"] == INSIGHTS
     done = subprocess.run(
-        ["sh", "-c", f"{sys.executable} -m api.cli.main replay {INSIGHTS} > /dev/full"],
+        ["sh", "-c", f"{sys.executable} -m highwater.api.cli.main replay {INSIGHTS} > /dev/full"],
         env=environment, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1

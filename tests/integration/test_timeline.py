@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any
 
-from connectors.kafka.consumer import BatchConsumer
-from connectors.materializers.timeline import Timeline
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.materializers.timeline import Timeline
 from tests.integration.api_server import Seeds
 from tests.integration.connecting import event, in_transaction, running, until
 from tests.integration.databases import own_database

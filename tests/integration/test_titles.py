@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.handler import Surroundings
-from connectors.llm.chat import CALL_SECONDS_MAX, ChatModel
-from connectors.llm.chat_service import ChatEndpoint
-from connectors.llm.cluster_titles import ClusterTitles
-from connectors.run import Wiring
-from connectors.stores.redis import RedisLink, open_redis
-from connectors.stores.redis_keys import USER_LOCK, key
-from connectors.workers.pool import ClusterPool
-from connectors.workers.rebuild import REBUILT, RebuildWorker
-from streams.clock import to_datetime
-from streams.feeds.embedding import TextEmbedder
-from streams.feeds.policy import load_policy
-from streams.retry import REBUILD, RetryPolicy
-from streams.telemetry import CLUSTER_TITLES
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.llm.chat import CALL_SECONDS_MAX, ChatModel
+from highwater.connectors.llm.chat_service import ChatEndpoint
+from highwater.connectors.llm.cluster_titles import ClusterTitles
+from highwater.connectors.run import Wiring
+from highwater.connectors.stores.redis import RedisLink, open_redis
+from highwater.connectors.stores.redis_keys import USER_LOCK, key
+from highwater.connectors.workers.pool import ClusterPool
+from highwater.connectors.workers.rebuild import REBUILT, RebuildWorker
+from highwater.streams.clock import to_datetime
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.policy import load_policy
+from highwater.streams.retry import REBUILD, RetryPolicy
+from highwater.streams.telemetry import CLUSTER_TITLES
 from tests.conftest import Stack
 from tests.integration.api_server import running_api
 from tests.integration.chat_server import ChatServer

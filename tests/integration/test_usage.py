@@ -16,14 +16,14 @@ import asyncpg
 import pytest
 from redis import Redis
 
-from connectors.kafka.handler import Surroundings
-from connectors.sinks.usage import UsageSink
-from connectors.stores.postgres import migrate, open_pool, transaction
-from connectors.stores.usage import Amounts, recompute_usage, usage_of
-from deploy.local.stack import Addresses, LocalStack
-from streams.clock import to_datetime
-from streams.jobs.agents import FLUSHED, RECORDED
-from streams.queries.costs import parse_prices
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.sinks.usage import UsageSink
+from highwater.connectors.stores.postgres import migrate, open_pool, transaction
+from highwater.connectors.stores.usage import Amounts, recompute_usage, usage_of
+from highwater.deploy.local.stack import Addresses, LocalStack
+from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.agents import FLUSHED, RECORDED
+from highwater.streams.queries.costs import parse_prices
 from tests.conftest import Stack
 from tests.integration.api_server import REDIS_NUMBER, Api, Seeds, make_database, running_api
 from tests.integration.connecting import event

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.handler import Surroundings
-from connectors.kafka.records import Event
-from connectors.sinks.users import UsersSink
-from connectors.stores.postgres import QUERIES
-from streams.clock import to_datetime
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.sinks.users import UsersSink
+from highwater.connectors.stores.postgres import QUERIES
+from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, surroundings
 

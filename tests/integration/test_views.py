@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka import consumer
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.sinks.views import ViewsSink
-from connectors.stores.redis import RedisLink, open_redis
-from connectors.stores.views import ViewDeltas
-from streams.settings import read_settings
-from streams.telemetry import configure_logging
+from highwater.connectors.kafka import consumer
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.sinks.views import ViewsSink
+from highwater.connectors.stores.redis import RedisLink, open_redis
+from highwater.connectors.stores.views import ViewDeltas
+from highwater.streams.settings import read_settings
+from highwater.streams.telemetry import configure_logging
 from tests.conftest import Stack
 from tests.integration.api_server import Api, Seeds, running_api
 from tests.integration.connecting import event, in_transaction, running, send, surroundings, until

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka import consumer
-from connectors.kafka.consumer import BatchConsumer
-from connectors.kafka.handler import Surroundings
-from connectors.sinks.fixtures import FixturesSink
-from connectors.sinks.users import UsersSink
-from connectors.sinks.votes import VotesSink
-from connectors.stores.postgres import QUERIES
-from streams.clock import to_datetime
+from highwater.connectors.kafka import consumer
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.sinks.fixtures import FixturesSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.connectors.sinks.votes import VotesSink
+from highwater.connectors.stores.postgres import QUERIES
+from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, in_transaction, running, surroundings, until
 from tests.integration.league import League, reasons

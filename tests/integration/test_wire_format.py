@@ -17,12 +17,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from connectors.kafka.producer import AsyncProducer
-from connectors.kafka.registry import Registry
-from schemas.avro_files import examples, schema_text
-from schemas.codec import Codec
-from schemas.positions import Position
-from schemas.topics import TOPICS
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.avro_files import examples, schema_text
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
 from tests.integration.connecting import fresh
 
@@ -35,7 +35,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 try:
-    import schemas
+    import highwater.schemas
     sys.exit("the product can be imported")
 except ImportError:
     pass

@@ -24,10 +24,10 @@ from aiokafka.partitioner import murmur2
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from deploy.local.stack import LocalStack
-from schemas.codec import Codec
-from schemas.envelope import caused_by, header
-from schemas.topics import PARTITIONS, TOPICS, all_topics
+from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import caused_by, header
+from highwater.schemas.topics import PARTITIONS, TOPICS, all_topics
 
 # Above the 60 s after which a worker that hangs ends itself: then its own line says why, and not only this deadline.
 WAIT_SECONDS = 60.0  # a takeover waits out a session, a rebalance and a recovery; far less on an idle machine
@@ -64,13 +64,13 @@ AGENTS = 7
 # The composition root in miniature: fixed schema ids instead of a registry.
 WORKER = """
 import os, sys
-from schemas.codec import Codec
-from schemas.errors import UnknownSchemaError
-from schemas.topics import TOPICS
-from streams.app import run_worker
-from streams.clock import ProductClock
-from streams.settings import read_settings
-from streams.telemetry import configure_logging
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import UnknownSchemaError
+from highwater.schemas.topics import TOPICS
+from highwater.streams.app import run_worker
+from highwater.streams.clock import ProductClock
+from highwater.streams.settings import read_settings
+from highwater.streams.telemetry import configure_logging
 
 async def learn(schema_id):
     raise UnknownSchemaError(schema_id)

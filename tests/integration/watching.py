@@ -13,9 +13,9 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from connectors.kafka.records import DeadLetter, Event, Record
-from connectors.materializers.progress import PROGRESSED, RECORDED, SAVED, Progress
-from streams.clock import ProductClock, to_datetime
+from highwater.connectors.kafka.records import DeadLetter, Event, Record
+from highwater.connectors.materializers.progress import PROGRESSED, RECORDED, SAVED, Progress
+from highwater.streams.clock import ProductClock, to_datetime
 from tests.integration.api_server import Api, Seeds
 
 AT_MS = 1_700_000_000_000

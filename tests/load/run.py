@@ -20,9 +20,9 @@ from typing import Any
 
 import redis
 
-from api.cli.sample import SEASON, SEASON_FILE
-from connectors.sources.openfootball import parse_season
-from schemas.envelope import ms_from_iso
+from highwater.api.cli.sample import SEASON, SEASON_FILE
+from highwater.connectors.sources.openfootball import parse_season
+from highwater.schemas.envelope import ms_from_iso
 from tests.bench.http_peers import child, free_port
 from tests.bench.league_stack import league_product, load_season
 from tests.product import Product

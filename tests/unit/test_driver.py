@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from streams.driver import AgentFailedError, Driver
-from streams.feeds.state import decode_user
+from highwater.streams.driver import AgentFailedError, Driver
+from highwater.streams.feeds.state import decode_user
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
 MINUTE = 60_000

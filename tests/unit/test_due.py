@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from streams.due import DueIndex
+from highwater.streams.due import DueIndex
 
 KEYS = st.sampled_from("abcdefgh")
 WEEKS_MS = 21 * 86_400_000

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from connectors.stores.group_commit import ITEMS_MAX, GroupCommit
-from schemas.errors import UnavailableError
+from highwater.connectors.stores.group_commit import ITEMS_MAX, GroupCommit
+from highwater.schemas.errors import UnavailableError
 
 
 class Store:

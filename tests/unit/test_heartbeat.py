@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.heartbeat import BUSY_LIMITS, TICKS_UNDER_WAY_MAX, Heartbeats, Progress
+from highwater.streams.heartbeat import BUSY_LIMITS, TICKS_UNDER_WAY_MAX, Heartbeats, Progress
 
 
 def test_a_tick_not_heard_in_time_is_late() -> None:

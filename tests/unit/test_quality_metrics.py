@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 
-from api.cli.command import CommandFailedError
+from highwater.api.cli.command import CommandFailedError
 from tests.bench import cluster_quality
 from tests.bench.quality import (
     agreement,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from streams.app import _Consumer
+from highwater.streams.app import _Consumer
 
 
 class Message:

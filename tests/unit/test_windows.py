@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.workers.windows import (
+from highwater.connectors.workers.windows import (
     HISTORY_COLUMNS,
     choose_basis,
     clusters_json,
@@ -21,10 +21,10 @@ from connectors.workers.windows import (
     last_version_of,
     outside_json,
 )
-from schemas.avro_files import parsed_schema
-from streams.clock import to_datetime
-from streams.feeds.recluster import recluster
-from streams.feeds.versions import LastVersion, Window
+from highwater.schemas.avro_files import parsed_schema
+from highwater.streams.clock import to_datetime
+from highwater.streams.feeds.recluster import recluster
+from highwater.streams.feeds.versions import LastVersion, Window
 from tests.unit.feeds import sample
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 from nicegui import events, ui
 
-from api.dashboard import figures
-from api.dashboard.conditions import Condition, UnreadableConditionError
-from api.dashboard.tails import Shown, Tail
-from api.dashboard.view import View, facts, heading, note, page, set_html, set_rows, text
-from schemas.errors import HighwaterError
-from schemas.topics import TOPICS, all_topics
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.conditions import Condition, UnreadableConditionError
+from highwater.api.dashboard.tails import Shown, Tail
+from highwater.api.dashboard.view import View, facts, heading, note, page, set_html, set_rows, text
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.topics import TOPICS, all_topics
 
 _REFRESH_SECONDS = 1.0
 # Rows that a browser is sent: more than fits a screen, few enough that a second is ample to show them.

@@ -7,11 +7,11 @@ from typing import Any
 
 from nicegui import ui
 
-from api.dashboard import figures
-from api.dashboard.pages.user import numbers, table_html
-from api.dashboard.view import View, chip, heading, note, page, set_html, text
-from connectors.stores import dashboard_reads
-from schemas.errors import HighwaterError
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.pages.user import numbers, table_html
+from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
+from highwater.connectors.stores import dashboard_reads
+from highwater.schemas.errors import HighwaterError
 
 _REFRESH_SECONDS = 5.0
 _INGESTS_MAX = 50

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 from nicegui import ui
 
-from api.dashboard import figures
-from api.dashboard.pages.user import table_html
-from api.dashboard.view import View, chip, facts, link, page, segment, set_html, text, tile
-from connectors.stores import dashboard_reads
-from streams.jobs.states import JobStatus
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.pages.user import table_html
+from highwater.api.dashboard.view import View, chip, facts, link, page, segment, set_html, text, tile
+from highwater.connectors.stores import dashboard_reads
+from highwater.streams.jobs.states import JobStatus
 
 _REFRESH_SECONDS = 2.0
 _LISTED_MAX = 100

@@ -7,17 +7,17 @@ from typing import Any
 
 from nicegui import ui
 
-from api.dashboard import figures
-from api.dashboard.explained import explain_card
-from api.dashboard.view import View, heading, note, page, set_html, set_rows, tile
-from api.routes.explain import check_reader
-from connectors.materializers.documents import windows_of
-from connectors.stores import dashboard_reads
-from schemas.errors import HighwaterError
-from streams.league.refresh import Freshness, refresh_decision
-from streams.league.resources import KINDS, resource_of
-from streams.league.windows import is_match_window_active
-from streams.telemetry import DOCUMENT_READS
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.explained import explain_card
+from highwater.api.dashboard.view import View, heading, note, page, set_html, set_rows, tile
+from highwater.api.routes.explain import check_reader
+from highwater.connectors.materializers.documents import windows_of
+from highwater.connectors.stores import dashboard_reads
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.league.refresh import Freshness, refresh_decision
+from highwater.streams.league.resources import KINDS, resource_of
+from highwater.streams.league.windows import is_match_window_active
+from highwater.streams.telemetry import DOCUMENT_READS
 
 _REFRESH_SECONDS = 3.0
 _LISTED_MAX = 300

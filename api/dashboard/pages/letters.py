@@ -9,15 +9,15 @@ from typing import Any
 import orjson
 from nicegui import events, ui
 
-from api.auth import Role
-from api.dashboard import figures
-from api.dashboard.view import View, chip, facts, heading, note, page, set_html, set_rows, text
-from api.dead_letters.handling import Handler
-from api.dead_letters.letter import Letter, dead_letters_of, hex_lines
-from api.dead_letters.reading import HANDLED, LetterBox, in_thread
-from connectors.kafka.registry import Registry
-from schemas.errors import HighwaterError
-from schemas.topics import TOPICS
+from highwater.api.auth import Role
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.view import View, chip, facts, heading, note, page, set_html, set_rows, text
+from highwater.api.dead_letters.handling import Handler
+from highwater.api.dead_letters.letter import Letter, dead_letters_of, hex_lines
+from highwater.api.dead_letters.reading import HANDLED, LetterBox, in_thread
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.topics import TOPICS
 
 _REFRESH_SECONDS = 3.0
 # The latest of a topic: what a person looks through; `highwater dlq` gives all of them.

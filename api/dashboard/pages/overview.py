@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from api.dashboard import figures
-from api.dashboard.flow import LATE_SECONDS, Behind, Lane, draw, lane_of, lanes
-from api.dashboard.view import View, chip, heading, note, page, set_html, text, tile
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.flow import LATE_SECONDS, Behind, Lane, draw, lane_of, lanes
+from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text, tile
 
 _REFRESH_SECONDS = 2.0
 _LANES = lanes()

@@ -15,11 +15,11 @@ from typing import Any
 import orjson
 from nicegui import ui
 
-from api.auth import Role
-from api.dashboard import figures
-from api.dashboard.pages.user import table_html
-from api.dashboard.view import View, heading, note, page, set_html, text
-from schemas.errors import HighwaterError
+from highwater.api.auth import Role
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.pages.user import table_html
+from highwater.api.dashboard.view import View, heading, note, page, set_html, text
+from highwater.schemas.errors import HighwaterError
 
 # A year and 10,000 readers take seconds; whoever asks for more waits at the terminal.
 SECONDS_MAX = 120
@@ -121,7 +121,7 @@ async def backtest(policy: str, users: int, days: int) -> dict[str, Any]:
 
 async def _run(*arguments: str) -> dict[str, Any]:
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "api.cli.main", "backtest", "--json", *arguments),
+        *(sys.executable, "-P", "-m", "highwater.api.cli.main", "backtest", "--json", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -7,13 +7,13 @@ from typing import Any
 
 from nicegui import ui
 
-from api.dashboard import figures
-from api.dashboard.pages.user import table_html
-from api.dashboard.view import View, chip, link, page, segment, set_html, text, tile
-from connectors.stores import dashboard_reads
-from schemas.envelope import ms_from_iso
-from streams.checks import is_uuid
-from streams.queries.states import Status
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.pages.user import table_html
+from highwater.api.dashboard.view import View, chip, link, page, segment, set_html, text, tile
+from highwater.connectors.stores import dashboard_reads
+from highwater.schemas.envelope import ms_from_iso
+from highwater.streams.checks import is_uuid
+from highwater.streams.queries.states import Status
 
 _REFRESH_SECONDS = 2.0
 _LISTED_MAX = 100

@@ -6,9 +6,9 @@ from typing import Any
 
 from nicegui import ui
 
-from api.dashboard import figures
-from api.dashboard.view import View, heading, note, page, set_rows
-from schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic
+from highwater.api.dashboard import figures
+from highwater.api.dashboard.view import View, heading, note, page, set_rows
+from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic
 
 _REFRESH_SECONDS = 2.0
 _SPARK_POINTS = 60

@@ -7,16 +7,16 @@ from typing import Any
 
 from nicegui import ui
 
-from api.auth import require_user
-from api.dashboard import figures
-from api.dashboard import map as cluster_map
-from api.dashboard.explained import explain_card
-from api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
-from api.dashboard.why import Why, why
-from api.errors import ForbiddenError
-from connectors.stores import dashboard_reads, feeds_reads
-from connectors.stores.feeds_reads import UserRow
-from streams.feeds.rules import UserFacts
+from highwater.api.auth import require_user
+from highwater.api.dashboard import figures
+from highwater.api.dashboard import map as cluster_map
+from highwater.api.dashboard.explained import explain_card
+from highwater.api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
+from highwater.api.dashboard.why import Why, why
+from highwater.api.errors import ForbiddenError
+from highwater.connectors.stores import dashboard_reads, feeds_reads
+from highwater.connectors.stores.feeds_reads import UserRow
+from highwater.streams.feeds.rules import UserFacts
 
 _REFRESH_SECONDS = 3.0
 _LISTED_MAX = 50

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.stores.jobs import Asked
-from connectors.stores.postgres import Connection
-from connectors.workers.jobs.engine import JobEngine
-from connectors.workers.watch import Watch
-from streams.clock import Clock
-from streams.jobs.jobs import Job
-from streams.jobs.states import REQUESTED
-from streams.telemetry import get_log
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.stores.jobs import Asked
+from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.workers.jobs.engine import JobEngine
+from highwater.connectors.workers.watch import Watch
+from highwater.streams.clock import Clock
+from highwater.streams.jobs.jobs import Job
+from highwater.streams.jobs.states import REQUESTED
+from highwater.streams.telemetry import get_log
 
 _log = get_log("jobs")
 

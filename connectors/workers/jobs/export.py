@@ -13,15 +13,15 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 import orjson
 
-from connectors.exports import pdf_file, pptx_file
-from connectors.stores import blobs
-from connectors.stores.postgres import QUERIES, reading
-from connectors.workers.jobs.steps import Done, JobFailedError
-from streams.clock import Clock
-from streams.jobs.args import ExportArgs, parse_args
-from streams.jobs.jobs import Job
-from streams.jobs.layout import Deck, Slide
-from streams.jobs.states import Kind
+from highwater.connectors.exports import pdf_file, pptx_file
+from highwater.connectors.stores import blobs
+from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.connectors.workers.jobs.steps import Done, JobFailedError
+from highwater.streams.clock import Clock
+from highwater.streams.jobs.args import ExportArgs, parse_args
+from highwater.streams.jobs.jobs import Job
+from highwater.streams.jobs.layout import Deck, Slide
+from highwater.streams.jobs.states import Kind
 
 # Fifty slides of text are some 100 kB; a file above it is a defect.
 FILE_BYTES_MAX = 64 << 20

@@ -14,17 +14,17 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 
-from connectors.documents.reading import Chunked, DocumentReader
-from connectors.llm.embeddings import Embedder
-from connectors.stores import blobs
-from connectors.stores.jobs import Deck
-from connectors.stores.semantic_cache import SemanticCache, Wanted
-from connectors.workers.chunk_context import ChunkContext
-from connectors.workers.jobs.steps import Ask, Done, JobFailedError, Step
-from streams.chunks.documents import UnreadableDocumentError
-from streams.clock import Clock
-from streams.jobs.args import GenerationArgs, parse_args
-from streams.jobs.decks import (
+from highwater.connectors.documents.reading import Chunked, DocumentReader
+from highwater.connectors.llm.embeddings import Embedder
+from highwater.connectors.stores import blobs
+from highwater.connectors.stores.jobs import Deck
+from highwater.connectors.stores.semantic_cache import SemanticCache, Wanted
+from highwater.connectors.workers.chunk_context import ChunkContext
+from highwater.connectors.workers.jobs.steps import Ask, Done, JobFailedError, Step
+from highwater.streams.chunks.documents import UnreadableDocumentError
+from highwater.streams.clock import Clock
+from highwater.streams.jobs.args import GenerationArgs, parse_args
+from highwater.streams.jobs.decks import (
     OUTLINE,
     OUTLINE_CHARACTERS_MAX,
     SLIDE_CHARACTERS_MAX,
@@ -41,9 +41,9 @@ from streams.jobs.decks import (
     slide_stage,
     sources_hash,
 )
-from streams.jobs.jobs import Job
-from streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
-from streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in
+from highwater.streams.jobs.jobs import Job
+from highwater.streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
+from highwater.streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in
 
 # Of a job's documents so much is read, of each its beginning, which says what it is about: 1,000 pages of text, which are
 # searched for each slide in some 0.3 s.

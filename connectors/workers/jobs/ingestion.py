@@ -13,17 +13,17 @@ from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 
-from connectors.documents.reading import Chunked, DocumentReader
-from connectors.stores import blobs
-from connectors.workers.jobs.steps import Done, JobFailedError, Step
-from schemas.chunks import ChunkSubmitted, IngestFinished
-from streams.chunks.chunking import Chunk
-from streams.chunks.documents import UnreadableDocumentError
-from streams.clock import Clock
-from streams.jobs.args import IngestionArgs, parse_args
-from streams.jobs.jobs import Job
-from streams.jobs.progress import STEP_COMPLETED, Told
-from streams.jobs.states import Kind
+from highwater.connectors.documents.reading import Chunked, DocumentReader
+from highwater.connectors.stores import blobs
+from highwater.connectors.workers.jobs.steps import Done, JobFailedError, Step
+from highwater.schemas.chunks import ChunkSubmitted, IngestFinished
+from highwater.streams.chunks.chunking import Chunk
+from highwater.streams.chunks.documents import UnreadableDocumentError
+from highwater.streams.clock import Clock
+from highwater.streams.jobs.args import IngestionArgs, parse_args
+from highwater.streams.jobs.jobs import Job
+from highwater.streams.jobs.progress import STEP_COMPLETED, Told
+from highwater.streams.jobs.states import Kind
 
 CHUNK, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 # Chunks of a step: one transaction of a megabyte or two.

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from connectors.stores.jobs import Apply, Deck
-from schemas.errors import HighwaterError
-from streams.jobs.jobs import Job
-from streams.jobs.progress import Told
+from highwater.connectors.stores.jobs import Apply, Deck
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.jobs.jobs import Job
+from highwater.streams.jobs.progress import Told
 
 
 class JobFailedError(HighwaterError):

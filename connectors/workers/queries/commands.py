@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from connectors.kafka.records import DeadLetter, Event
-from connectors.stores.postgres import Connection
-from connectors.stores.runs import Asked
-from connectors.workers.queries.engine import Engine
-from connectors.workers.watch import Watch
-from streams.clock import Clock
-from streams.queries.runs import Run
-from streams.queries.states import RESTARTABLE, Stage
-from streams.telemetry import get_log
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.stores.runs import Asked
+from highwater.connectors.workers.queries.engine import Engine
+from highwater.connectors.workers.watch import Watch
+from highwater.streams.clock import Clock
+from highwater.streams.queries.runs import Run
+from highwater.streams.queries.states import RESTARTABLE, Stage
+from highwater.streams.telemetry import get_log
 
 _log = get_log("queries")
 

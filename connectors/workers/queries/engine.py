@@ -11,18 +11,18 @@ from __future__ import annotations
 import traceback
 from dataclasses import replace
 
-from connectors.patience import patiently
-from connectors.stores.group_commit import GroupCommit
-from connectors.stores.runs import Call, Change, Runs
-from connectors.workers.model_calls import ModelCalls, Outcome
-from connectors.workers.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
-from connectors.workers.slots import ElsewhereError, Slots
-from streams.clock import Clock, monotonic_seconds
-from streams.queries.analysis import clean_text
-from streams.queries.retries import Again, Failure, GiveUp, after_failure
-from streams.queries.runs import Run, begun, captured, failed, failed_event, waiting_until
-from streams.queries.states import Stage, Status
-from streams.telemetry import (
+from highwater.connectors.patience import patiently
+from highwater.connectors.stores.group_commit import GroupCommit
+from highwater.connectors.stores.runs import Call, Change, Runs
+from highwater.connectors.workers.model_calls import ModelCalls, Outcome
+from highwater.connectors.workers.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
+from highwater.connectors.workers.slots import ElsewhereError, Slots
+from highwater.streams.clock import Clock, monotonic_seconds
+from highwater.streams.queries.analysis import clean_text
+from highwater.streams.queries.retries import Again, Failure, GiveUp, after_failure
+from highwater.streams.queries.runs import Run, begun, captured, failed, failed_event, waiting_until
+from highwater.streams.queries.states import Stage, Status
+from highwater.streams.telemetry import (
     QUERIES_FENCED,
     QUERY_CONTEXT_CHARACTERS,
     QUERY_CONTEXT_FOUND,

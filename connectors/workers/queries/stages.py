@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from connectors.llm.calls import ChatCall
-from connectors.llm.embeddings import Embedder
-from connectors.stores.chunk_search import Result
-from connectors.stores.postgres import QUERIES, Connection, reading
-from connectors.workers.chunk_context import ChunkContext
-from schemas.envelope import iso_from_ms
-from schemas.errors import HighwaterError
-from schemas.positions import Position
-from streams.clock import to_ms
-from streams.queries.analysis import parse_analysis
-from streams.queries.context import (
+from highwater.connectors.llm.calls import ChatCall
+from highwater.connectors.llm.embeddings import Embedder
+from highwater.connectors.stores.chunk_search import Result
+from highwater.connectors.stores.postgres import QUERIES, Connection, reading
+from highwater.connectors.workers.chunk_context import ChunkContext
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.positions import Position
+from highwater.streams.clock import to_ms
+from highwater.streams.queries.analysis import parse_analysis
+from highwater.streams.queries.context import (
     LogLine,
     Memory,
     Source,
@@ -32,10 +32,10 @@ from streams.queries.context import (
     final_payload,
     records_pointed_at,
 )
-from streams.queries.memory import Summary, archivist_input, parse_summary
-from streams.queries.runs import Run, call_key, finished
-from streams.queries.states import Stage
-from streams.queries.words import query_words
+from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
+from highwater.streams.queries.runs import Run, call_key, finished
+from highwater.streams.queries.states import Stage
+from highwater.streams.queries.words import query_words
 
 # R1.17 and R1.20.
 MEMORIES_READ, LOGS_READ = 20, 10

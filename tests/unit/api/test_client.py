@@ -13,13 +13,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from api.client import Highwater, NoTopicError, RefusedError
-from api.frames import TIME, Frame, table_of
-from api.read_models import READ_MODELS
-from api.topic_frames import text_of
-from schemas.errors import ConfigurationError, UnavailableError
-from schemas.positions import Position
-from streams.settings import SETTINGS
+from highwater.api.client import Client, NoTopicError, RefusedError
+from highwater.api.frames import TIME, Frame, table_of
+from highwater.api.read_models import READ_MODELS
+from highwater.api.topic_frames import text_of
+from highwater.schemas.errors import ConfigurationError, UnavailableError
+from highwater.schemas.positions import Position
+from highwater.streams.settings import SETTINGS
 
 NOWHERE = "http://127.0.0.1:1"
 CLUSTERS = {
@@ -45,9 +45,9 @@ def _clean(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def served(answer: Callable[[httpx.Request], httpx.Response]) -> Highwater:
+def served(answer: Callable[[httpx.Request], httpx.Response]) -> Client:
     """A client whose API is a function."""
-    hw = Highwater("http://api", api_key="k")
+    hw = Client("http://api", api_key="k")
     hw._http = httpx.Client(base_url="http://api", transport=httpx.MockTransport(answer))
     return hw
 
@@ -205,12 +205,12 @@ def test_a_refusal_says_why():
 def test_a_topic_that_is_none_is_said():
     """A name that is not in the catalogue is refused before anything is connected to."""
     with pytest.raises(NoTopicError, match=r"feeds\.insigt"):
-        Highwater(kafka="127.0.0.1:1", schema_registry=NOWHERE).topic("feeds.insigt")
+        Client(kafka="127.0.0.1:1", schema_registry=NOWHERE).topic("feeds.insigt")
 
 
 def test_the_catalogue_is_a_frame():
     """Every topic, dead letters too, with its key and who reads it."""
-    rows = {row["topic"]: row for row in Highwater().topics().rows()}
+    rows = {row["topic"]: row for row in Client().topics().rows()}
     assert rows["feeds.insight-ingested"]["key"] == "channel_id"
     assert "feeds.insight-ingested.dlq" in rows
 
@@ -219,7 +219,7 @@ def test_a_wrong_setting_is_said_as_everywhere(monkeypatch):
     """The client reads the settings that everything reads."""
     monkeypatch.setenv("HIGHWATER_NONSENSE", "1")
     with pytest.raises(ConfigurationError, match="HIGHWATER_NONSENSE"):
-        Highwater().channels()
+        Client().channels()
 
 
 @pytest.mark.parametrize(

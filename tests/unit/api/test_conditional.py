@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 import pytest
 from fastapi import Request
 
-from api.activity import ActivityNotes
-from api.auth import Authenticator, Principal, Role, parse_api_keys, refuse_open_door
-from api.changes import event_id, parse_last_event_id
-from api.conditional import is_match
-from api.errors import BadRequestError, UnauthorizedError, UnprocessableError
-from api.freshness import PositionWatcher, is_accounted_for, max_wait_ms, min_positions
-from api.paging import decode_cursor, encode_cursor
-from api.paths import IdConvertor, canonical_path
-from connectors.llm.chat import ModelError
-from connectors.llm.feed_items import FeedCluster, FeedInsight, FeedWriter, extractive_item
-from connectors.stores.redis import TRUSTED_MS, Head, RedisLink
-from schemas.errors import ConfigurationError, UnavailableError
+from highwater.api.activity import ActivityNotes
+from highwater.api.auth import Authenticator, Principal, Role, parse_api_keys, refuse_open_door
+from highwater.api.changes import event_id, parse_last_event_id
+from highwater.api.conditional import is_match
+from highwater.api.errors import BadRequestError, UnauthorizedError, UnprocessableError
+from highwater.api.freshness import PositionWatcher, is_accounted_for, max_wait_ms, min_positions
+from highwater.api.paging import decode_cursor, encode_cursor
+from highwater.api.paths import IdConvertor, canonical_path
+from highwater.connectors.llm.chat import ModelError
+from highwater.connectors.llm.feed_items import FeedCluster, FeedInsight, FeedWriter, extractive_item
+from highwater.connectors.stores.redis import TRUSTED_MS, Head, RedisLink
+from highwater.schemas.errors import ConfigurationError, UnavailableError
 
 
 @pytest.mark.parametrize(

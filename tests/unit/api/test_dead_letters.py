@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from api.dead_letters.handling import Handler, planned_edit, replaced_bytes
-from api.dead_letters.letter import (
+from highwater.api.dead_letters.handling import Handler, planned_edit, replaced_bytes
+from highwater.api.dead_letters.letter import (
     Action,
     Handling,
     Letter,
@@ -21,15 +21,15 @@ from api.dead_letters.letter import (
     hex_lines,
     plan_sending,
 )
-from api.dead_letters.reading import schema_id_of
-from connectors.kafka.records import Record
-from schemas.avro_files import examples
-from schemas.codec import Codec
-from schemas.envelope import caused_by, header
-from schemas.errors import InvalidEventError, UnavailableError
-from schemas.json_events import event_to_json
-from schemas.positions import Position
-from schemas.topics import TOPICS
+from highwater.api.dead_letters.reading import schema_id_of
+from highwater.connectors.kafka.records import Record
+from highwater.schemas.avro_files import examples
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import caused_by, header
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.json_events import event_to_json
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
 
 NOW_MS = 1_790_000_000_000
 HANDLED = "streams.dead-letter-handled"

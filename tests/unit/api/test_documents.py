@@ -8,15 +8,15 @@ from typing import Any
 import httpx
 import pytest
 
-from api.app import create_app
-from api.auth import Authenticator, Principal, parse_api_keys
-from api.documents import ATTEMPTS_MAX, document_headers
-from connectors.materializers.document_reads import DocumentPendingError, Served
-from connectors.stores.redis import Head
-from schemas.errors import UnavailableError
-from streams.league.refresh import Freshness
-from streams.league.resources import CacheOptions, Resource
-from streams.settings import read_settings
+from highwater.api.app import create_app
+from highwater.api.auth import Authenticator, Principal, parse_api_keys
+from highwater.api.documents import ATTEMPTS_MAX, document_headers
+from highwater.connectors.materializers.document_reads import DocumentPendingError, Served
+from highwater.connectors.stores.redis import Head
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.league.refresh import Freshness
+from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.settings import read_settings
 
 OPTIONS = CacheOptions(30, 120, 10)
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-import api.app  # noqa: F401 - the routes know their converters once the application was put together
-from api.auth import Principal, Role
-from api.cli.jobs import _parsed
-from api.errors import BadRequestError, ForbiddenError
-from api.job_access import may_read, require_ender, require_reader, submitter
-from api.job_stream import WINDOW_MAX, Channel, JobHub, entry_frame, gap_frames
-from api.routes.jobs import job_id_of, place_after
-from connectors.stores.job_reads import JobRead
-from connectors.stores.job_streams import Entry, Reading
-from connectors.stores.redis import RedisAwayError
-from schemas.errors import UnavailableError
+import highwater.api.app  # noqa: F401 - the routes know their converters once the application was put together
+from highwater.api.auth import Principal, Role
+from highwater.api.cli.jobs import _parsed
+from highwater.api.errors import BadRequestError, ForbiddenError
+from highwater.api.job_access import may_read, require_ender, require_reader, submitter
+from highwater.api.job_stream import WINDOW_MAX, Channel, JobHub, entry_frame, gap_frames
+from highwater.api.routes.jobs import job_id_of, place_after
+from highwater.connectors.stores.job_reads import JobRead
+from highwater.connectors.stores.job_streams import Entry, Reading
+from highwater.connectors.stores.redis import RedisAwayError
+from highwater.schemas.errors import UnavailableError
 
 JOB = "11111111-1111-4111-8111-11111111111a"
 NOW_MS = 1_790_000_000_000
@@ -219,7 +219,7 @@ async def test_a_stream_that_is_gone_is_told_once(hub, streams, jobs):
 
 async def test_redis_away_skips_nothing(hub, streams, monkeypatch):
     """A listener that could not read its past reads it once Redis is back."""
-    monkeypatch.setattr("api.job_stream._AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("highwater.api.job_stream._AGAIN_SECONDS", 0.02)
     streams.entries[JOB] = [entry(seq) for seq in range(1, 100)]
     streams.is_up = False
     with hub.listening(JOB, 0) as listener:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.errors import TooManyRequestsError
-from api.limits import LiveLimit, LocalRequests, client_address, parse_networks
-from connectors.stores.live_requests import LiveRequests
-from connectors.stores.redis import RedisLink
-from schemas.errors import ConfigurationError
-from streams.telemetry import LIVE_REFUSED
+from highwater.api.errors import TooManyRequestsError
+from highwater.api.limits import LiveLimit, LocalRequests, client_address, parse_networks
+from highwater.connectors.stores.live_requests import LiveRequests
+from highwater.connectors.stores.redis import RedisLink
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.telemetry import LIVE_REFUSED
 from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
 
 PROXIES = ("10.0.0.1", "10.1.0.0/16", "fd00::/8")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from api.matches import DROPPED_MAX, MatchDocuments
-from connectors.materializers.document_reads import DocumentPendingError, NoSuchDocumentError, Served
-from connectors.stores.redis import Head
-from streams.league.refresh import Freshness
-from streams.league.resources import CacheOptions, Resource
+from highwater.api.matches import DROPPED_MAX, MatchDocuments
+from highwater.connectors.materializers.document_reads import DocumentPendingError, NoSuchDocumentError, Served
+from highwater.connectors.stores.redis import Head
+from highwater.streams.league.refresh import Freshness
+from highwater.streams.league.resources import CacheOptions, Resource
 
 META, LIVE = "md:m:meta", "md:m:live"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from api.monitor import SAMPLES_MAX, HttpCounters, Look, Monitor, _report, http_counters
-from connectors.stores.league_api import DatabaseCounters
-from connectors.stores.redis import RedisLink
-from schemas.errors import UnavailableError
-from streams import telemetry
+from highwater.api.monitor import SAMPLES_MAX, HttpCounters, Look, Monitor, _report, http_counters
+from highwater.connectors.stores.league_api import DatabaseCounters
+from highwater.connectors.stores.redis import RedisLink
+from highwater.schemas.errors import UnavailableError
+from highwater.streams import telemetry
 
 START_MS = 1_700_000_000_000
 

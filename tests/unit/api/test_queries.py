@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from api.app import create_app  # the routes know their converters once the application was put together
-from api.askers import asker, canonical_uuid
-from api.auth import Principal, Role
-from api.errors import BadRequestError, ForbiddenError, UnprocessableError
-from api.routes.queries import idempotency_key, request_id_of
-from api.run_timeline import timeline_document
-from connectors.stores.query_reads import RunHistory, told_archive_status
+from highwater.api.app import create_app  # the routes know their converters once the application was put together
+from highwater.api.askers import asker, canonical_uuid
+from highwater.api.auth import Principal, Role
+from highwater.api.errors import BadRequestError, ForbiddenError, UnprocessableError
+from highwater.api.routes.queries import idempotency_key, request_id_of
+from highwater.api.run_timeline import timeline_document
+from highwater.connectors.stores.query_reads import RunHistory, told_archive_status
 
 ADA, BOB = "11111111-1111-4111-8111-11111111111a", "22222222-2222-4222-8222-22222222222b"
 assert create_app

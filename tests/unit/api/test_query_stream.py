@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from api import query_stream
-from api.query_stream import TOPIC, QueryHub, Seen, Subscriber
-from connectors.stores.query_reads import Answer
-from schemas.codec import Codec
-from schemas.errors import UnavailableError, UnknownSchemaError
+from highwater.api import query_stream
+from highwater.api.query_stream import TOPIC, QueryHub, Seen, Subscriber
+from highwater.connectors.stores.query_reads import Answer
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import UnavailableError, UnknownSchemaError
 
 ADA, BOB = "11111111-1111-4111-8111-11111111111a", "22222222-2222-4222-8222-22222222222b"
 

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.app import Application, create_app
-from api.auth import Authenticator, Principal, Role, parse_api_keys
-from api.errors import TooManyRequestsError
-from api.matches import MatchDocuments
-from api.routes.league_reads import PAGES
-from api.shortcut import PATHS_MAX, ShortCut
-from connectors.materializers.document_reads import NoSuchDocumentError, Served
-from connectors.stores.redis import Head
-from streams.league.refresh import Freshness
-from streams.league.resources import CacheOptions, Resource
-from streams.settings import read_settings
-from streams.telemetry import CONDITIONAL_GETS, HTTP_SECONDS
+from highwater.api.app import Application, create_app
+from highwater.api.auth import Authenticator, Principal, Role, parse_api_keys
+from highwater.api.errors import TooManyRequestsError
+from highwater.api.matches import MatchDocuments
+from highwater.api.routes.league_reads import PAGES
+from highwater.api.shortcut import PATHS_MAX, ShortCut
+from highwater.connectors.materializers.document_reads import NoSuchDocumentError, Served
+from highwater.connectors.stores.redis import Head
+from highwater.streams.league.refresh import Freshness
+from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.settings import read_settings
+from highwater.streams.telemetry import CONDITIONAL_GETS, HTTP_SECONDS
 
 SEASON = "eng/2026 ü"
 SPELLED = "eng%2F2026%20%C3%BC"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.llm.feed_items import FeedInsight, extractive_item
-from connectors.materializers.feed_documents import feed_cluster, feed_news
-from connectors.stores.feeds_reads import (
+from highwater.connectors.llm.feed_items import FeedInsight, extractive_item
+from highwater.connectors.materializers.feed_documents import feed_cluster, feed_news
+from highwater.connectors.stores.feeds_reads import (
     ClusterInsights,
     Clusters,
     ClustersSince,
@@ -19,8 +19,8 @@ from connectors.stores.feeds_reads import (
     tracked_cluster,
     unread_clusters,
 )
-from connectors.stores.redis import Head
-from streams.feeds.tracking import new_since
+from highwater.connectors.stores.redis import Head
+from highwater.streams.feeds.tracking import new_since
 from tests.integration.api_server import cluster, old_cluster
 
 VERSION = 9

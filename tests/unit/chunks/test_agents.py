@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from schemas.codec import Codec
-from schemas.topics import TOPICS
-from streams.agents import TableAgent, Wiring
-from streams.chunks import agents, completion
-from streams.chunks.agents import DECIDED, PROGRESSED, RATED, SERVED, SWEEP, IngestAgent, NamespaceAgent
-from streams.chunks.completion import ABANDONED_MS, KEPT_MS
-from streams.chunks.passports import load_passports
-from streams.chunks.temperature import DAY_MS, HOUR_MS
-from streams.heartbeat import Heartbeats
-from streams.intake import Intake
+from highwater.schemas.codec import Codec
+from highwater.schemas.topics import TOPICS
+from highwater.streams.agents import TableAgent, Wiring
+from highwater.streams.chunks import agents, completion
+from highwater.streams.chunks.agents import DECIDED, PROGRESSED, RATED, SERVED, SWEEP, IngestAgent, NamespaceAgent
+from highwater.streams.chunks.completion import ABANDONED_MS, KEPT_MS
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.chunks.temperature import DAY_MS, HOUR_MS
+from highwater.streams.heartbeat import Heartbeats
+from highwater.streams.intake import Intake
 from tests.unit.chunks.test_completion import progress
 from tests.unit.chunks.test_temperature import served
 from tests.unit.rows import Record, Table

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.chunks.chunking import TITLE_CHARACTERS_MAX, Block, Chunk, Count, cut, divided, pack
-from streams.queries.tokens import count_tokens
+from highwater.streams.chunks.chunking import TITLE_CHARACTERS_MAX, Block, Chunk, Count, cut, divided, pack
+from highwater.streams.queries.tokens import count_tokens
 
 LIMIT = 24
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.chunks import IngestProgressed
-from streams.chunks.completion import (
+from highwater.schemas.chunks import IngestProgressed
+from highwater.streams.chunks.completion import (
     ABANDONED_MS,
     KEPT_MS,
     Ingest,
@@ -22,7 +22,7 @@ from streams.chunks.completion import (
     plan_tick,
     progressed,
 )
-from streams.chunks.states import Outcome
+from highwater.streams.chunks.states import Outcome
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
 MINUTE = 60_000

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.chunks.chunking import Block
-from streams.chunks.documents import (
+from highwater.streams.chunks.chunking import Block
+from highwater.streams.chunks.documents import (
     UnreadableDocumentError,
     decoded,
     html_blocks,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import InvalidEventError
-from streams.chunks.identity import check_key_part, content_hash
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.chunks.identity import check_key_part, content_hash
 
 PARTS = st.text(st.characters(exclude_characters="|", exclude_categories=["Cs"]), max_size=4)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

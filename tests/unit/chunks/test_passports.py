@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigurationError
-from streams.chunks.passports import PASSPORT_KEYS, Passport, Removal, TtlMode, load_passports
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.chunks.passports import PASSPORT_KEYS, Passport, Removal, TtlMode, load_passports
 
 ROOT = Path(__file__).parents[3]
 DEFAULT = Passport(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.chunks.scoring import (
+from highwater.streams.chunks.scoring import (
     DAY_MS,
     TEXT_SHARE,
     age_days,

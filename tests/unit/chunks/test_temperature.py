@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.chunks import QueriesServed
-from schemas.errors import InvalidEventError
-from streams.chunks.passports import load_passports
-from streams.chunks.states import Temperature
-from streams.chunks.temperature import (
+from highwater.schemas.chunks import QueriesServed
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.chunks.states import Temperature
+from highwater.streams.chunks.temperature import (
     DAY_MS,
     HOUR_MS,
     Asked,

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streams.chunks.states import Change
-from streams.chunks.upserts import (
+from highwater.streams.chunks.states import Change
+from highwater.streams.chunks.upserts import (
     REPEATED,
     SUPERSEDED,
     WRONG_DIMENSIONS,

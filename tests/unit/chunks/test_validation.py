@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas.errors import InvalidEventError
-from streams.chunks.validation import (
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.chunks.validation import (
     CONTENT_BYTES_MAX,
     DIMENSIONS_MAX,
     FINISHED,
@@ -20,7 +20,7 @@ from streams.chunks.validation import (
     URL_BYTES_MAX,
     check_chunks_event,
 )
-from streams.validation import check_event
+from highwater.streams.validation import check_event
 
 KEY = {"ingest_id": "i1", "ns": "docs", "slot": "main", "source_id": "a.md"}
 CHUNK = {**KEY, "chunk_no": 0, "content": "Text", "title": None, "url": None, "embedding": None, "published_at": None}

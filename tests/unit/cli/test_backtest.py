@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 import click
 import pytest
 
-from api.cli.backtest import backtest
-from api.cli.command import Group, run_command
-from api.cli.plots import layout, write_plot
+from highwater.api.cli.backtest import backtest
+from highwater.api.cli.command import Group, run_command
+from highwater.api.cli.plots import layout, write_plot
 
 
 @click.group(cls=Group)

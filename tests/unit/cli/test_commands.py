@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.bench import bench_names
-from api.cli.checks import clock_verdict, disk_verdict, migrations_verdict
-from api.cli.command import run_command
-from api.cli.doctor import settings_rows
-from api.cli.main import highwater
-from api.cli.reset import Target, parse_target, place_in
-from api.cli.stack import ROLES, make_plan
-from api.cli.terminal import printable
-from connectors.kafka.admin import LogRange
-from connectors.run import resolve_names
-from deploy.local.errors import PortTakenError
-from streams.settings import SETTINGS, read_settings
+from highwater.api.cli.bench import bench_names
+from highwater.api.cli.checks import clock_verdict, disk_verdict, migrations_verdict
+from highwater.api.cli.command import run_command
+from highwater.api.cli.doctor import settings_rows
+from highwater.api.cli.main import highwater
+from highwater.api.cli.reset import Target, parse_target, place_in
+from highwater.api.cli.stack import ROLES, make_plan
+from highwater.api.cli.terminal import printable
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.run import resolve_names
+from highwater.deploy.local.errors import PortTakenError
+from highwater.streams.settings import SETTINGS, read_settings
 
 NOW_MS = 1_790_000_000_000
 
@@ -89,7 +89,7 @@ def test_down_without_a_stack_is_done(capsys):
 def test_help_imports_no_client_library():
     """`--help` is quick because nothing of Kafka, HTTP or databases is imported for it."""
     heavy = "confluent_kafka", "httpx", "asyncpg", "fastavro", "redis", "faust", "rich", "numpy"
-    code = f"import sys, api.cli.main; print(*set({heavy!r}) & set(sys.modules))"
+    code = f"import sys, highwater.api.cli.main; print(*set({heavy!r}) & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == ""
 

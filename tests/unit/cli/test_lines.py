@@ -9,8 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.cli.lines import Line, anchor_field, decompressed, event_of, iter_lines, key_of, latest_ms, time_fields
-from schemas.errors import InvalidEventError
+from highwater.api.cli.lines import (
+    Line,
+    anchor_field,
+    decompressed,
+    event_of,
+    iter_lines,
+    key_of,
+    latest_ms,
+    time_fields,
+)
+from highwater.schemas.errors import InvalidEventError
 
 TOPIC = "feeds.insight-ingested"
 DIMENSIONS = 384

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from api.auth import Authenticator, parse_api_keys
-from api.dashboard.door import COOKIE, VISITORS_MAX, Door
+from highwater.api.auth import Authenticator, parse_api_keys
+from highwater.api.dashboard.door import COOKIE, VISITORS_MAX, Door
 
 
 async def no_session(_token: str) -> None:

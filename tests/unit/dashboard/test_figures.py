@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.dashboard import figures
+from highwater.api.dashboard import figures
 
 
 @pytest.mark.parametrize(

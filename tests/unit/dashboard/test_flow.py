@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from api.dashboard.flow import Behind, draw, lanes
-from schemas.topics import TOPICS
+from highwater.api.dashboard.flow import Behind, draw, lanes
+from highwater.schemas.topics import TOPICS
 
 
 def test_every_topic_with_a_reader_is_in_the_picture():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from api.dashboard.map import POINTS_MAX, draw, points_of
+from highwater.api.dashboard.map import POINTS_MAX, draw, points_of
 
 
 def cluster(label: str, *places: tuple[float, float]) -> dict:

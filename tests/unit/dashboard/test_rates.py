@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from api.dashboard.rates import RATE_SECONDS, SAMPLES_MAX, Rates, Sample
+from highwater.api.dashboard.rates import RATE_SECONDS, SAMPLES_MAX, Rates, Sample
 
 
 def rates_of(*samples: tuple[float, int]) -> Rates:

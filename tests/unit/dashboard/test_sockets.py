@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from api.dashboard.door import COOKIE
-from api.dashboard.sockets import _of_own_page, is_of_browser
+from highwater.api.dashboard.door import COOKIE
+from highwater.api.dashboard.sockets import _of_own_page, is_of_browser
 
 
 class Server:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.dashboard.why import why
-from streams.feeds.policy import PlanPolicy, make_policy
-from streams.feeds.rules import Rebuild, Trigger, UserFacts, should_rebuild
+from highwater.api.dashboard.why import why
+from highwater.streams.feeds.policy import PlanPolicy, make_policy
+from highwater.streams.feeds.rules import Rebuild, Trigger, UserFacts, should_rebuild
 
 POLICY = make_policy({"free": PlanPolicy(10, 1_000, 5_000, 100)})
 NOW = 10_000_000

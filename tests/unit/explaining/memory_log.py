@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from connectors.kafka.finding import Finder
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.records import Record
-from schemas.codec import Codec
-from schemas.positions import Position
-from schemas.topics import TOPICS
+from highwater.connectors.kafka.finding import Finder
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.records import Record
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
 
 
 class MemoryLog(Finder):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.stores.explained_feeds import FeedFacts, NewInsight, NovelChannel, novel_channels, trace_feed
-from connectors.stores.explanations import Explanation, Step, chain
-from schemas.positions import Position
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.stores.explained_feeds import FeedFacts, NewInsight, NovelChannel, novel_channels, trace_feed
+from highwater.connectors.stores.explanations import Explanation, Step, chain
+from highwater.schemas.positions import Position
 from tests.unit.explaining.memory_log import MemoryLog
 
 USER = "alice"

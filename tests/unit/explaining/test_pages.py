@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.stores.explained_pages import trace_page
-from connectors.stores.explanations import Step, chain
-from schemas.positions import Position
+from highwater.connectors.stores.explained_pages import trace_page
+from highwater.connectors.stores.explanations import Step, chain
+from highwater.schemas.positions import Position
 from tests.unit.explaining.memory_log import MemoryLog
 
 T = 1_800_000_000_000

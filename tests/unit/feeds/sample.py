@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.embedding import TextEmbedder
 
 SAMPLE = Path(__file__).parents[3] / "api" / "sample" / "commits.jsonl.gz"
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.feeds.backtest import Costs, Request, Tally
-from streams.feeds.backtest_fast import report_fast, requests_fast
-from streams.feeds.backtest_people import Population, make_population, report_plain
-from streams.feeds.policy import PlanPolicy, Policy, make_policy
-from streams.feeds.rules import Trigger
+from highwater.streams.feeds.backtest import Costs, Request, Tally
+from highwater.streams.feeds.backtest_fast import report_fast, requests_fast
+from highwater.streams.feeds.backtest_people import Population, make_population, report_plain
+from highwater.streams.feeds.policy import PlanPolicy, Policy, make_policy
+from highwater.streams.feeds.rules import Trigger
 
 HOUR = 3_600_000
 
@@ -154,7 +154,7 @@ def test_populations_larger_than_a_chunk_are_added_up(monkeypatch: pytest.Monkey
         active_every_ms=np.full(3, HOUR, dtype=np.int64),
     )
     expected = report_plain(policy(), world, Costs())[0].document()
-    monkeypatch.setattr("streams.feeds.backtest_fast.USERS_AT_ONCE", 2)
+    monkeypatch.setattr("highwater.streams.feeds.backtest_fast.USERS_AT_ONCE", 2)
     assert expected == report_fast(policy(), world, Costs()).document()
 
 

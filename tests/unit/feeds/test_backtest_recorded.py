@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streams.feeds.backtest import Advanced, Answered, Changed, Costs, Happening, Player, Ticked, Told
-from streams.feeds.backtest_people import Population, happenings_of
-from streams.feeds.backtest_recorded import Comparison, RecordedPlayer, asked_by
-from streams.feeds.policy import PlanPolicy, Policy, make_policy
-from streams.feeds.rules import Trigger
+from highwater.streams.feeds.backtest import Advanced, Answered, Changed, Costs, Happening, Player, Ticked, Told
+from highwater.streams.feeds.backtest_people import Population, happenings_of
+from highwater.streams.feeds.backtest_recorded import Comparison, RecordedPlayer, asked_by
+from highwater.streams.feeds.policy import PlanPolicy, Policy, make_policy
+from highwater.streams.feeds.rules import Trigger
 
 TICK_MS = 30_000
 COSTS = Costs(fixed_ms=2_000)

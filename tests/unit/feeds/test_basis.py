@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.feeds import basis as bases
-from streams.feeds import embedding
-from streams.feeds.basis import COUNTERS, DIMENSIONS, UNFITTED, UNFITTED_ID, WIDTH, Basis, fit_basis, should_fit
-from streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds import basis as bases
+from highwater.streams.feeds import embedding
+from highwater.streams.feeds.basis import (
+    COUNTERS,
+    DIMENSIONS,
+    UNFITTED,
+    UNFITTED_ID,
+    WIDTH,
+    Basis,
+    fit_basis,
+    should_fit,
+)
+from highwater.streams.feeds.embedding import TextEmbedder
 from tests.unit.feeds import sample
 from tests.unit.feeds.test_embedding import GOLDEN
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.llm.chat import ModelError
-from connectors.llm.cluster_titles import CLUSTERS_ASKED_MAX, ClusterTitles, keep_titles, telling_texts
-from streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
+from highwater.connectors.llm.chat import ModelError
+from highwater.connectors.llm.cluster_titles import CLUSTERS_ASKED_MAX, ClusterTitles, keep_titles, telling_texts
+from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
 
 NUMBER = 10
 

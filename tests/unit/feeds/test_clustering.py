@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from streams.feeds import neighbours
-from streams.feeds.clustering import (
+from highwater.streams.feeds import neighbours
+from highwater.streams.feeds.clustering import (
     MEMBERSHIP_MIN,
     NOISE,
     Clustering,
@@ -24,9 +24,9 @@ from streams.feeds.clustering import (
     cluster_size_for,
     neighbours_for,
 )
-from streams.feeds.embedding import TextEmbedder
-from streams.feeds.graph import averaged, ties
-from streams.feeds.neighbours import Neighbours
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.graph import averaged, ties
+from highwater.streams.feeds.neighbours import Neighbours
 from tests.unit.feeds import sample
 
 PROJECT = Path(__file__).parents[3]
@@ -182,7 +182,7 @@ def test_the_number_of_blas_threads_changes_nothing():
 def test_another_process_finds_the_same_clusters():
     """A fresh interpreter with another hash seed prints the same digest of all results."""
     program = (
-        "import hashlib; from tests.unit.feeds import sample; from streams.feeds.clustering import cluster_embeddings\n"
+        "import hashlib; from tests.unit.feeds import sample; from highwater.streams.feeds.clustering import cluster_embeddings\n"
         "c = cluster_embeddings(sample.vectors()[:700])\n"
         "print(hashlib.sha256(b''.join(x.tobytes() for x in (c.labels, c.memberships, c.leanings, c.confidences))).hexdigest())"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.feeds.dirty import Channel, advance, clear, decode_channel, encode_channel, tick_quota
+from highwater.streams.feeds.dirty import Channel, advance, clear, decode_channel, encode_channel, tick_quota
 
 
 @given(cap=st.integers(1, 2_000), partitions=st.integers(1, 32), tick=st.integers(0, 10**10))

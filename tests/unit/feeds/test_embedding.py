@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.feeds import embedding
-from streams.feeds.basis import UNFITTED_ID
-from streams.feeds.embedding import (
+from highwater.streams.feeds import embedding
+from highwater.streams.feeds.basis import UNFITTED_ID
+from highwater.streams.feeds.embedding import (
     DIMENSIONS,
     TextEmbedder,
     validate_embedding,
     vector_from_bytes,
 )
-from streams.feeds.tokens import TEXT_CHARACTERS_MAX, words_of
+from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX, words_of
 from tests.unit.feeds import sample
 
 PROJECT = Path(__file__).parents[3]
@@ -53,7 +53,7 @@ def test_the_model_id_stands_for_these_very_bits():
 def test_another_process_makes_the_same_bits():
     """No hash seed, environment or earlier text enters a vector."""
     program = (
-        "from streams.feeds.embedding import TextEmbedder as E; from tests.unit.feeds.test_embedding import *;"
+        "from highwater.streams.feeds.embedding import TextEmbedder as E; from tests.unit.feeds.test_embedding import *;"
         "e = E(); e.embed(['other words before']);"
         "print(hashlib.sha256(e.embed(GOLDEN).astype('<f4').tobytes()).hexdigest())"
     )

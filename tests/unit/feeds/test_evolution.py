@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.avro_files import schema_text
-from streams.feeds import evolution
-from streams.feeds.evolution import (
+from highwater.schemas.avro_files import schema_text
+from highwater.streams.feeds import evolution
+from highwater.streams.feeds.evolution import (
     MERGE_SHARE_MIN,
     MERGE_SHARE_OF_ALL_MIN,
     SAME_JACCARD_MIN,
@@ -24,7 +24,7 @@ from streams.feeds.evolution import (
     cluster_id_of,
     match_clusters,
 )
-from streams.feeds.tracking import ChangeKind, TrackedCluster, UnreadCluster, new_since
+from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, UnreadCluster, new_since
 
 BALANCE = {ChangeKind.BORN, ChangeKind.GREW, ChangeKind.SHRANK, ChangeKind.DIED}
 VERSION = 9

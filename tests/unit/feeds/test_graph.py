@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from streams.feeds.graph import _scales, averaged, joined, leanings, ties
-from streams.feeds.neighbours import NOBODY, Distinct, find_neighbours
+from highwater.streams.feeds.graph import _scales, averaged, joined, leanings, ties
+from highwater.streams.feeds.neighbours import NOBODY, Distinct, find_neighbours
 from tests.unit.feeds import sample
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.feeds.clustering import cluster_embeddings
-from streams.feeds.embedding import TextEmbedder
-from streams.feeds.labels import KEYWORDS_MAX, LABEL_CHARACTERS_MAX, describe_clusters
-from streams.feeds.phrases import stems_in
+from highwater.streams.feeds.clustering import cluster_embeddings
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.labels import KEYWORDS_MAX, LABEL_CHARACTERS_MAX, describe_clusters
+from highwater.streams.feeds.phrases import stems_in
 from tests.unit.feeds import sample
 
 

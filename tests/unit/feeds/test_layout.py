@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.manifold import trustworthiness
 
-from streams.feeds.layout import DISC_SHARE, Layout, Previous, lay_out
+from highwater.streams.feeds.layout import DISC_SHARE, Layout, Previous, lay_out
 from tests.unit.feeds import sample
 
 NEIGHBOURS = 15

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from streams.feeds import neighbours as module
-from streams.feeds.neighbours import (
+from highwater.streams.feeds import neighbours as module
+from highwater.streams.feeds.neighbours import (
     CANDIDATES_PER_NEIGHBOUR,
     DIMENSIONS_MAX,
     LENGTH,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
-from streams.feeds.policy import load_policy
-from streams.feeds.rules import Rebuild, Trigger, Wait
-from streams.feeds.state import FORGET_AFTER_MS, ChannelView, User
+from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
+from highwater.streams.feeds.policy import load_policy
+from highwater.streams.feeds.rules import Rebuild, Trigger, Wait
+from highwater.streams.feeds.state import FORGET_AFTER_MS, ChannelView, User
 
 POLICY = load_policy()
 

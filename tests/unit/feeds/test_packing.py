@@ -7,8 +7,8 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka.murmur2 import murmur2_partition
-from streams.feeds.packing import RECORD_BYTES_MAX, pack_users
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.streams.feeds.packing import RECORD_BYTES_MAX, pack_users
 
 
 def place(user_id: str) -> int:

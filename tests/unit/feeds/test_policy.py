@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigurationError
-from streams.feeds.policy import PlanPolicy, load_policy, make_policy
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.feeds.policy import PlanPolicy, load_policy, make_policy
 
 
 def written(folder: Path, text: str) -> Path:

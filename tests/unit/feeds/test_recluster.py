@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.feeds import neighbours
-from streams.feeds.clustering import MEMBERSHIP_MIN
-from streams.feeds.recluster import recluster
-from streams.feeds.versions import LastVersion, NewVersion, Window
+from highwater.streams.feeds import neighbours
+from highwater.streams.feeds.clustering import MEMBERSHIP_MIN
+from highwater.streams.feeds.recluster import recluster
+from highwater.streams.feeds.versions import LastVersion, NewVersion, Window
 from tests.unit.feeds import sample
 
 IDS = tuple(one["insight_id"] for one in sample.insights())
@@ -151,7 +151,7 @@ def test_order_and_history_do_not_change_a_version(first, length, step, seed):
 )
 def test_windows_with_little_to_say(texts, clusters):
     """One insight, 500 identical ones, empty ones, only stop words: no error, and every insight is accounted for."""
-    from streams.feeds.embedding import TextEmbedder
+    from highwater.streams.feeds.embedding import TextEmbedder
 
     vectors = TextEmbedder().embed(texts)
     made = recluster(Window(1, vectors, tuple(texts), tuple(map(str, range(len(texts))))))
@@ -162,7 +162,7 @@ def test_windows_with_little_to_say(texts, clusters):
 def test_copies_share_a_place():
     """Identical texts stand on one point of the map."""
     texts = (*sample.texts()[:200], *["Lock file maintenance"] * 30)
-    from streams.feeds.embedding import TextEmbedder
+    from highwater.streams.feeds.embedding import TextEmbedder
 
     made = recluster(Window(1, TextEmbedder().embed(texts), texts, tuple(map(str, range(230)))))
     places = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.feeds.policy import PlanPolicy, make_policy
-from streams.feeds.rules import Idle, Rebuild, Trigger, UserFacts, Wait, reason_to_skip, should_rebuild
+from highwater.streams.feeds.policy import PlanPolicy, make_policy
+from highwater.streams.feeds.rules import Idle, Rebuild, Trigger, UserFacts, Wait, reason_to_skip, should_rebuild
 
 POLICY = make_policy({"free": PlanPolicy(10, 1_000, 5_000, 100)})
 NOW = 10_000_000

@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.feeds.sequencing import Fate, number_insights
+from highwater.streams.feeds.sequencing import Fate, number_insights
 
 IDS = st.sampled_from([f"i{n}" for n in range(12)])
 CHANNELS = st.sampled_from(["a", "b", "c"])

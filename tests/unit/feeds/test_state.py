@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import InvalidEventError
-from streams.feeds.rules import Trigger
-from streams.feeds.state import (
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.feeds.rules import Trigger
+from highwater.streams.feeds.state import (
     ChannelView,
     User,
     apply_changed,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.feeds.summary import SENTENCE_CHARACTERS_MAX, summarise
+from highwater.streams.feeds.summary import SENTENCE_CHARACTERS_MAX, summarise
 
 
 def test_typical_texts_come_before_odd_ones():

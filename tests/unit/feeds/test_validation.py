@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import InvalidEventError
-from streams.checks import ID_BYTES_MAX, TS_MS_MAX, TS_MS_MIN
-from streams.clock import to_datetime, to_ms
-from streams.feeds.validation import CHANNELS_MAX, TEXT_BYTES_MAX, URL_BYTES_MAX
-from streams.validation import check_event
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import ID_BYTES_MAX, TS_MS_MAX, TS_MS_MIN
+from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.feeds.validation import CHANNELS_MAX, TEXT_BYTES_MAX, URL_BYTES_MAX
+from highwater.streams.validation import check_event
 
 DIMENSIONS = 4
 INGESTED = "feeds.insight-ingested"

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from schemas.errors import InvalidEventError
-from streams.jobs.args import ExportArgs, GenerationArgs, IngestionArgs, is_sha256, parse_args
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.jobs.args import ExportArgs, GenerationArgs, IngestionArgs, is_sha256, parse_args
 
 ONE, TWO = "a1" * 32, "b2" * 32
 DECK = "0b5e3f5e-6a40-4a2b-9d5a-0d3c0f6a1c11"

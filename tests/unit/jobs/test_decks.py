@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from connectors.llm.calls import ChatCall, LocalChat
-from streams.jobs.decks import (
+from highwater.connectors.llm.calls import ChatCall, LocalChat
+from highwater.streams.jobs.decks import (
     OUTLINE,
     PASSAGE_CHARACTERS,
     BadDeckError,
@@ -25,7 +25,7 @@ from streams.jobs.decks import (
     slide_stage,
     sources_hash,
 )
-from streams.jobs.local_deck import NO_SOURCES, local_deck_answer
+from highwater.streams.jobs.local_deck import NO_SOURCES, local_deck_answer
 
 TEXT = """KRaft replaces ZooKeeper as the store of cluster metadata. The controller quorum elects a leader by Raft.
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.exports.pdf_file import write_pdf
-from connectors.exports.pptx_file import write_pptx
-from streams.jobs.layout import (
+from highwater.connectors.exports.pdf_file import write_pdf
+from highwater.connectors.exports.pptx_file import write_pptx
+from highwater.streams.jobs.layout import (
     BODY_BOTTOM,
     BODY_SIZES,
     INDENT,
@@ -88,8 +88,9 @@ DECK = 'Deck("A — Ж 日本 한국 😀", (Slide("One", ("a", "b" * 300), "not
 def test_the_same_deck_is_the_same_file(seed: str):
     """Whichever process writes it: its bytes are a function of the deck."""
     program = (
-        "import hashlib, time; from streams.jobs.layout import Deck, Slide\n"
-        "from connectors.exports.pdf_file import write_pdf; from connectors.exports.pptx_file import write_pptx\n"
+        "import hashlib, time; from highwater.streams.jobs.layout import Deck, Slide\n"
+        "from highwater.connectors.exports.pdf_file import write_pdf\n"
+        "from highwater.connectors.exports.pptx_file import write_pptx\n"
         f"deck = {DECK}\n"
         "print(*(hashlib.sha256(write(deck)).hexdigest() for write in (write_pdf, write_pptx)))"
     )

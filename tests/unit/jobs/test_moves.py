@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from streams.jobs.jobs import (
+from highwater.streams.jobs.jobs import (
     Job,
     begun,
     cents,
@@ -21,7 +21,7 @@ from streams.jobs.jobs import (
     taken,
     waiting_until,
 )
-from streams.jobs.states import IllegalJobMoveError, JobStatus, Kind
+from highwater.streams.jobs.states import IllegalJobMoveError, JobStatus, Kind
 
 NOW_MS = 1_700_000_000_000
 

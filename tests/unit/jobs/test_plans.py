@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigurationError
-from streams.jobs.plans import PLANS, Limit, Plan, Usage, load_plans, plan_of, refusal, refusal_text
-from streams.jobs.states import Kind
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.jobs.plans import PLANS, Limit, Plan, Usage, load_plans, plan_of, refusal, refusal_text
+from highwater.streams.jobs.states import Kind
 
 SMALL = Plan("pro", 3, 1_000, 2, 1, 60)
 MIB = 1 << 20

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codec import Codec
-from schemas.errors import InvalidEventError
-from schemas.jobs import UsageRecorded
-from schemas.topics import TOPICS
-from streams.agents import Wiring
-from streams.heartbeat import Heartbeats
-from streams.intake import Intake
-from streams.jobs.agents import FLUSHED, RECORDED, ROWS_PER_TICK_MAX, UsageAgent
-from streams.jobs.usage import (
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.jobs import UsageRecorded
+from highwater.schemas.topics import TOPICS
+from highwater.streams.agents import Wiring
+from highwater.streams.heartbeat import Heartbeats
+from highwater.streams.intake import Intake
+from highwater.streams.jobs.agents import FLUSHED, RECORDED, ROWS_PER_TICK_MAX, UsageAgent
+from highwater.streams.jobs.usage import (
     AHEAD_MAX,
     FLUSH_MS,
     Totals,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import InvalidEventError
-from streams.jobs.validation import check_jobs_event
-from streams.validation import check_event
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.jobs.validation import check_jobs_event
+from highwater.streams.validation import check_event
 
 SUBMITTED, CONTROL, VIEWED = "jobs.job-submitted", "jobs.control", "jobs.view-recorded"
 PLAN, ROLE = "jobs.plan-changed", "jobs.role-changed"

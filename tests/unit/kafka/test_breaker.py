@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka.breaker import DEAD_MIN, WINDOW_EVENTS, RatioBreaker
-from schemas.errors import BreakerOpenError
+from highwater.connectors.kafka.breaker import DEAD_MIN, WINDOW_EVENTS, RatioBreaker
+from highwater.schemas.errors import BreakerOpenError
 
 
 def feed(breaker: RatioBreaker, events: int, dead: int) -> None:

@@ -7,9 +7,9 @@ from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka.murmur2 import murmur2_partition
-from connectors.kafka.records import DeadLetter, Record, dead_letter_row
-from schemas.topics import MESSAGE_BYTES_MAX
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row
+from highwater.schemas.topics import MESSAGE_BYTES_MAX
 
 RECORD = Record("feeds.user-active", 3, 14, 1, b"k\xff", b"v\x00", [("a", b"1"), ("ce_id", b"x"), ("n", None)])  # type: ignore[list-item]
 

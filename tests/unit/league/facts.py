@@ -11,7 +11,7 @@ import orjson
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from streams.league.matches import Cause, Match, Status
+from highwater.streams.league.matches import Cause, Match, Status
 
 SAMPLE = Path(__file__).parents[3] / "api" / "sample" / "season.json.gz"
 SEASON = "s"

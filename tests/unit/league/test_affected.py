@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.league import MatchChanged
-from streams.league.affected import affected_keys
-from streams.league.resources import resource_of
-from streams.league.state import Row, apply_changed
+from highwater.schemas.league import MatchChanged
+from highwater.streams.league.affected import affected_keys
+from highwater.streams.league.resources import resource_of
+from highwater.streams.league.state import Row, apply_changed
 
 # The list of R4.30, beside the pages whose content follows from the same facts.
 OF_A_RESULT = {

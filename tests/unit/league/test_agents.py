@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from streams.driver import Driver
-from streams.league.agents import MATCHES_PER_TICK_MAX
-from streams.league.state import match_key, season_key
+from highwater.streams.driver import Driver
+from highwater.streams.league.agents import MATCHES_PER_TICK_MAX
+from highwater.streams.league.state import match_key, season_key
 
 MINUTE, HOUR = 60_000, 3_600_000
 KICKOFF = 1_790_000_000_000

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.bracket import bracket, stage_of
-from streams.league.matches import Match, Status
+from highwater.streams.league.bracket import bracket, stage_of
+from highwater.streams.league.matches import Match, Status
 from tests.unit.league.facts import (
     DAY_MS,
     KICKOFF_MS,

@@ -9,9 +9,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.causes import everything, newest
-from streams.league.causes import live as live_causes
-from streams.league.documents import (
+from highwater.streams.league.causes import everything, newest
+from highwater.streams.league.causes import live as live_causes
+from highwater.streams.league.documents import (
     COMMENTS_MAX,
     PAGE_USERS,
     Ad,
@@ -27,7 +27,7 @@ from streams.league.documents import (
     predictions_active,
     predictions_causes,
 )
-from streams.league.matches import Cause, Match, Status
+from highwater.streams.league.matches import Cause, Match, Status
 from tests.unit.league.facts import DAY_MS, KICKOFF_MS, final, live, scheduled, seasons, unhurried, with_goal
 
 CAST = Cause(50, "league.vote-cast/0/1")

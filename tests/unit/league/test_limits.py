@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.limits import LIVE_WINDOW_MS, Admission, admit
+from highwater.streams.league.limits import LIVE_WINDOW_MS, Admission, admit
 from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
 
 times = st.lists(st.integers(0, 60_000), max_size=60)

@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.folding import FINALIZED, PARTS, SCHEDULED, UPDATED, Folded, Step, fold_match, former_teams
-from streams.league.matches import Cause, Match, State, Status
-from streams.league.votes import Settled, Word, settle_words
+from highwater.streams.league.folding import (
+    FINALIZED,
+    PARTS,
+    SCHEDULED,
+    UPDATED,
+    Folded,
+    Step,
+    fold_match,
+    former_teams,
+)
+from highwater.streams.league.matches import Cause, Match, State, Status
+from highwater.streams.league.votes import Settled, Word, settle_words
 
 SEASON = "2018-19_en.1"
 

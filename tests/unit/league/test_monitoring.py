@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.monitoring import SPAN_MS, Sample, Verdict, quantile_seconds, upgrade_verdict
+from highwater.streams.league.monitoring import SPAN_MS, Sample, Verdict, quantile_seconds, upgrade_verdict
 
 NOW = 1_790_000_000_000
 MINUTE = 60_000

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.cli.sample import SEASON, SEASON_FILE
-from connectors.sources.openfootball import FINALIZED, MATCH_MS, SCHEDULED, Season, parse_season
-from schemas.codec import Codec
-from schemas.envelope import ms_from_iso
-from schemas.errors import InvalidEventError
-from streams.league.validation import check_league_event
+from highwater.api.cli.sample import SEASON, SEASON_FILE
+from highwater.connectors.sources.openfootball import FINALIZED, MATCH_MS, SCHEDULED, Season, parse_season
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import ms_from_iso
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.league.validation import check_league_event
 
 S = "2018-19_xx.1"
 CODEC = Codec({SCHEDULED: 1, FINALIZED: 2})

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.causes import newest
-from streams.league.matches import Cause, Match
-from streams.league.ratings import (
+from highwater.streams.league.causes import newest
+from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.ratings import (
     Judgement,
     Prediction,
     Rating,

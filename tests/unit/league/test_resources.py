@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.topics import TOPICS
-from streams.league.resources import (
+from highwater.schemas.topics import TOPICS
+from highwater.streams.league.resources import (
     KINDS,
     SEASON_PAGES,
     resolve_cache_options,

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.causes import newest, settled
-from streams.league.matches import Cause, Match, Status
-from streams.league.schedule import schedule
+from highwater.streams.league.causes import newest, settled
+from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.schedule import schedule
 from tests.unit.league.facts import (
     DAY_MS,
     HOUR_MS,

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.matches import Cause, Match, Status, fold_finalized, fold_scheduled, fold_updated
-from streams.league.standings import result_of, table
+from highwater.streams.league.matches import Cause, Match, Status, fold_finalized, fold_scheduled, fold_updated
+from highwater.streams.league.standings import result_of, table
 from tests.unit.league.facts import (
     KICKOFF_MS,
     SEASON,

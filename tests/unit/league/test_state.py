@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import InvalidEventError
-from schemas.league import MatchChanged
-from streams.league.matches import State, Status
-from streams.league.state import (
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.league import MatchChanged
+from highwater.streams.league.matches import State, Status
+from highwater.streams.league.state import (
     Due,
     Row,
     apply_changed,
@@ -27,7 +27,7 @@ from streams.league.state import (
     season_key,
     told_over,
 )
-from streams.league.windows import Prewarm, WindowOptions, live_ends_ms
+from highwater.streams.league.windows import Prewarm, WindowOptions, live_ends_ms
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 KICKOFF = 1_790_000_000_000

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.matches import Match, Status
-from streams.league.stats import TOP_MATCHES, is_in_play, matches_live, stats, stats_live
+from highwater.streams.league.matches import Match, Status
+from highwater.streams.league.stats import TOP_MATCHES, is_in_play, matches_live, stats, stats_live
 from tests.unit.league.facts import (
     DAY_MS,
     HOUR_MS,

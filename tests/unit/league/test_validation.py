@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import InvalidEventError
-from schemas.topics import TOPICS
-from streams.checks import ID_BYTES_MAX, TS_MS_MAX, TS_MS_MIN
-from streams.league.validation import AD_BYTES_MAX, COMMENT_BYTES_MAX, GOALS_MAX, MINUTE_MAX, NAME_BYTES_MAX
-from streams.validation import check_event
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.topics import TOPICS
+from highwater.streams.checks import ID_BYTES_MAX, TS_MS_MAX, TS_MS_MIN
+from highwater.streams.league.validation import AD_BYTES_MAX, COMMENT_BYTES_MAX, GOALS_MAX, MINUTE_MAX, NAME_BYTES_MAX
+from highwater.streams.validation import check_event
 
 GOOD: dict[str, dict[str, Any]] = {
     "league.match-scheduled": {

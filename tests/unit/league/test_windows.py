@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.league.matches import Cause, Match, Status
-from streams.league.resources import KINDS, CacheOptions, resolve_cache_options
-from streams.league.windows import (
+from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.resources import KINDS, CacheOptions, resolve_cache_options
+from highwater.streams.league.windows import (
     LOOK_BACK_MS,
     Prewarm,
     WindowOptions,
@@ -28,7 +28,7 @@ from streams.league.windows import (
     stale_until_ms,
     window_options,
 )
-from streams.settings import read_settings
+from highwater.streams.settings import read_settings
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 OPTIONS = WindowOptions()

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from schemas.codec import Codec
-from schemas.envelope import caused_by
-from schemas.topics import TOPICS
-from streams.agents import Wiring
-from streams.heartbeat import Heartbeats
-from streams.intake import Intake
-from streams.queries.agents import RunAgent
+from highwater.schemas.codec import Codec
+from highwater.schemas.envelope import caused_by
+from highwater.schemas.topics import TOPICS
+from highwater.streams.agents import Wiring
+from highwater.streams.heartbeat import Heartbeats
+from highwater.streams.intake import Intake
+from highwater.streams.queries.agents import RunAgent
 from tests.unit.queries.test_orders import USER, failed, stage, stored
 from tests.unit.rows import Record, Table
 

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from schemas.errors import ConfigurationError
-from streams.queries.costs import parse_prices
-from streams.settings import Settings
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.queries.costs import parse_prices
+from highwater.streams.settings import Settings
 
 
 def test_a_call_costs_its_tokens_at_the_price_per_million() -> None:

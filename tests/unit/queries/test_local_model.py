@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.envelope import ms_from_iso
-from streams.queries.analysis import parse_analysis
-from streams.queries.context import (
+from highwater.schemas.envelope import ms_from_iso
+from highwater.streams.queries.analysis import parse_analysis
+from highwater.streams.queries.context import (
     PAYLOAD_TOKENS_MAX,
     LogLine,
     Memory,
@@ -22,10 +22,10 @@ from streams.queries.context import (
     final_payload,
     records_pointed_at,
 )
-from streams.queries.local_model import NOTHING_ASKED, NOTHING_FOUND, SHOWN_MAX, local_answer
-from streams.queries.memory import Summary, archivist_input, parse_summary
-from streams.queries.states import Stage
-from streams.queries.tokens import count_tokens
+from highwater.streams.queries.local_model import NOTHING_ASKED, NOTHING_FOUND, SHOWN_MAX, local_answer
+from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
+from highwater.streams.queries.states import Stage
+from highwater.streams.queries.tokens import count_tokens
 
 COMMITS = [
     (

@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import InvalidEventError
-from streams.queries import orders
-from streams.queries.orders import Order, Waiting, archived, decode_order, encode_order, is_of_interest, staged
-from streams.queries.states import Move, Stage, Status, advance
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.queries import orders
+from highwater.streams.queries.orders import (
+    Order,
+    Waiting,
+    archived,
+    decode_order,
+    encode_order,
+    is_of_interest,
+    staged,
+)
+from highwater.streams.queries.states import Move, Stage, Status, advance
 
 USER = "4d1c1f0a-9b1e-4f5e-8c3d-2a7b6c5d4e33"
 WAITS = (Status.NEW, Status.ANALYZED, Status.READY)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import connectors.stores
-from streams.queries.context import CONTEXT_TAG, QUERY_TAG
-from streams.queries.tokens import count_tokens
+from highwater.connectors import stores
+from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
+from highwater.streams.queries.tokens import count_tokens
 
-_FILE = Path(connectors.stores.__file__).parent / "migrations" / "0008_queries.sql"
+_FILE = Path(stores.__file__).parent / "migrations" / "0008_queries.sql"
 PROMPTS = dict(re.findall(r"\('(\w+)', \$prompt\$(.*?)\$prompt\$, true,", _FILE.read_text(encoding="utf-8"), re.DOTALL))
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.queries.runs import (
+from highwater.streams.queries.runs import (
     Run,
     begun,
     call_key,
@@ -18,7 +18,7 @@ from streams.queries.runs import (
     stage_events,
     waiting_until,
 )
-from streams.queries.states import ArchiveStatus, IllegalMoveError, Stage, Status
+from highwater.streams.queries.states import ArchiveStatus, IllegalMoveError, Stage, Status
 
 NEW = Run("run", "user", 1, "query", Status.NEW)
 

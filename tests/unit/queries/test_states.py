@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.queries.states import (
+from highwater.streams.queries.states import (
     ARCHIVE_MOVES,
     MOVES,
     TERMINAL,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.queries.tokens import count_tokens, cut_to_tokens
+from highwater.streams.queries.tokens import count_tokens, cut_to_tokens
 
 # Counted with the vocabularies of cl100k_base and o200k_base; the larger of the two.
 COUNTED = [

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from schemas.errors import InvalidEventError
-from streams.checks import is_uuid
-from streams.queries.tokens import count_tokens
-from streams.queries.validation import (
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.checks import is_uuid
+from highwater.streams.queries.tokens import count_tokens
+from highwater.streams.queries.validation import (
     PROMPT_BYTES_MAX,
     QUERY_BYTES_MAX,
     QUERY_TOKENS_MAX,
     check_queries_event,
 )
-from streams.validation import check_event
+from highwater.streams.validation import check_event
 
 SUBMITTED, CONTROLLED, PROMPT = "queries.query-submitted", "queries.run-controlled", "queries.prompt-changed"
 ONE, TWO, USER = (f"{n}b5e3f5e-6a40-4a2b-9d5a-0d3c0f6a1c11" for n in "012")

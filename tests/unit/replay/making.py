@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from fastavro import schemaless_writer
 
-from connectors.replay.decoding import Decoder
-from connectors.replay.reading import Batch
-from connectors.replay.subject import Subject
-from schemas.avro_files import parse_for_reading, schema_text
-from schemas.topics import TOPICS
+from highwater.connectors.replay.decoding import Decoder
+from highwater.connectors.replay.reading import Batch
+from highwater.connectors.replay.subject import Subject
+from highwater.schemas.avro_files import parse_for_reading, schema_text
+from highwater.schemas.topics import TOPICS
 
 TOPIC = "feeds.insight-ingested"
 OWN_ID = 7

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.replay.decoding import Decoded
-from connectors.replay.subject import merged_schema
-from connectors.replay.text import json_lines
-from schemas.avro_files import examples, schema_names
-from schemas.errors import InvalidEventError
-from schemas.json_events import event_to_json
-from schemas.topics import TOPICS
+from highwater.connectors.replay.decoding import Decoded
+from highwater.connectors.replay.subject import merged_schema
+from highwater.connectors.replay.text import json_lines
+from highwater.schemas.avro_files import examples, schema_names
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.json_events import event_to_json
+from highwater.schemas.topics import TOPICS
 from tests.unit.replay.making import OWN_ID, TOPIC, batch, changed, decoder_of, encoded, insight, own_text
 
 # Every flat type, plain and beside null, null first and last.

@@ -10,10 +10,10 @@ import threading
 
 import pytest
 
-from connectors.replay.arrow_alone import without_pandas
-from connectors.replay.counts import Counts
-from connectors.replay.frames import Kind, LostError, chunks, receive, send
-from connectors.replay.where_error import WhereError
+from highwater.connectors.replay.arrow_alone import without_pandas
+from highwater.connectors.replay.counts import Counts
+from highwater.connectors.replay.frames import Kind, LostError, chunks, receive, send
+from highwater.connectors.replay.where_error import WhereError
 
 
 @pytest.fixture

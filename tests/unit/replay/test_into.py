@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka.records import Record
-from connectors.replay.into import Pace, RefusedError, check_target, copy_of
-from schemas.topics import TOPICS, dead_letter_topic
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.replay.into import Pace, RefusedError, check_target, copy_of
+from highwater.schemas.topics import TOPICS, dead_letter_topic
 
 INSIGHTS = TOPICS["feeds.insight-ingested"]
 

@@ -10,10 +10,10 @@ from confluent_kafka import Message, TopicPartition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.kafka.admin import LogRange
-from connectors.replay import reading
-from connectors.replay.reading import in_batches, read_batches, read_in_time
-from schemas.errors import UnavailableError
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.replay import reading
+from highwater.connectors.replay.reading import in_batches, read_batches, read_in_time
+from highwater.schemas.errors import UnavailableError
 
 
 class Log:

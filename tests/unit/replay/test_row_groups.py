@@ -15,10 +15,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.replay import parquet_file
-from connectors.replay.row_groups import RowGroups
-from connectors.replay.thrift import BINARY, BYTE, DOUBLE, FALSE, I16, I32, I64, LIST, STRUCT, TRUE, Reader, written
-from connectors.replay.writers import FORMATS, part_writer
+from highwater.connectors.replay import parquet_file
+from highwater.connectors.replay.row_groups import RowGroups
+from highwater.connectors.replay.thrift import (
+    BINARY,
+    BYTE,
+    DOUBLE,
+    FALSE,
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    TRUE,
+    Reader,
+    written,
+)
+from highwater.connectors.replay.writers import FORMATS, part_writer
 from tests.unit.replay.making import batch, decoder_of, encoded, insight, own_text
 
 

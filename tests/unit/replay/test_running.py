@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from connectors.replay.counts import Counts
-from connectors.replay.running import Chooser, write_batches
-from connectors.replay.writers import JsonLines
+from highwater.connectors.replay.counts import Counts
+from highwater.connectors.replay.running import Chooser, write_batches
+from highwater.connectors.replay.writers import JsonLines
 from tests.unit.replay.making import TOPIC, batch, decoder_of, encoded, insight, own_text
 
 VALUES = [encoded(insight(text=text), own_text()) for text in ("a", "b", "a")]

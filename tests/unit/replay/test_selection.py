@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka.admin import LogRange
-from connectors.replay.selection import AtEnd, AtOffset, AtTime, InvalidSelectionError, parse_bound, select
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.replay.selection import AtEnd, AtOffset, AtTime, InvalidSelectionError, parse_bound, select
 
 NOW_MS = 1_800_000_000_000
 RANGES = {0: LogRange(10, 20), 1: LogRange(0, 100), 2: LogRange(5, 5)}

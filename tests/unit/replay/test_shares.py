@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kafka.admin import LogRange
-from connectors.replay.shares import PROCESSES_MAX, SHARE_RECORDS_MIN, shares_of
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.replay.shares import PROCESSES_MAX, SHARE_RECORDS_MIN, shares_of
 
 SPANS = st.dictionaries(
     st.integers(0, 20),

@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from connectors.replay.subject import Subject
-from schemas.avro_files import schema_text
-from schemas.errors import ConfigurationError, UnavailableError
-from schemas.topics import TOPICS
+from highwater.connectors.replay.subject import Subject
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.errors import ConfigurationError, UnavailableError
+from highwater.schemas.topics import TOPICS
 
 TOPIC = TOPICS["feeds.insight-retracted"]
 VERSIONS = f"/subjects/{TOPIC.subject}/versions"

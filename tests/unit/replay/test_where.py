@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.replay.where import CHARACTERS_MAX, Where, WhereError
+from highwater.connectors.replay.where import CHARACTERS_MAX, Where, WhereError
 from tests.unit.replay.making import TOPIC, batch, decoder_of, encoded, insight, own_text
 
 DECODER = decoder_of()

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.replay.output import whole_file
-from connectors.replay.reading import Batch
-from connectors.replay.writers import FORMATS, writer_of
+from highwater.connectors.replay.output import whole_file
+from highwater.connectors.replay.reading import Batch
+from highwater.connectors.replay.writers import FORMATS, writer_of
 from tests.unit.replay.making import TOPIC, batch, decoder_of, encoded, insight, own_text
 
 TEXTS = [
@@ -180,8 +180,8 @@ def test_an_empty_replay_is_a_file_that_reads_back(kind: str, tmp_path):
 
 def test_nested_events_are_written_in_every_format(tmp_path):
     """Arrays of records are lists of structs in Parquet and JSON in CSV."""
-    from schemas.avro_files import examples
-    from schemas.topics import TOPICS
+    from highwater.schemas.avro_files import examples
+    from highwater.schemas.topics import TOPICS
 
     topic = "chunks.chunk-changed"
     events = examples(TOPICS[topic].schema)

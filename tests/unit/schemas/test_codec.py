@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.avro_files import examples, schema_text
-from schemas.codec import Codec
-from schemas.errors import InvalidEventError, UnknownSchemaError
-from schemas.topics import TOPICS
+from highwater.schemas.avro_files import examples, schema_text
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.topics import TOPICS
 
 CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
 IDS = {name: number for number, name in enumerate(TOPICS, start=1)}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from schemas.avro_files import examples
-from schemas.codec import Codec
-from schemas.errors import InvalidEventError
-from schemas.json_events import event_from_json, event_to_json
-from schemas.topics import TOPICS
+from highwater.schemas.avro_files import examples
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.json_events import event_from_json, event_to_json
+from highwater.schemas.topics import TOPICS
 
 CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
 INSIGHT = {"insight_id": "i", "channel_id": "c", "ts": "2026-01-01T00:00:00Z"}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.envelope import caused_by, header, iso_from_ms, make_headers, ms_from_iso
-from schemas.errors import InvalidEventError
-from schemas.positions import Position, highest_positions, parse_position
+from highwater.schemas.envelope import caused_by, header, iso_from_ms, make_headers, ms_from_iso
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position, highest_positions, parse_position
 
 TOPIC = st.text("abcXYZ019._-", min_size=1, max_size=40)
 POSITION = st.builds(Position, TOPIC, st.integers(0, 999_999), st.integers(0, 10**18 - 1))

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from connectors.documents.reading import DocumentReader
-from connectors.sources.chunked import FINISHED, Fault, Found, Origin, Submission, Target, cut_all
+from highwater.connectors.documents.reading import DocumentReader
+from highwater.connectors.sources.chunked import FINISHED, Fault, Found, Origin, Submission, Target, cut_all
 
 NOW_MS = 1_790_000_000_000
 

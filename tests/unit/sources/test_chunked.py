@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.exports.pptx_file import write_pptx
-from connectors.sources.chunked import (
+from highwater.connectors.exports.pptx_file import write_pptx
+from highwater.connectors.sources.chunked import (
     FINISHED,
     Ending,
     Fault,
@@ -22,8 +22,8 @@ from connectors.sources.chunked import (
     Whole,
     ending,
 )
-from streams.chunks.chunking import Chunk
-from streams.jobs.layout import Deck, Slide
+from highwater.streams.chunks.chunking import Chunk
+from highwater.streams.jobs.layout import Deck, Slide
 from tests.unit.sources.origins import NOW_MS, submitted
 
 

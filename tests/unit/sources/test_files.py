@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.sources.files import Folder, media_type_of
+from highwater.connectors.sources.files import Folder, media_type_of
 from tests.unit.sources.origins import drawn
 
 

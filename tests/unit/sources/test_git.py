@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from connectors.sources.chunked import Fault
-from connectors.sources.git import Commit, GitError, Repository, insights
+from highwater.connectors.sources.chunked import Fault
+from highwater.connectors.sources.git import Commit, GitError, Repository, insights
 from tests.unit.sources.origins import Repo, drawn
 
 
@@ -154,7 +154,7 @@ async def test_a_clone_without_all_objects_names_what_is_missing(repo, tmp_path)
 
 async def test_a_file_that_is_too_large_is_named(repo, monkeypatch):
     """It is passed by without being held, and the one after it is read."""
-    monkeypatch.setattr("connectors.sources.git.DOCUMENT_BYTES_MAX", 1_000)
+    monkeypatch.setattr("highwater.connectors.sources.git.DOCUMENT_BYTES_MAX", 1_000)
     repo.commit("one", {"a.md": "a" * 600_000, "b.md": "b" * 1_000})
     found, faults = await drawn(Commit(Repository(repo.folder)))
     assert (list(found), [fault.source_id for fault in faults]) == (["b.md"], ["a.md"])

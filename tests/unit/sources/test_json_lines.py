@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sources.json_lines import JsonLines
+from highwater.connectors.sources.json_lines import JsonLines
 from tests.unit.sources.origins import submitted
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.sources.remembered import ImportRunsError, MemoryUnreadableError, Page, Remembered
+from highwater.connectors.sources.remembered import ImportRunsError, MemoryUnreadableError, Page, Remembered
 
 ABOUT = ("files", "/srv/docs\udcff", "docs", "main")
 

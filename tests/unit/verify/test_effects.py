@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from connectors.kafka.records import Record
-from connectors.verify.effects import EFFECTS, compare_row
-from connectors.verify.notes import Named
-from connectors.verify.report import Checked
-from schemas.topics import TOPICS
-from streams.clock import to_datetime
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.effects import EFFECTS, compare_row
+from highwater.connectors.verify.notes import Named
+from highwater.connectors.verify.report import Checked
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import to_datetime
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
 BY_NAME = {effect.name: effect for effect in EFFECTS}

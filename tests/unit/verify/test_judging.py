@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.records import Record
-from connectors.verify.decisions import judge_one
-from connectors.verify.judging import DECISIONS, LeftOpenError, Rules, Told
-from connectors.verify.report import Checked
-from schemas.topics import TOPICS
-from streams.driver import Delivered, Driver
-from streams.feeds.policy import load_policy
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.decisions import judge_one
+from highwater.connectors.verify.judging import DECISIONS, LeftOpenError, Rules, Told
+from highwater.connectors.verify.report import Checked
+from highwater.schemas.topics import TOPICS
+from highwater.streams.driver import Delivered, Driver
+from highwater.streams.feeds.policy import load_policy
 from tests.unit.chunks.test_completion import progress
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z

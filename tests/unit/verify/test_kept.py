@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from connectors.kafka.records import Record
-from connectors.verify.kept import KEPT, kept_differences, note_decisions
-from schemas.topics import TOPICS
-from streams.chunks import completion
-from streams.driver import Driver
-from streams.feeds.dirty import Channel, encode_channel
-from streams.feeds.state import decode_user, encode_user
-from streams.jobs import usage
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
+from highwater.schemas.topics import TOPICS
+from highwater.streams.chunks import completion
+from highwater.streams.driver import Driver
+from highwater.streams.feeds.dirty import Channel, encode_channel
+from highwater.streams.feeds.state import decode_user, encode_user
+from highwater.streams.jobs import usage
 from tests.unit.chunks.test_completion import progress
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from connectors.kafka.records import Record
-from connectors.verify.log import Waiting
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.log import Waiting
 
 
 def record(topic: str, partition: int, offset: int, at: int, size: int = 0) -> Record:

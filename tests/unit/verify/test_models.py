@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.sinks.fixtures import FixturesSink
-from connectors.sinks.insights import InsightsSink
-from connectors.sinks.jobs import JobsSink
-from connectors.sinks.posts import PostsSink
-from connectors.sinks.queries import QueriesSink
-from connectors.sinks.results import ResultsSink
-from connectors.sinks.users import UsersSink
-from connectors.sinks.votes import VotesSink
-from connectors.verify.models import MODELS, unusable_groups
-from connectors.verify.report import LISTED_MAX, Checked, Difference
+from highwater.connectors.sinks.fixtures import FixturesSink
+from highwater.connectors.sinks.insights import InsightsSink
+from highwater.connectors.sinks.jobs import JobsSink
+from highwater.connectors.sinks.posts import PostsSink
+from highwater.connectors.sinks.queries import QueriesSink
+from highwater.connectors.sinks.results import ResultsSink
+from highwater.connectors.sinks.users import UsersSink
+from highwater.connectors.sinks.votes import VotesSink
+from highwater.connectors.verify.models import MODELS, unusable_groups
+from highwater.connectors.verify.report import LISTED_MAX, Checked, Difference
 
 SINKS = (UsersSink, InsightsSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, JobsSink)
 TOPICS = {sink.group: sink.topics for sink in SINKS}

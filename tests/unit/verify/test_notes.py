@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.verify.effects import Found
-from connectors.verify.notes import Named, notes_on_disk
+from highwater.connectors.verify.effects import Found
+from highwater.connectors.verify.notes import Named, notes_on_disk
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from connectors.verify.patience import Patience
-from schemas.errors import UnavailableError
+from highwater.connectors.verify.patience import Patience
+from highwater.schemas.errors import UnavailableError
 
 
 async def hanging(patience: Patience) -> None:

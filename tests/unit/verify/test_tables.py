@@ -13,14 +13,14 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors.kafka.admin import LogRange
-from connectors.kafka.records import Record
-from connectors.verify import tables
-from connectors.verify.report import Checked
-from schemas.topics import TOPICS
-from streams.driver import Delivered, Driver
-from streams.feeds.state import decode_user, encode_user
-from streams.settings import read_settings
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify import tables
+from highwater.connectors.verify.report import Checked
+from highwater.schemas.topics import TOPICS
+from highwater.streams.driver import Delivered, Driver
+from highwater.streams.feeds.state import decode_user, encode_user
+from highwater.streams.settings import read_settings
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
 TICK_MS = 30_000
