@@ -1,1 +1,0 @@
-"""Decks as files: each module writes one format."""

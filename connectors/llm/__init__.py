@@ -1,1 +1,0 @@
-"""Models: OpenAI-compatible services for text and for vectors, and what stands in for them."""

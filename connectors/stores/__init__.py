@@ -1,1 +1,0 @@
-"""PostgreSQL (what is) and Redis (what can be rebuilt): statements, migrations, keys."""

@@ -1,1 +1,0 @@
-"""Jobs: taken, made step by step, stored with what they tell."""

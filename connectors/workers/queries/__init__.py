@@ -1,1 +1,0 @@
-"""The stages of the query pipeline: captured, called, stored, handed on."""
