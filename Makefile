@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install up test check lock schemas clean
+.PHONY: install up test check lock generate clean
 
 install: $(STAMP)
 
@@ -27,11 +27,14 @@ check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m highwater.schemas.generate --check
+	$(BIN)/python -m highwater.connectors.postgres.sql_files --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-schemas: install
+# The typed records of events and the names of statements.
+generate: install
 	$(BIN)/python -m highwater.schemas.generate
+	$(BIN)/python -m highwater.connectors.postgres.sql_files
 
 # Needs uv. The lock carries hashes and no address, so that any index that has the same files will do.
 lock:

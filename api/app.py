@@ -17,37 +17,33 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from highwater import __version__
-from highwater.api import errors
-from highwater.api.auth import parse_api_keys, refuse_open_door
+from highwater.api.chunks import routes as chunks
+from highwater.api.chunks import routes_search as chunk_search
+from highwater.api.core import errors, events, system
+from highwater.api.core.auth import parse_api_keys, refuse_open_door
+from highwater.api.core.errors import TooLargeError, problem
+from highwater.api.core.limits import parse_networks
+from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
-from highwater.api.errors import TooLargeError, problem
-from highwater.api.limits import parse_networks
-from highwater.api.paths import RouteOnRawPath
-from highwater.api.routes import (
-    blobs,
-    cache,
-    chunk_search,
-    chunks,
-    events,
-    explain,
-    feeds_reads,
-    feeds_writes,
-    job_socket,
-    jobs,
-    league_reads,
-    league_writes,
-    organizations,
-    presentations,
-    prompts,
-    queries,
-    query_metrics,
-    query_socket,
-    sessions,
-    system,
-    usage,
-)
+from highwater.api.explain import routes as explain
+from highwater.api.feeds import routes_reads as feeds_reads
+from highwater.api.feeds import routes_writes as feeds_writes
+from highwater.api.identity import routes_organizations as organizations
+from highwater.api.identity import routes_sessions as sessions
+from highwater.api.jobs import routes as jobs
+from highwater.api.jobs import routes_blobs as blobs
+from highwater.api.jobs import routes_presentations as presentations
+from highwater.api.jobs import routes_socket as job_socket
+from highwater.api.jobs import routes_usage as usage
+from highwater.api.league import routes_reads as league_reads
+from highwater.api.league import routes_writes as league_writes
+from highwater.api.pages import routes as cache
+from highwater.api.pages.shortcut import ShortCut
+from highwater.api.queries import routes as queries
+from highwater.api.queries import routes_metrics as query_metrics
+from highwater.api.queries import routes_prompts as prompts
+from highwater.api.queries import routes_socket as query_socket
 from highwater.api.services import make_services
-from highwater.api.shortcut import ShortCut
 from highwater.streams.clock import Clock, ProductClock, monotonic_seconds
 from highwater.streams.heap import settle_heap
 from highwater.streams.settings import Settings

@@ -10,51 +10,53 @@ from typing import Annotated, Any, TypeAlias
 import asyncpg
 from fastapi import Depends, Request
 
-from highwater.api.activity import ActivityNotes
-from highwater.api.auth import ROLES, Authenticator, Principal, parse_api_keys
-from highwater.api.changes import ChangeFeed
-from highwater.api.freshness import PositionWatcher, wait_until_fresh
-from highwater.api.job_stream import JobHub
-from highwater.api.limits import LiveLimit, LocalRequests, parse_networks
-from highwater.api.matches import MatchDocuments
-from highwater.api.monitor import Monitor
-from highwater.api.parts import Part
-from highwater.api.publishing import Publisher
-from highwater.api.query_stream import QueryHub
-from highwater.api.query_vectors import QueryVectors
-from highwater.api.rate_limits import RateLimiter
-from highwater.api.served import QUERIES_SERVED, ServedSearches
-from highwater.api.uploads import Uploads
+from highwater.api.chunks.query_vectors import QueryVectors
+from highwater.api.chunks.served import QUERIES_SERVED, ServedSearches
+from highwater.api.core.activity import ActivityNotes
+from highwater.api.core.auth import ROLES, Authenticator, Principal, parse_api_keys
+from highwater.api.core.changes import ChangeFeed
+from highwater.api.core.freshness import PositionWatcher, wait_until_fresh
+from highwater.api.core.limits import LiveLimit, LocalRequests, parse_networks
+from highwater.api.core.parts import Part
+from highwater.api.core.publishing import Publisher
+from highwater.api.core.rate_limits import RateLimiter
+from highwater.api.jobs.stream import JobHub
+from highwater.api.jobs.uploads import Uploads
+from highwater.api.league.matches import MatchDocuments
+from highwater.api.league.monitor import Monitor
+from highwater.api.queries.stream import QueryHub
+from highwater.connectors.feeds import read_model as feeds_reads
+from highwater.connectors.feeds.documents import FeedBuilder
+from highwater.connectors.feeds.items import FeedWriter
+from highwater.connectors.identity.organizations import Organizations
+from highwater.connectors.identity.rate_limits import RateLimits
+from highwater.connectors.identity.sessions import SessionStore
+from highwater.connectors.jobs import read_model as job_reads
+from highwater.connectors.jobs.streams import JobStreams
+from highwater.connectors.jobs.views import ViewDeltas
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.llm.chat import open_chat_model
-from highwater.connectors.llm.embeddings import open_embedder
-from highwater.connectors.llm.feed_items import FeedWriter
-from highwater.connectors.materializers.document_reads import Documents
-from highwater.connectors.materializers.documents import Builder, DocumentMaker
-from highwater.connectors.materializers.feed_documents import FeedBuilder
-from highwater.connectors.materializers.league_documents import builders
-from highwater.connectors.materializers.regeneration import RegenerationLocks
-from highwater.connectors.stores import feeds_reads, job_reads, query_reads
-from highwater.connectors.stores.copies import Copies
-from highwater.connectors.stores.job_streams import JobStreams
-from highwater.connectors.stores.leases import CopyLease
-from highwater.connectors.stores.live_requests import LiveRequests
-from highwater.connectors.stores.organizations import Organizations
-from highwater.connectors.stores.postgres import AWAY, open_pool
-from highwater.connectors.stores.rate_limits import RateLimits
-from highwater.connectors.stores.redis import Head, RedisLink, ResourceCache
-from highwater.connectors.stores.redis_keys import DOCUMENT
-from highwater.connectors.stores.sessions import SessionStore
-from highwater.connectors.stores.shared_reads import SharedReads
-from highwater.connectors.stores.views import ViewDeltas
+from highwater.connectors.league.documents import builders
+from highwater.connectors.league.live_requests import LiveRequests
+from highwater.connectors.models.chat import open_chat_model
+from highwater.connectors.models.embeddings import open_embedder
+from highwater.connectors.pages.copies import Copies
+from highwater.connectors.pages.leases import CopyLease
+from highwater.connectors.pages.maker import Builder, DocumentMaker
+from highwater.connectors.pages.reads import Documents
+from highwater.connectors.pages.regeneration import RegenerationLocks
+from highwater.connectors.postgres.pool import AWAY, open_pool
+from highwater.connectors.postgres.shared_reads import SharedReads
+from highwater.connectors.queries import read_model as query_reads
+from highwater.connectors.redis.keys import DOCUMENT
+from highwater.connectors.redis.link import Head, RedisLink, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock, fresh_id
 from highwater.streams.feeds.policy import Policy, load_policy
-from highwater.streams.jobs.plans import load_plans
+from highwater.streams.identity.plans import load_plans
 from highwater.streams.league.windows import window_options
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log

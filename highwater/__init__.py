@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from highwater.api.client import Client
+    from highwater.api.client.client import Client
 
     __version__: str
 
@@ -20,7 +20,7 @@ __all__ = ["Client", "__version__"]
 def __getattr__(name: str) -> Any:
     """Load what is asked for by name (PEP 562)."""
     if name == "Client":
-        from highwater.api.client import Client  # noqa: PLC0415 # loaded when it is asked for
+        from highwater.api.client.client import Client  # noqa: PLC0415 # loaded when it is asked for
 
         return Client
     if name == "__version__":

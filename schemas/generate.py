@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
         if "--check" not in arguments:
             path.write_text(text, encoding="utf-8")
     if stale and "--check" in arguments:
-        sys.stderr.write(f"out of date: {', '.join(stale)}; run `make schemas`\n")
+        sys.stderr.write(f"out of date: {', '.join(stale)}; run `make generate`\n")
         return 1
     return 0
 

@@ -23,6 +23,18 @@ class Position(NamedTuple):
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
+class Cause(NamedTuple):
+    """The event behind a row or a part of one: the broker's time (ms since 1970), which orders topics, and its position."""
+
+    arrived_ms: int
+    position: str
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What causes are compared by: events sent together have one broker's time, and of one partition 10 follows 9."""
+        return self.arrived_ms, len(self.position), self.position
+
+
 def parse_position(text: str) -> Position:
     """Read `topic/partition/offset`.
 

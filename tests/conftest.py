@@ -59,7 +59,8 @@ class Stack:
 async def _init(settings: Settings) -> None:
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.registry import Registry
-    from highwater.connectors.stores.postgres import migrate, open_pool
+    from highwater.connectors.postgres.migrate import migrate
+    from highwater.connectors.postgres.pool import open_pool
     from highwater.schemas.topics import TOPICS, all_topics
 
     async with await open_pool(settings.database) as pool:

@@ -1,0 +1,1 @@
+"""Chunks over HTTP and in the command: ingested, searched, imported."""

@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.client import any_key, api_client, request
-from highwater.api.cli.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
-from highwater.api.cli.connection import own_settings
-from highwater.api.cli.terminal import print_json, print_table, printable, warn
+from highwater.api.command.client import any_key, api_client, request
+from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError, Group, json_option
+from highwater.api.command.connection import own_settings
+from highwater.api.command.terminal import print_json, print_table, printable, warn
 
 if TYPE_CHECKING:
     import httpx
@@ -172,7 +172,7 @@ def _documents(file: IO[bytes]) -> Iterator[tuple[int, Any]]:
     """
     import orjson
 
-    from highwater.api.cli.lines import decompressed, iter_lines
+    from highwater.api.command.lines import decompressed, iter_lines
 
     for line in iter_lines(decompressed(file)):
         try:

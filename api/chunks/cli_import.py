@@ -9,10 +9,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from highwater.api.cli.connection import kafka_client, stack_settings
-from highwater.api.cli.import_run import Draw, Faults, Import, UseOrigin, Wanted
-from highwater.api.cli.terminal import print_json, printable, progress, warn
+from highwater.api.chunks.import_run import Draw, Faults, Import, UseOrigin, Wanted
+from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, printable, progress, warn
 
 if TYPE_CHECKING:
     from highwater.connectors.sources.chunked import Origin
@@ -83,7 +83,7 @@ def jsonl(file: Path, ns: str, slot: str | None, full: bool, force: bool, as_jso
     and skipped, and the exit status is then 1. With --full, chunks of a source that the lines do not name are marked
     for deletion.
     """
-    from highwater.api.cli.lines import decompressed, iter_lines
+    from highwater.api.command.lines import decompressed, iter_lines
     from highwater.connectors.sources.json_lines import JsonLines
 
     name = "main" if file == Path("-") else file.name.partition(".")[0]
@@ -234,7 +234,7 @@ def _since(told: str) -> str:
 
 def _publish_insights(repository: Repository, channel: str | None, *, as_json: bool) -> None:
     """Every commit to the topic of insights, seen through to its acknowledgement, also after a Ctrl-C."""
-    from highwater.api.cli.publishing import EventPublisher, Publisher, codec_of
+    from highwater.api.command.publishing import EventPublisher, Publisher, codec_of
     from highwater.connectors.sources.chunked import Fault
     from highwater.connectors.sources.git import INSIGHT, insights
     from highwater.schemas.errors import HighwaterError, InvalidEventError

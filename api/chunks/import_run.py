@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import FAILED, INTERRUPTED, CommandFailedError
-from highwater.api.cli.connection import kafka_client
-from highwater.api.cli.terminal import Bar, print_json, printable, progress, warn
+from highwater.api.command.command import FAILED, INTERRUPTED, CommandFailedError
+from highwater.api.command.connection import kafka_client
+from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
 from highwater.schemas.errors import HighwaterError
 
 if TYPE_CHECKING:
-    from highwater.api.cli.publishing import Publisher
+    from highwater.api.command.publishing import Publisher
     from highwater.connectors.sources.chunked import Fault, Origin, Submission
     from highwater.connectors.sources.github import Listing
     from highwater.connectors.sources.remembered import Remembered
@@ -124,7 +124,7 @@ class Import:
         return Remembered.opened(self._settings.data_dir / "imports", about)
 
     def _publish(self, known: Remembered, use: UseOrigin) -> Publisher:
-        from highwater.api.cli.publishing import EventPublisher, Publisher, codec_of
+        from highwater.api.command.publishing import EventPublisher, Publisher, codec_of
         from highwater.connectors.sources.chunked import FINISHED, SUBMITTED, Submission, Target
         from highwater.schemas.topics import TOPICS
         from highwater.streams.clock import ProductClock, fresh_id

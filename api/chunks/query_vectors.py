@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from highwater.connectors.llm.embeddings import Embedder
-from highwater.connectors.stores.shared_reads import SharedReads
+from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.postgres.shared_reads import SharedReads
 
 # Questions repeat (a page is polled, a user scrolls); a vector of 384 takes 1.5 kB, so all of them some 2 MB.
 TEXTS_MAX = 1_000

@@ -16,17 +16,17 @@ import orjson
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api import conditional
-from highwater.api.auth import Admin, Viewer
-from highwater.api.errors import BadRequestError, NotFoundError, UnprocessableError
-from highwater.api.freshness import WRITE_WAIT_MS
-from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.publishing import NotTakenError
-from highwater.api.rate_limits import LimitedRoute
+from highwater.api.core import conditional
+from highwater.api.core.auth import Admin, Viewer
+from highwater.api.core.errors import BadRequestError, NotFoundError, UnprocessableError
+from highwater.api.core.freshness import WRITE_WAIT_MS
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.publishing import NotTakenError
+from highwater.api.core.rate_limits import LimitedRoute
 from highwater.api.services import Services, Wired
-from highwater.connectors.stores import chunk_reads
-from highwater.connectors.stores.chunk_reads import FIRST_PLACE, Failure, Ingest, SourceIngest
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.chunks import read_model as chunk_reads
+from highwater.connectors.chunks.read_model import FIRST_PLACE, Failure, Ingest, SourceIngest
+from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.json_events import event_from_json

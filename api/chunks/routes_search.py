@@ -17,16 +17,17 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api import conditional
-from highwater.api.auth import Principal, Role, Viewer
-from highwater.api.errors import ForbiddenError, UnprocessableError
-from highwater.api.rate_limits import LimitedRoute
-from highwater.api.routes.chunks import INGEST_TOPICS, iso_or_none
+from highwater.api.chunks.routes import INGEST_TOPICS, iso_or_none
+from highwater.api.core import conditional
+from highwater.api.core.auth import Principal, Role, Viewer
+from highwater.api.core.errors import ForbiddenError, UnprocessableError
+from highwater.api.core.rate_limits import LimitedRoute
 from highwater.api.services import Services, Wired
-from highwater.connectors.stores import chunk_reads, chunk_search
-from highwater.connectors.stores.chunk_reads import Lifecycle, Namespace
-from highwater.connectors.stores.chunk_search import RESULTS_MAX, Result
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.chunks import read_model as chunk_reads
+from highwater.connectors.chunks.read_model import Lifecycle, Namespace
+from highwater.connectors.redis.link import Head
+from highwater.connectors.retrieval import search as chunk_search
+from highwater.connectors.retrieval.search import RESULTS_MAX, Result
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_text, check_time

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from highwater.api.cli.command import Command, CommandFailedError, json_option
-from highwater.api.cli.terminal import print_json, print_table, progress
+from highwater.api.command.command import Command, CommandFailedError, json_option
+from highwater.api.command.terminal import print_json, print_table, progress
 
 _CHECKOUT = Path(__file__).resolve().parents[2]  # resolved: the package links to the folders of a checkout
 _FIELDS = ("name", "system", "value", "unit", "runs", "min", "max")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from highwater.api.cli.connection import ADDRESSES, database, kafka_client
+from highwater.api.command.connection import ADDRESSES, database, kafka_client
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.settings import Settings
 
@@ -201,7 +201,7 @@ async def _registry_version(http: Any, url: str) -> str:
 
 async def check_database(settings: Settings) -> list[Check]:
     """PostgreSQL and its migrations."""
-    from highwater.connectors.stores import postgres
+    from highwater.connectors.postgres import migrate
 
     if settings.database is None:
         return []
@@ -212,7 +212,7 @@ async def check_database(settings: Settings) -> list[Check]:
             rows = await pool.fetch("SELECT name, sha256 FROM schema_migrations") if there else []
     except HighwaterError as error:
         return [Check("database", BAD, str(error), "start it, or correct DATABASE_URL")]
-    folder = Path(postgres.__file__).parent / "migrations"
+    folder = migrate.FOLDER
     wanted = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("*.sql")}
     applied = {row["name"]: row["sha256"] for row in rows}
     return [Check("database", OK, f"PostgreSQL {version}"), migrations_verdict(wanted, applied)]

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from highwater.api.cli.checks import BAD, Check
-from highwater.api.cli.command import FAILED, Command, json_option
-from highwater.api.cli.connection import own_settings, stack_settings
-from highwater.api.cli.terminal import print_json, print_table
+from highwater.api.command.command import FAILED, Command, json_option
+from highwater.api.command.connection import own_settings, stack_settings
+from highwater.api.command.terminal import print_json, print_table
 from highwater.streams.settings import Settings
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from highwater.api.cli.command import Group
-from highwater.api.cli.import_chunks import files, git, github, jsonl
-from highwater.api.cli.import_season import openfootball
+from highwater.api.chunks.cli_import import files, git, github, jsonl
+from highwater.api.command.command import Group
+from highwater.api.league.cli_import import openfootball
 
 
 @click.group(name="import", cls=Group)

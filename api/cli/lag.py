@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from highwater.api.cli.command import Command, json_option
-from highwater.api.cli.connection import database, kafka_client, stack_settings
-from highwater.api.cli.terminal import print_json, print_table
+from highwater.api.command.command import Command, json_option
+from highwater.api.command.connection import database, kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, print_table
 
 if TYPE_CHECKING:
-    from highwater.api.cli.groups import GroupLag
+    from highwater.connectors.kafka.groups import GroupLag
     from highwater.streams.settings import Settings
 
 
@@ -42,7 +42,7 @@ def lag(partitions: bool, as_json: bool) -> None:
 
 async def gather_lags(settings: Settings) -> list[GroupLag]:
     """The lag of every consumer."""
-    from highwater.api.cli.groups import lags
+    from highwater.connectors.kafka.groups import lags
 
     async with database(settings) as pool:
         return await lags(kafka_client(settings), pool)

@@ -6,16 +6,10 @@ import sys
 
 import click
 
-from highwater.api.cli.ask import ask
-from highwater.api.cli.backtest import backtest
+from highwater.api.chunks.cli_chunks import chunks
 from highwater.api.cli.bench import bench
-from highwater.api.cli.chunks import chunks
-from highwater.api.cli.command import Group, run_command
-from highwater.api.cli.dead_letters import dlq
 from highwater.api.cli.doctor import doctor
-from highwater.api.cli.explain import explain
 from highwater.api.cli.importing import import_
-from highwater.api.cli.jobs import jobs
 from highwater.api.cli.lag import lag
 from highwater.api.cli.publish import publish
 from highwater.api.cli.replay import replay
@@ -25,6 +19,12 @@ from highwater.api.cli.stack import down, status, up
 from highwater.api.cli.tail import tail
 from highwater.api.cli.topics import describe, topics
 from highwater.api.cli.verify import verify
+from highwater.api.command.command import Group, run_command
+from highwater.api.dead_letters.cli_dlq import dlq
+from highwater.api.explain.cli_explain import explain
+from highwater.api.feeds.cli_backtest import backtest
+from highwater.api.jobs.cli_jobs import jobs
+from highwater.api.queries.cli_ask import ask
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

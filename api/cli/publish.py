@@ -14,14 +14,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, TopicArgument, json_option
-from highwater.api.cli.connection import kafka_client, stack_settings
-from highwater.api.cli.terminal import Bar, print_json, progress, warn
+from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, TopicArgument, json_option
+from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.terminal import Bar, print_json, progress, warn
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
-    from highwater.api.cli.publishing import Publisher
+    from highwater.api.command.publishing import Publisher
     from highwater.streams.settings import Settings
 
 # Bad lines shown one by one; a file of them must not scroll away what matters.
@@ -129,7 +129,7 @@ class _Run:
 
     def shift_to(self, target_ms: int) -> int:
         """By how much the file's times move so that its last falls at the target; bad lines do not count."""
-        from highwater.api.cli.lines import latest_ms
+        from highwater.api.command.lines import latest_ms
 
         with progress("reading", self._source.bytes_total) as bar:
             dimensions = self._settings.embedding_dimensions
@@ -138,8 +138,8 @@ class _Run:
 
     def publish(self, shift_ms: int, rate: float | None) -> tuple[Publisher, bool]:
         """Publish every good line; returns the publisher and whether Ctrl-C ended it early."""
-        from highwater.api.cli.lines import event_of, key_of
-        from highwater.api.cli.publishing import EventPublisher, Publisher, codec_of, pace_of
+        from highwater.api.command.lines import event_of, key_of
+        from highwater.api.command.publishing import EventPublisher, Publisher, codec_of, pace_of
 
         codec = asyncio.run(codec_of(self._settings, [self._topic.name]))
         publisher = Publisher(kafka_client(self._settings))
@@ -172,7 +172,7 @@ class _Run:
         return publisher, interrupted
 
     def _lines(self, bar: Bar) -> Iterator[Any]:
-        from highwater.api.cli.lines import decompressed, iter_lines
+        from highwater.api.command.lines import decompressed, iter_lines
 
         for count, line in enumerate(iter_lines(decompressed(self._source.rewound()))):
             if count % _BAR_EVERY_LINES == 0:
@@ -218,7 +218,7 @@ def _source(file: Path, *, rereadable: bool) -> Iterator[_Source]:
 
 
 def _target_ms(topic: Topic, rebase_to: str | None, now_ms: int) -> int | None:
-    from highwater.api.cli.lines import anchor_field
+    from highwater.api.command.lines import anchor_field
     from highwater.schemas.envelope import ms_from_iso
 
     if rebase_to is None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from highwater.api.cli.command import Command, CommandFailedError, TopicArgument, json_option
-from highwater.api.cli.connection import kafka_client, stack_settings
-from highwater.api.cli.terminal import Bar, print_json, printable, progress, warn
+from highwater.api.command.command import Command, CommandFailedError, TopicArgument, json_option
+from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.terminal import Bar, print_json, printable, progress, warn
 from highwater.connectors.replay.arrow_alone import without_pandas
 from highwater.schemas.topics import Topic
 
@@ -265,7 +265,7 @@ class _Replay:
             RefusedError: the product would act upon them.
             CommandFailedError: there is no such topic.
         """
-        from highwater.api.cli.publishing import Publisher
+        from highwater.api.command.publishing import Publisher
         from highwater.connectors.kafka.admin import Admin
         from highwater.connectors.replay.into import Pace, check_target, copy_of
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from highwater.api.cli.command import Command, CommandFailedError, json_option
-from highwater.api.cli.connection import database, kafka_client, stack_settings
-from highwater.api.cli.terminal import print_json, print_table
+from highwater.api.command.command import Command, CommandFailedError, json_option
+from highwater.api.command.connection import database, kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, print_table
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ async def _reset(
     settings: Settings, group: str, target: Target, topics: Sequence[str], *, execute: bool
 ) -> tuple[list[Step], int]:
     """Gather, decide, apply."""
-    from highwater.api.cli import groups
+    from highwater.connectors.kafka import groups
 
     client = kafka_client(settings)
     name = groups.own_name(group)
@@ -156,8 +156,8 @@ async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Any], target: 
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
-    from highwater.api.cli.reading import kafka_error
     from highwater.connectors.kafka.admin import REQUEST_SECONDS
+    from highwater.connectors.kafka.reading import kafka_error
 
     if target.kind != "time" or not wanted:
         return {}
@@ -179,8 +179,8 @@ async def _live_members(client: Mapping[str, str], kafka_group: str) -> int:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
-    from highwater.api.cli.reading import kafka_error
     from highwater.connectors.kafka.admin import REQUEST_SECONDS
+    from highwater.connectors.kafka.reading import kafka_error
 
     def ask() -> int:
         admin = AdminClient(dict(client))
@@ -196,9 +196,9 @@ async def _live_members(client: Mapping[str, str], kafka_group: str) -> int:
 
 
 async def _apply(client: Mapping[str, str], pool: Any, group: str, steps: Sequence[Step]) -> None:
-    from highwater.api.cli.groups import WORKER, kafka_group_of
     from highwater.connectors.kafka.admin import Admin
-    from highwater.connectors.stores.postgres import transaction
+    from highwater.connectors.kafka.groups import WORKER, kafka_group_of
+    from highwater.connectors.postgres.pool import transaction
 
     if not steps:
         raise CommandFailedError(f"none of the topics of {group} is on the broker; run `highwater init`")
@@ -219,8 +219,8 @@ def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) 
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
     from confluent_kafka.admin import AdminClient
 
-    from highwater.api.cli.reading import kafka_error
     from highwater.connectors.kafka.admin import REQUEST_SECONDS
+    from highwater.connectors.kafka.reading import kafka_error
 
     places = [TopicPartition(step.topic, step.partition, step.after) for step in steps]
     request = [ConsumerGroupTopicPartitions(kafka_group, places)]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from highwater.api.cli.command import FAILED, Command, json_option
-from highwater.api.cli.connection import database, kafka_client, own_settings, stack_settings
-from highwater.api.cli.terminal import print_json
+from highwater.api.command.command import FAILED, Command, json_option
+from highwater.api.command.connection import database, kafka_client, own_settings, stack_settings
+from highwater.api.command.terminal import print_json
 
 if TYPE_CHECKING:
     from highwater.schemas.codec import Codec
@@ -38,7 +38,7 @@ def init(as_json: bool) -> None:
 async def _initialise(settings: Settings) -> dict[str, list[str]]:
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.registry import Registry
-    from highwater.connectors.stores.postgres import migrate
+    from highwater.connectors.postgres.migrate import migrate
     from highwater.schemas.topics import TOPICS, all_topics
 
     async with database(settings) as pool:

@@ -13,7 +13,7 @@ import gzip
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from highwater.api.cli.connection import kafka_client
+from highwater.api.command.connection import kafka_client
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import monotonic_seconds
 
@@ -52,8 +52,8 @@ def load_sample(settings: Settings) -> int:
     Raises:
         UnavailableError: Kafka or the registry went away; loading it again changes nothing that is there.
     """
-    from highwater.api.cli.lines import decompressed, event_of, iter_lines, key_of, latest_ms
-    from highwater.api.cli.publishing import EventPublisher, Publisher
+    from highwater.api.command.lines import decompressed, event_of, iter_lines, key_of, latest_ms
+    from highwater.api.command.publishing import EventPublisher, Publisher
     from highwater.connectors.kafka.registry import Registry
     from highwater.streams.clock import ProductClock
 
@@ -98,7 +98,7 @@ def load_season(settings: Settings) -> int:
     Raises:
         UnavailableError: as above.
     """
-    from highwater.api.cli.import_season import publish_season
+    from highwater.api.league.cli_import import publish_season
     from highwater.connectors.sources.openfootball import parse_season
 
     season = parse_season(gzip.decompress(SEASON_FILE.read_bytes()), SEASON)
@@ -108,7 +108,8 @@ def load_season(settings: Settings) -> int:
 
 async def _until_stored(settings: Settings, last: Mapping[tuple[str, int], int]) -> None:
     """Wait until the sink has accounted for the sample; a sink that takes longer than the limit is not waited for."""
-    from highwater.connectors.stores.postgres import QUERIES, open_pool
+    from highwater.connectors.kafka.statements import QUERIES
+    from highwater.connectors.postgres.pool import open_pool
 
     wanted = {place: offset for place, offset in last.items() if place[0] == _INSIGHTS}
     deadline = monotonic_seconds() + _STORED_SECONDS_MAX

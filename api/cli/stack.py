@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import FAILED, Command, CommandFailedError, json_option
-from highwater.api.cli.connection import own_settings, stack_settings
-from highwater.api.cli.terminal import print_json, print_table, warn
+from highwater.api.command.command import FAILED, Command, CommandFailedError, json_option
+from highwater.api.command.connection import own_settings, stack_settings
+from highwater.api.command.terminal import print_json, print_table, warn
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import Command, TopicArgument, json_option
-from highwater.api.cli.connection import kafka_client, stack_settings
-from highwater.api.cli.terminal import print_json, printable
+from highwater.api.command.command import Command, TopicArgument, json_option
+from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, printable
 from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ Show = Callable[["Record"], None]
 @json_option
 def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as_json: bool) -> None:
     """Show the latest records of TOPIC with position, key, headers and decoded value."""
-    from highwater.api.cli.reading import Decoder, log_ranges_of, open_reader, read_spans
     from highwater.connectors.kafka.admin import Admin, LogRange
+    from highwater.connectors.kafka.reading import Decoder, log_ranges_of, open_reader, read_spans
     from highwater.connectors.kafka.registry import Registry
 
     if from_beginning and count is not None:
@@ -72,7 +72,7 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
 def _follow(reader: Consumer, begin: dict[tuple[str, int], int], show: Show) -> None:
     from confluent_kafka import TopicPartition
 
-    from highwater.api.cli.reading import is_end
+    from highwater.connectors.kafka.reading import is_end
     from highwater.connectors.kafka.records import record_of
 
     reader.assign([TopicPartition(*place, offset) for place, offset in begin.items()])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import Command, TopicArgument, json_option
-from highwater.api.cli.connection import kafka_client, stack_settings
-from highwater.api.cli.terminal import print_json, print_table
+from highwater.api.command.command import Command, TopicArgument, json_option
+from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, print_table
 from highwater.schemas.topics import DAY_MS, DEAD_LETTER_SUFFIX, TOPICS, Topic, all_topics
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def fields_of(topic: Topic) -> list[dict[str, Any]]:
 
 async def _live(settings: Settings, topic: Topic) -> dict[str, Any] | None:
     """What the broker has; None when the topic is not there."""
-    from highwater.api.cli.reading import log_ranges_of
     from highwater.connectors.kafka.admin import Admin
+    from highwater.connectors.kafka.reading import log_ranges_of
     from highwater.schemas.errors import CatalogueMismatchError
 
     admin = Admin(kafka_client(settings))

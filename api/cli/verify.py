@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from highwater.api.cli.command import DONE, FAILED, Command, json_option
-from highwater.api.cli.connection import database, kafka_client, stack_settings
-from highwater.api.cli.terminal import print_json, print_table, printable, warn
+from highwater.api.command.command import DONE, FAILED, Command, json_option
+from highwater.api.command.connection import database, kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, print_table, printable, warn
 
 if TYPE_CHECKING:
     from highwater.connectors.verify.report import Report

@@ -1,0 +1,1 @@
+"""The client: topics and read models as tables, for notebooks and programs."""

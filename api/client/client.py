@@ -23,18 +23,18 @@ from urllib.parse import quote
 import httpx
 import pyarrow as pa
 
-from highwater.api.cli.ask import api_address
-from highwater.api.cli.client import any_key
-from highwater.api.cli.connection import kafka_client, stack_settings
-from highwater.api.frames import Frame, table_of
-from highwater.api.read_models import READ_MODELS, ReadModel
+from highwater.api.client.frames import Frame, table_of
+from highwater.api.client.read_models import READ_MODELS, ReadModel
+from highwater.api.command.client import any_key
+from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.queries.cli_ask import api_address
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.topics import Topic, all_topics
 from highwater.streams.clock import ProductClock, monotonic_seconds
 from highwater.streams.settings import Settings, environment_with_file
 
 if TYPE_CHECKING:
-    from highwater.api.topic_frames import Moment
+    from highwater.api.client.topic_frames import Moment
 
 _REQUEST_SECONDS = 30.0
 # A page that is being made (202) or a position that is not accounted for (503) is there in a second or two.
@@ -153,7 +153,7 @@ class Client:
             NoTopicError, InvalidSelectionError, WhereError: what was asked for is not there, or is none.
             UnavailableError: Kafka or the registry is away.
         """
-        from highwater.api.topic_frames import in_order  # noqa: PLC0415 - whoever reads no topics needs no Kafka client
+        from highwater.api.client.topic_frames import in_order  # noqa: PLC0415 - whoever reads no topics needs no Kafka client
 
         tables = list(self.batches(name, start=start, end=end, where=where, key=key, limit=limit))
         return Frame(in_order(pa.concat_tables(tables)))
@@ -172,7 +172,7 @@ class Client:
 
         The first table has no rows, so that there is always one that tells the columns.
         """
-        from highwater.api.topic_frames import Selection, topic_batches  # noqa: PLC0415 - as above
+        from highwater.api.client.topic_frames import Selection, topic_batches  # noqa: PLC0415 - as above
 
         settings = self._settings("kafka", "schema_registry")
         selection = Selection(_topic(name), start, end, where, key, limit)

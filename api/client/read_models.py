@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from highwater.api.frames import TIME, schema_of
+from highwater.api.client.frames import TIME, schema_of
 
 Document = Mapping[str, Any]
 Rows = Callable[[Document], Iterator[dict[str, Any]]]

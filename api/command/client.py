@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.ask import api_address, detail_of
-from highwater.api.cli.command import CommandFailedError
+from highwater.api.command.command import CommandFailedError
+from highwater.api.queries.cli_ask import api_address, detail_of
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _REQUEST_SECONDS = 30.0
 
 def any_key(settings: Settings) -> str | None:
     """The API's key that sees most; None where there are no keys."""
-    from highwater.api.auth import parse_api_keys
+    from highwater.api.core.auth import parse_api_keys
 
     keys = parse_api_keys(settings.api_keys)
     if not keys:

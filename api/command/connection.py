@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from highwater.api.cli.command import CommandFailedError
+from highwater.api.command.command import CommandFailedError
 from highwater.streams.settings import Settings, environment_with_file, read_settings
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def kafka_client(settings: Settings) -> dict[str, str]:
 @asynccontextmanager
 async def database(settings: Settings) -> AsyncIterator[asyncpg.Pool[asyncpg.Record]]:
     """A small pool, closed at the end."""
-    from highwater.connectors.stores.postgres import open_pool
+    from highwater.connectors.postgres.pool import open_pool
 
     pool = await open_pool(settings.database, size_max=2)
     try:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from highwater.api.cli.command import CommandFailedError
-from highwater.api.cli.connection import kafka_client
+from highwater.api.command.command import CommandFailedError
+from highwater.api.command.connection import kafka_client
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.producer import DELIVERY_MS_MAX, PARTITIONER, QUEUE_KIB_MAX
 from highwater.connectors.kafka.registry import Registry

@@ -10,9 +10,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from highwater.api.auth import Principal
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink
-from highwater.connectors.stores.redis_keys import ACTIVE, key
+from highwater.api.core.auth import Principal
+from highwater.connectors.redis.keys import ACTIVE, key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import Clock
 from highwater.streams.telemetry import get_log

@@ -6,8 +6,8 @@ to a user asks, reads and cancels for nobody else, unless it is an admin's.
 
 from __future__ import annotations
 
-from highwater.api.auth import Principal, require_user
-from highwater.api.errors import UnprocessableError
+from highwater.api.core.auth import Principal, require_user
+from highwater.api.core.errors import UnprocessableError
 from highwater.streams.checks import is_uuid
 
 

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from highwater.api.errors import ForbiddenError, UnauthorizedError
+from highwater.api.core.errors import ForbiddenError, UnauthorizedError
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.checks import check_id
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from highwater.api.errors import BadRequestError
+from highwater.api.core.errors import BadRequestError
 from highwater.connectors.kafka.admin import Admin
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError

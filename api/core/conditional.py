@@ -2,7 +2,7 @@
 
 Every representation carries its tag, its version and the event behind it; a 304 carries the same headers and no body.
 The bound on a stale 304: a plain read trusts a version for two seconds from when it was last read from PostgreSQL
-(`connectors.stores.redis.TRUSTED_MS`); a read with `X-Min-Position` asks PostgreSQL, and its bound is zero.
+(`connectors.redis.link.TRUSTED_MS`); a read with `X-Min-Position` asks PostgreSQL, and its bound is zero.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.redis.link import Head
 from highwater.streams.telemetry import CONDITIONAL_GETS
 
 JSON = "application/json"

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from highwater.connectors.materializers.document_reads import DocumentPendingError, NoSuchDocumentError
+from highwater.connectors.pages.reads import DocumentPendingError, NoSuchDocumentError
 from highwater.schemas.errors import HighwaterError, InvalidEventError
 from highwater.streams.telemetry import get_log
 

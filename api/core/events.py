@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request
 
-from highwater.api.auth import Editor, Principal, Role
-from highwater.api.errors import ForbiddenError, NotFoundError, UnprocessableError
-from highwater.api.publishing import Publisher
+from highwater.api.core.auth import Editor, Principal, Role
+from highwater.api.core.errors import ForbiddenError, NotFoundError, UnprocessableError
+from highwater.api.core.publishing import Publisher
 from highwater.api.services import Wired
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.json_events import event_from_json

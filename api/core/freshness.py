@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from fastapi import Request
 
-from highwater.api.errors import BadRequestError
+from highwater.api.core.errors import BadRequestError
 from highwater.connectors.kafka.admin import Admin
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError
 from highwater.schemas.positions import highest_positions

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from starlette.types import Scope
 
-from highwater.api.errors import TooManyRequestsError
-from highwater.connectors.stores.live_requests import LiveRequests
-from highwater.connectors.stores.redis import RedisAwayError
+from highwater.api.core.errors import TooManyRequestsError
+from highwater.connectors.league.live_requests import LiveRequests
+from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import Clock
 from highwater.streams.league.limits import LIVE_WINDOW_MS, admit

@@ -9,7 +9,7 @@ from typing import Annotated
 import orjson
 from fastapi import Query
 
-from highwater.api.errors import BadRequestError
+from highwater.api.core.errors import BadRequestError
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from highwater.api.errors import UnprocessableError, problem
+from highwater.api.core.errors import UnprocessableError, problem
 
 _UNRESERVED = "-._~!$&'()*+,;=:@"  # RFC 3986 pchar without the percent-encoded
 

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from highwater.api.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
-from highwater.api.parts import Part
+from highwater.api.core.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
+from highwater.api.core.parts import Part
 from highwater.connectors.kafka.producer import AsyncProducer, Taken
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers

@@ -14,15 +14,15 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from highwater.api.auth import PRINCIPAL, Principal
-from highwater.api.errors import TooManyRequestsError
-from highwater.connectors.stores.organizations import Organization
-from highwater.connectors.stores.rate_limits import Counted, RateLimits, Whose
-from highwater.connectors.stores.redis import RedisAwayError
+from highwater.api.core.auth import PRINCIPAL, Principal
+from highwater.api.core.errors import TooManyRequestsError
+from highwater.connectors.identity.organizations import Organization
+from highwater.connectors.identity.rate_limits import Counted, RateLimits, Whose
+from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock
-from highwater.streams.jobs.plans import Plan, plan_of
-from highwater.streams.jobs.rate_limits import WINDOW_SECONDS, Verdict, decide
+from highwater.streams.identity.plans import Plan, plan_of
+from highwater.streams.identity.rate_limits import WINDOW_SECONDS, Verdict, decide
 from highwater.streams.telemetry import RATE_LIMIT_OPEN, RATE_LIMITED, get_log
 
 # A key of the settings that is bound to nobody is the operator's own; one of a user has the plan of that user.

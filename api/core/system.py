@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from highwater.api.errors import problem
+from highwater.api.core.errors import problem
 from highwater.api.services import Wired
 
 router = APIRouter(tags=["system"])

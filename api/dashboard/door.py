@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from highwater.api.errors import UnauthorizedError
+from highwater.api.core.errors import UnauthorizedError
 from highwater.schemas.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from highwater.api.auth import Authenticator, Principal
+    from highwater.api.core.auth import Authenticator, Principal
 
 COOKIE = "highwater_dashboard"
 # Browsers that are signed in, about 200 bytes each; the one that signed in first is asked again.

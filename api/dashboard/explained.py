@@ -12,7 +12,7 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.view import View, heading, note, set_html, text
-from highwater.api.routes.explain import Ask, explained
+from highwater.api.explain.routes import Ask, explained
 
 # Steps that stand open: down to the request, and the way to one event; the others are one click away.
 _OPEN_DEPTH = 4

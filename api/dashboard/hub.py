@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from highwater.api.cli.groups import GroupLag, lags
-from highwater.api.cli.reading import log_ranges_of
 from highwater.api.dashboard.rates import Rates, Sample
 from highwater.api.dashboard.tails import Tails
 from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.groups import GroupLag, lags
+from highwater.connectors.kafka.reading import log_ranges_of
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, all_topics
 from highwater.streams.clock import monotonic_seconds

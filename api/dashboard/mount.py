@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from highwater.api.core.errors import problem
 from highwater.api.dashboard.door import Door
-from highwater.api.errors import problem
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 

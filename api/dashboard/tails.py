@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import orjson
 from confluent_kafka import Consumer, TopicPartition
 
-from highwater.api.cli.reading import Decoder, is_end, log_ranges_of, open_reader
 from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.reading import Decoder, is_end, log_ranges_of, open_reader
 from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.errors import HighwaterError

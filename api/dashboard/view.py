@@ -19,12 +19,12 @@ from nicegui import events, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from highwater.api.auth import Principal, Role, require_role
+from highwater.api.core.auth import Principal, Role, require_role
+from highwater.api.core.errors import UnauthorizedError
 from highwater.api.dashboard.door import Visitor
 from highwater.api.dashboard.hub import Hub
 from highwater.api.dashboard.look import CSS
 from highwater.api.dashboard.mount import SCOPE_KEY, Dashboard
-from highwater.api.errors import UnauthorizedError
 from highwater.api.services import Services
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import monotonic_seconds

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import CommandFailedError, Group, json_option
-from highwater.api.cli.connection import kafka_client, stack_settings
-from highwater.api.cli.edit_letter import edit
-from highwater.api.cli.letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
-from highwater.api.cli.terminal import confirm, print_json, print_table, printable
+from highwater.api.command.command import CommandFailedError, Group, json_option
+from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.terminal import confirm, print_json, print_table, printable
+from highwater.api.dead_letters.cli_edit import edit
+from highwater.api.dead_letters.cli_letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
 from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def redrive(
 
 
 def _conclude_redrive(name: str, outcome: Any, *, as_json: bool) -> None:
-    from highwater.api.cli.terminal import warn
+    from highwater.api.command.terminal import warn
 
     sent, skipped = len(outcome.redriven), outcome.skipped
     if as_json:

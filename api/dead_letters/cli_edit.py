@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import Command, CommandFailedError, json_option
-from highwater.api.cli.connection import stack_settings
-from highwater.api.cli.letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
-from highwater.api.cli.terminal import confirm, print_json, printable
+from highwater.api.command.command import Command, CommandFailedError, json_option
+from highwater.api.command.connection import stack_settings
+from highwater.api.command.terminal import confirm, print_json, printable
+from highwater.api.dead_letters.cli_letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
 from highwater.schemas.topics import TOPICS, Topic
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import TopicArgument
-from highwater.api.cli.connection import kafka_client
+from highwater.api.command.command import TopicArgument
+from highwater.api.command.connection import kafka_client
 from highwater.schemas.topics import TOPICS, Topic
 
 if TYPE_CHECKING:

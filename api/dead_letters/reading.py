@@ -14,9 +14,9 @@ from typing import Any
 
 from fastavro import schemaless_reader
 
-from highwater.api.cli.reading import Decoder, Place, log_ranges_of, open_reader, read_spans
 from highwater.api.dead_letters.letter import Handling, Letter, dead_letters_of, handling_of
 from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.reading import Decoder, Place, log_ranges_of, open_reader, read_spans
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas import codec

@@ -1,0 +1,1 @@
+"""Why something is served as it is, over HTTP and in the command."""

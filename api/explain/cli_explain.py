@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import CommandFailedError, Group, json_option
-from highwater.api.cli.connection import database, kafka_client, stack_settings
-from highwater.api.cli.terminal import print_json, printable
+from highwater.api.command.command import CommandFailedError, Group, json_option
+from highwater.api.command.connection import database, kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, printable
 
 if TYPE_CHECKING:
-    from highwater.connectors.stores.explaining import Explainer
-    from highwater.connectors.stores.explanations import Explanation
+    from highwater.connectors.explain.explaining import Explainer
+    from highwater.connectors.explain.explanations import Explanation
 
 _CHANNELS_DEFAULT, _CHANNELS_MAX = 20, 1_000
 
@@ -49,7 +49,7 @@ def resource(key: str, as_json: bool) -> None:
 
 
 def _show(ask: Callable[[Explainer], Awaitable[Explanation]], *, as_json: bool) -> None:
-    from highwater.connectors.stores.explaining import UnknownResourceError
+    from highwater.connectors.explain.explaining import UnknownResourceError
 
     try:
         document = asyncio.run(_explained(ask)).document()
@@ -62,8 +62,8 @@ def _show(ask: Callable[[Explainer], Awaitable[Explanation]], *, as_json: bool) 
 
 
 async def _explained(ask: Callable[[Explainer], Awaitable[Explanation]]) -> Explanation:
+    from highwater.connectors.explain.explaining import Explainer
     from highwater.connectors.kafka.registry import Registry
-    from highwater.connectors.stores.explaining import Explainer
 
     settings = stack_settings("kafka", "schema_registry", "database")
     registry = Registry(settings.schema_registry)

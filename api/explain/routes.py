@@ -1,4 +1,4 @@
-"""Why a feed or a page is served as it is: `connectors/stores/explaining.py` over HTTP.
+"""Why a feed or a page is served as it is: `connectors/explain/explaining.py` over HTTP.
 
 Law: whoever may read a resource may have it explained, nobody else; an explanation holds no text of users. It reads the log, so
 few run at once, and it is no answer that anybody polls for.
@@ -13,15 +13,15 @@ from typing import Annotated, TypeAlias
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from highwater.api.auth import Principal, ReadUser, Role, Viewer, require_role, require_user
-from highwater.api.conditional import CACHE_NEVER, JSON
-from highwater.api.errors import NotFoundError
-from highwater.api.freshness import FEEDS_TOPICS
+from highwater.api.core.auth import Principal, ReadUser, Role, Viewer, require_role, require_user
+from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.errors import NotFoundError
+from highwater.api.core.freshness import FEEDS_TOPICS
 from highwater.api.services import Services, Wired
+from highwater.connectors.explain.explaining import Explainer, UnknownResourceError
+from highwater.connectors.explain.explanations import Explanation
+from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, CHANNELS_MAX
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.stores.explained_feeds import CHANNELS_DEFAULT, CHANNELS_MAX
-from highwater.connectors.stores.explaining import Explainer, UnknownResourceError
-from highwater.connectors.stores.explanations import Explanation
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.checks import check_id
 from highwater.streams.league.resources import resource_of

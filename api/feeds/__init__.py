@@ -1,0 +1,1 @@
+"""Feeds over HTTP and in the command: feed, clusters, pending, backtest."""

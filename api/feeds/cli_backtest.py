@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import FAILED, Command, CommandFailedError, json_option
-from highwater.api.cli.connection import database, kafka_client, own_settings, stack_settings
-from highwater.api.cli.terminal import print_json, print_table, warn
+from highwater.api.command.command import FAILED, Command, CommandFailedError, json_option
+from highwater.api.command.connection import database, kafka_client, own_settings, stack_settings
+from highwater.api.command.terminal import print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from highwater.connectors.stores.histories import Arrivals
+    from highwater.connectors.feeds.histories import Arrivals
     from highwater.streams.feeds.backtest import Costs, Report
     from highwater.streams.feeds.policy import Policy
     from highwater.streams.settings import Settings
@@ -95,7 +95,7 @@ def backtest(
 
     Over the recorded ticks and users; with --population over insights and that many made-up readers of them.
     """
-    from highwater.api.cli.plots import write_plot
+    from highwater.api.feeds.plots import write_plot
 
     context = click.get_current_context()
     if len(policies) > POLICIES_MAX:
@@ -148,9 +148,9 @@ def _costs(settings: Settings, price: tuple[float, float] | None) -> Costs:
 def _recorded(
     settings: Settings, policies: dict[str, Policy], costs: Costs, begin: int | None, end: int | None
 ) -> dict[str, Any]:
+    from highwater.connectors.feeds.histories import described, read_recorded, replay_live, replay_other
     from highwater.connectors.kafka.finding import Finder
     from highwater.connectors.kafka.registry import Registry
-    from highwater.connectors.stores.histories import described, read_recorded, replay_live, replay_other
     from highwater.schemas.errors import UnknownSchemaError
     from highwater.streams.clock import ProductClock
 
@@ -177,7 +177,7 @@ def _recorded(
 
 
 def _arrivals(settings: Settings, path: Path | None, *, by_arrival: bool) -> Arrivals:
-    from highwater.connectors.stores.histories import read_arrivals, read_span
+    from highwater.connectors.feeds.histories import read_arrivals, read_span
 
     if path is not None:
         return _file_arrivals(path)
@@ -198,8 +198,8 @@ def _arrivals(settings: Settings, path: Path | None, *, by_arrival: bool) -> Arr
 def _file_arrivals(path: Path) -> Arrivals:
     import numpy as np
 
-    from highwater.api.cli.lines import decompressed, event_of, iter_lines
-    from highwater.connectors.stores.histories import Arrivals
+    from highwater.api.command.lines import decompressed, event_of, iter_lines
+    from highwater.connectors.feeds.histories import Arrivals
     from highwater.schemas.errors import InvalidEventError
 
     at_ms, channel_ids, refused = [], [], 0
@@ -228,7 +228,7 @@ def _populated(
     users: int,
     seed: int,
 ) -> dict[str, Any]:
-    from highwater.connectors.stores.histories import described
+    from highwater.connectors.feeds.histories import described
     from highwater.streams.feeds.backtest_fast import report_fast
     from highwater.streams.feeds.backtest_people import make_population
 

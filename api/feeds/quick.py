@@ -11,10 +11,10 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from highwater.api.auth import Role, current_principal, require_role, require_user
-from highwater.api.conditional import condition, is_match, not_modified
+from highwater.api.core.auth import Role, current_principal, require_role, require_user
+from highwater.api.core.conditional import condition, is_match, not_modified
 from highwater.api.services import Services
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.redis.link import Head
 from highwater.streams.checks import check_id
 
 

@@ -15,17 +15,17 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from highwater.api import conditional
-from highwater.api.auth import ReadUser, Viewer
-from highwater.api.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
-from highwater.api.errors import BadRequestError, GoneError, NotFoundError
-from highwater.api.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
-from highwater.api.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.routes.quick import QuickRoute
+from highwater.api.core import conditional
+from highwater.api.core.auth import ReadUser, Viewer
+from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
+from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
+from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
+from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.feeds.quick import QuickRoute
 from highwater.api.services import Services, Wired
-from highwater.connectors.materializers.feed_documents import FeedDocument, FeedNews, feed_news
-from highwater.connectors.stores import feeds_reads
-from highwater.connectors.stores.feeds_reads import (
+from highwater.connectors.feeds import read_model as feeds_reads
+from highwater.connectors.feeds.documents import FeedDocument, FeedNews, feed_news
+from highwater.connectors.feeds.read_model import (
     LIFE_START,
     Channel,
     ClusterLife,
@@ -34,7 +34,7 @@ from highwater.connectors.stores.feeds_reads import (
     DeadCluster,
     UserRow,
 )
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.checks import check_id

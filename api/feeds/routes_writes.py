@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.auth import AdminUser, WriteUser
+from highwater.api.core.auth import AdminUser, WriteUser
 from highwater.api.services import Wired
 
 router = APIRouter(tags=["feeds"])

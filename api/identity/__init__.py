@@ -1,0 +1,1 @@
+"""Organizations, sessions and roles over HTTP."""

@@ -6,8 +6,8 @@ speaks, as one that is bound to no user says whose request it is.
 
 from __future__ import annotations
 
-from highwater.api.auth import Principal, Role
-from highwater.api.errors import ForbiddenError, UnprocessableError
+from highwater.api.core.auth import Principal, Role
+from highwater.api.core.errors import ForbiddenError, UnprocessableError
 from highwater.streams.checks import check_id
 
 

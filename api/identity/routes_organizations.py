@@ -13,21 +13,21 @@ import orjson
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api.auth import Admin, Viewer
-from highwater.api.conditional import CACHE_NEVER, JSON
-from highwater.api.errors import UnprocessableError
-from highwater.api.organizations import require_organization
-from highwater.api.rate_limits import LimitedRoute
+from highwater.api.core.auth import Admin, Viewer
+from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.errors import UnprocessableError
+from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.identity.organizations import require_organization
 from highwater.api.services import Services, Wired
-from highwater.connectors.stores import organizations
-from highwater.connectors.stores.organizations import Organization, PlanWord
-from highwater.connectors.stores.postgres import transaction
+from highwater.connectors.identity import organizations
+from highwater.connectors.identity.organizations import Organization, PlanWord
+from highwater.connectors.postgres.pool import transaction
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.positions import Cause
 from highwater.streams.checks import check_id
-from highwater.streams.jobs.plans import FEATURES, UNLIMITED
+from highwater.streams.identity.plans import FEATURES, UNLIMITED
 from highwater.streams.jobs.validation import PLAN_CHANGED
-from highwater.streams.league.matches import Cause
 from highwater.streams.telemetry import get_log
 
 LIMIT_TOPICS = frozenset({PLAN_CHANGED})

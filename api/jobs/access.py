@@ -6,8 +6,8 @@ is an editor's. An admin, and a key that is bound to nobody, sees all.
 
 from __future__ import annotations
 
-from highwater.api.auth import Principal, Role
-from highwater.api.errors import ForbiddenError, UnprocessableError
+from highwater.api.core.auth import Principal, Role
+from highwater.api.core.errors import ForbiddenError, UnprocessableError
 from highwater.streams.checks import check_id
 
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from highwater.api.cli.ask import key_for
-from highwater.api.cli.client import any_key, api_client, check, request
-from highwater.api.cli.command import FAILED, INTERRUPTED, Group, json_option
-from highwater.api.cli.connection import database as open_database
-from highwater.api.cli.connection import own_settings, stack_settings
-from highwater.api.cli.terminal import print_json, print_table, printable, progress, warn
+from highwater.api.command.client import any_key, api_client, check, request
+from highwater.api.command.command import FAILED, INTERRUPTED, Group, json_option
+from highwater.api.command.connection import database as open_database
+from highwater.api.command.connection import own_settings, stack_settings
+from highwater.api.command.terminal import print_json, print_table, printable, progress, warn
+from highwater.api.queries.cli_ask import key_for
 
 if TYPE_CHECKING:
     import httpx
 
-    from highwater.api.cli.terminal import Bar
+    from highwater.api.command.terminal import Bar
 
 # The API says that it lives every 15 s; who hears nothing for two of those has lost it.
 _SILENCE_SECONDS = 35.0
@@ -114,8 +114,8 @@ def recompute_usage(organization_id: str | None, period: str | None, is_stored: 
     """Count usage anew from the jobs, beside what was flushed; exit status 1 if they differ and nothing was stored."""
     import asyncio
 
-    from highwater.connectors.stores.usage import Amounts, Usage
-    from highwater.connectors.stores.usage import recompute_usage as recompute
+    from highwater.connectors.jobs.usage import Amounts, Usage
+    from highwater.connectors.jobs.usage import recompute_usage as recompute
     from highwater.streams.clock import ProductClock
 
     settings = stack_settings("database")

@@ -17,10 +17,10 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api import conditional
-from highwater.api.askers import canonical_uuid
-from highwater.api.auth import Principal, Role, Viewer, require_role
-from highwater.api.errors import (
+from highwater.api.core import conditional
+from highwater.api.core.askers import canonical_uuid
+from highwater.api.core.auth import Principal, Role, Viewer, require_role
+from highwater.api.core.errors import (
     BadRequestError,
     ForbiddenError,
     NotFoundError,
@@ -28,23 +28,23 @@ from highwater.api.errors import (
     UnauthorizedError,
     UnprocessableError,
 )
-from highwater.api.job_access import may_read, require_ender, require_reader, submitter
-from highwater.api.job_stream import EventStream
-from highwater.api.organizations import organization_of
-from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.rate_limits import LimitedRoute
-from highwater.api.routes.queries import idempotency_key
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.identity.organizations import organization_of
+from highwater.api.jobs.access import may_read, require_ender, require_reader, submitter
+from highwater.api.jobs.stream import EventStream
+from highwater.api.queries.routes import idempotency_key
 from highwater.api.services import Services, Wired
-from highwater.connectors.stores import job_reads
-from highwater.connectors.stores.job_reads import JobRead
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.jobs import read_model as job_reads
+from highwater.connectors.jobs.read_model import JobRead
+from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
+from highwater.streams.identity.plans import Limit as PlanLimit
+from highwater.streams.identity.plans import Usage, refusal, refusal_text
 from highwater.streams.jobs.args import Args, IngestionArgs, parse_args
-from highwater.streams.jobs.plans import Limit as PlanLimit
-from highwater.streams.jobs.plans import Usage, refusal, refusal_text
 from highwater.streams.jobs.states import Kind
 from highwater.streams.jobs.validation import CONTROL, REVOKE, SUBMITTED
 

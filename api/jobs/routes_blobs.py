@@ -19,9 +19,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from highwater.api import conditional
-from highwater.api.auth import Editor, Principal, Role, Viewer
-from highwater.api.errors import (
+from highwater.api.core import conditional
+from highwater.api.core.auth import Editor, Principal, Role, Viewer
+from highwater.api.core.errors import (
     BadRequestError,
     ForbiddenError,
     NotFoundError,
@@ -29,13 +29,13 @@ from highwater.api.errors import (
     TooLargeError,
     UnprocessableError,
 )
-from highwater.api.organizations import organization_of
-from highwater.api.rate_limits import LimitedRoute
+from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.identity.organizations import organization_of
 from highwater.api.services import Services, Wired
-from highwater.connectors.stores import blobs
-from highwater.connectors.stores.blobs import Blob, BlobTooLargeError, Spooled, StorageFullError
-from highwater.connectors.stores.organizations import Organization
-from highwater.streams.jobs.plans import Limit, Usage, refusal, refusal_text
+from highwater.connectors.identity.organizations import Organization
+from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.blobs import Blob, BlobTooLargeError, Spooled, StorageFullError
+from highwater.streams.identity.plans import Limit, Usage, refusal, refusal_text
 
 # Requests whose bodies have a bound of their own, and are not counted by that of all others.
 OWN_BOUND = frozenset({("PUT", "/api/blobs")})

@@ -10,13 +10,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
-from highwater.api.askers import canonical_uuid
-from highwater.api.auth import Viewer
-from highwater.api.errors import NotFoundError
-from highwater.api.rate_limits import LimitedRoute
-from highwater.api.routes.feeds_writes import Positions
+from highwater.api.core.askers import canonical_uuid
+from highwater.api.core.auth import Viewer
+from highwater.api.core.errors import NotFoundError
+from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.feeds.routes_writes import Positions
 from highwater.api.services import Wired
-from highwater.connectors.stores import views
+from highwater.connectors.jobs import views
 from highwater.streams.jobs.validation import VIEWED
 
 router = APIRouter(tags=["jobs"], route_class=LimitedRoute)

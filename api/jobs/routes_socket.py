@@ -13,14 +13,14 @@ import orjson
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from highwater.api.askers import canonical_uuid
-from highwater.api.errors import ProblemError
-from highwater.api.job_stream import Listener
-from highwater.api.query_stream import INTERNAL_ERROR, EndingError
-from highwater.api.routes.jobs import job_for, place_after
-from highwater.api.routes.query_socket import Socket, code_of, send_away, subprotocol_of
+from highwater.api.core.askers import canonical_uuid
+from highwater.api.core.errors import ProblemError
+from highwater.api.jobs.routes import job_for, place_after
+from highwater.api.jobs.stream import Listener
+from highwater.api.queries.routes_socket import Socket, code_of, send_away, subprotocol_of
+from highwater.api.queries.stream import INTERNAL_ERROR, EndingError
 from highwater.api.services import Services
-from highwater.connectors.stores.job_reads import JobRead
+from highwater.connectors.jobs.read_model import JobRead
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.streams.clock import fresh_id
 from highwater.streams.telemetry import get_log

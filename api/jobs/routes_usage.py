@@ -11,15 +11,15 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from highwater.api.auth import Viewer
-from highwater.api.conditional import CACHE_NEVER, JSON
-from highwater.api.organizations import require_organization
-from highwater.api.rate_limits import LimitedRoute
+from highwater.api.core.auth import Viewer
+from highwater.api.core.conditional import CACHE_NEVER, JSON
+from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.identity.organizations import require_organization
 from highwater.api.services import Services, Wired
-from highwater.connectors.stores import usage as stored
-from highwater.connectors.stores.redis import RedisAwayError
-from highwater.connectors.stores.redis_keys import USAGE, key
-from highwater.connectors.stores.usage import Amounts
+from highwater.connectors.jobs import usage as stored
+from highwater.connectors.jobs.usage import Amounts
+from highwater.connectors.redis.keys import USAGE, key
+from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.checks import check_id
 from highwater.streams.jobs.agents import RECORDED

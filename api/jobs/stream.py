@@ -17,11 +17,11 @@ import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from highwater.api.query_stream import GOING_AWAY, INTERNAL_ERROR, EndingError
-from highwater.connectors.stores.job_reads import JobRead
-from highwater.connectors.stores.job_streams import Entry, JobStreams, Reading
-from highwater.connectors.stores.redis import RedisAwayError
-from highwater.connectors.stores.shared_reads import SharedReads
+from highwater.api.queries.stream import GOING_AWAY, INTERNAL_ERROR, EndingError
+from highwater.connectors.jobs.read_model import JobRead
+from highwater.connectors.jobs.streams import Entry, JobStreams, Reading
+from highwater.connectors.postgres.shared_reads import SharedReads
+from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from highwater.api.errors import BadRequestError
-from highwater.connectors.stores import blobs
-from highwater.connectors.stores.blobs import Spooled
+from highwater.api.core.errors import BadRequestError
+from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.blobs import Spooled
 from highwater.schemas.errors import UnavailableError
 
 # At once in a process: as many as read at once from PostgreSQL.

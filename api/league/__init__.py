@@ -1,0 +1,1 @@
+"""Leagues over HTTP and in the command: pages, matches, imports."""

@@ -17,9 +17,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from highwater.api.cli.connection import kafka_client, stack_settings
-from highwater.api.cli.terminal import print_json, progress, warn
+from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from highwater.api.command.connection import kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, progress, warn
 from highwater.schemas.errors import InvalidEventError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def publish_season(settings: Settings, season: Season) -> Published:
         CommandFailedError: the topics are not on the broker.
         UnavailableError: Kafka or the registry went away; publishing the season again changes nothing that is there.
     """
-    from highwater.api.cli.publishing import codec_of
+    from highwater.api.command.publishing import codec_of
     from highwater.connectors.sources.openfootball import FINALIZED, SCHEDULED
 
     codec = asyncio.run(codec_of(settings, (SCHEDULED, FINALIZED)))
@@ -90,7 +90,7 @@ def _publish(
     settings: Settings, codec: Any, name: str, events: Sequence[Mapping[str, Any]], published: Published
 ) -> None:
     """One topic's events, seen through to their acknowledgement, also after a Ctrl-C."""
-    from highwater.api.cli.publishing import EventPublisher, Publisher
+    from highwater.api.command.publishing import EventPublisher, Publisher
     from highwater.schemas.topics import TOPICS
     from highwater.streams.clock import ProductClock
 
@@ -158,7 +158,7 @@ def _read(file: Path) -> bytes:
     Raises:
         CommandFailedError: it cannot be read, or is larger than any season.
     """
-    from highwater.api.cli.lines import decompressed
+    from highwater.api.command.lines import decompressed
 
     def unpacked(stream: IO[bytes]) -> bytes:
         return decompressed(stream).read(FILE_BYTES_MAX + 1)

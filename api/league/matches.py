@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import asyncpg
 
-from highwater.connectors.materializers.document_reads import Documents, NoSuchDocumentError, Served
-from highwater.connectors.stores.copies import IDENTITY
-from highwater.connectors.stores.league_api import version_of
-from highwater.connectors.stores.redis import Head
-from highwater.streams.league.refresh import Freshness
+from highwater.connectors.league.read_model import version_of
+from highwater.connectors.pages.copies import IDENTITY
+from highwater.connectors.pages.reads import Documents, NoSuchDocumentError, Served
+from highwater.connectors.redis.link import Head
 from highwater.streams.league.resources import Resource, resource
+from highwater.streams.pages.refresh import Freshness
 
 # Matches without a live part remembered by one process, 200 bytes each: all of a season in several leagues. One forgotten costs
 # one attempt to make what is not there.

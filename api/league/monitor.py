@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.stores import league_api, query_metrics
-from highwater.connectors.stores.league_api import DatabaseCounters
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink
+from highwater.connectors.league import read_model as league_api
+from highwater.connectors.league.read_model import DatabaseCounters
+from highwater.connectors.queries import metrics as query_metrics
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.errors import UnavailableError
 from highwater.streams import telemetry
 from highwater.streams.clock import Clock

@@ -1,4 +1,4 @@
-"""Reads of leagues: every page is a document that `api/documents.py` serves; here is only which path is which.
+"""Reads of leagues: every page is a document that `api/pages/documents.py` serves; here is only which path is which.
 
 Law: what belongs to a user is read by that user, or by a key that is bound to nobody.
 """
@@ -11,16 +11,16 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from highwater.api import conditional
-from highwater.api.auth import Admin, ReadUser, Viewer, require_user
-from highwater.api.conditional import CACHE_PUBLIC
-from highwater.api.documents import MATCH_KIND, serve, serve_match
-from highwater.api.errors import UnprocessableError
-from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core import conditional
+from highwater.api.core.auth import Admin, ReadUser, Viewer, require_user
+from highwater.api.core.conditional import CACHE_PUBLIC
+from highwater.api.core.errors import UnprocessableError
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.pages.documents import MATCH_KIND, serve, serve_match
+from highwater.api.pages.shortcut import Page
 from highwater.api.services import Wired
-from highwater.api.shortcut import Page
-from highwater.connectors.stores import league_api
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.league import read_model as league_api
+from highwater.connectors.redis.link import Head
 from highwater.streams.checks import check_id, check_name
 from highwater.streams.league.documents import PAGE_USERS
 from highwater.streams.league.resources import PREDICTION_DAYS, SCHEDULE_TOPICS, resource

@@ -14,11 +14,11 @@ import orjson
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api.auth import Admin, Editor, Principal, Role, Viewer, require_user
-from highwater.api.errors import ForbiddenError, NotFoundError, UnprocessableError
-from highwater.api.routes.feeds_writes import Positions
+from highwater.api.core.auth import Admin, Editor, Principal, Role, Viewer, require_user
+from highwater.api.core.errors import ForbiddenError, NotFoundError, UnprocessableError
+from highwater.api.feeds.routes_writes import Positions
 from highwater.api.services import Services, Wired
-from highwater.connectors.stores import league_api
+from highwater.connectors.league import read_model as league_api
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id
 from highwater.streams.league.resources import SCHEDULE_TOPICS

@@ -17,14 +17,14 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
-from highwater.api.conditional import JSON, condition, is_match, version_headers
-from highwater.api.encodings import ALL, Encoding, negotiate
-from highwater.api.errors import NotAcceptableError
+from highwater.api.core.conditional import JSON, condition, is_match, version_headers
+from highwater.api.core.encodings import ALL, Encoding, negotiate
+from highwater.api.core.errors import NotAcceptableError
 from highwater.api.services import Services
-from highwater.connectors.materializers.document_reads import Served
+from highwater.connectors.pages.reads import Served
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.league.refresh import Freshness
 from highwater.streams.league.resources import KINDS, Resource
+from highwater.streams.pages.refresh import Freshness
 from highwater.streams.telemetry import CONDITIONAL_GETS
 
 # Each attempt follows a bump that came between head and payload; a document is bumped at most every few seconds.

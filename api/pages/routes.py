@@ -13,12 +13,12 @@ import orjson
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api import conditional
-from highwater.api.auth import Admin
-from highwater.api.conditional import CACHE_NEVER
-from highwater.api.errors import UnauthorizedError, UnprocessableError
+from highwater.api.core import conditional
+from highwater.api.core.auth import Admin
+from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.errors import UnauthorizedError, UnprocessableError
 from highwater.api.services import Wired
-from highwater.connectors.stores.postgres import transaction
+from highwater.connectors.postgres.pool import transaction
 from highwater.streams.checks import check_id
 from highwater.streams.league.resources import SEASON_PAGES, resource, resource_of
 

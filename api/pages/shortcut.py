@@ -14,17 +14,17 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
-from highwater.api.auth import Principal
-from highwater.api.conditional import JSON, is_match
-from highwater.api.documents import MATCH_ENCODINGS, MATCH_KIND, document_headers, match_body
-from highwater.api.encodings import ALL, Encoding, negotiate
-from highwater.api.errors import TooManyRequestsError, UnprocessableError
-from highwater.api.matches import MatchParts
-from highwater.api.paths import canonical_path
+from highwater.api.core.auth import Principal
+from highwater.api.core.conditional import JSON, is_match
+from highwater.api.core.encodings import ALL, Encoding, negotiate
+from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
+from highwater.api.core.paths import canonical_path
+from highwater.api.league.matches import MatchParts
+from highwater.api.pages.documents import MATCH_ENCODINGS, MATCH_KIND, document_headers, match_body
 from highwater.api.services import Services
-from highwater.connectors.materializers.document_reads import Served
-from highwater.connectors.stores.copies import IDENTITY
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.pages.copies import IDENTITY
+from highwater.connectors.pages.reads import Served
+from highwater.connectors.redis.link import Head
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.league.resources import KINDS, Resource, resource
 from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS

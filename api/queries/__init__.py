@@ -1,0 +1,1 @@
+"""Queries over HTTP and in the command: asked, followed, told."""

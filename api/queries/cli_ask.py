@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from highwater.api.cli.connection import own_settings, running_addresses
 from highwater.api.cli.roles import reachable
-from highwater.api.cli.terminal import print_json, printable, warn
+from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
+from highwater.api.command.connection import own_settings, running_addresses
+from highwater.api.command.terminal import print_json, printable, warn
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def key_for(settings: Settings, user_id: str) -> str | None:
     Raises:
         CommandFailedError: none may.
     """
-    from highwater.api.auth import parse_api_keys
+    from highwater.api.core.auth import parse_api_keys
 
     keys = parse_api_keys(settings.api_keys)
     if not keys:

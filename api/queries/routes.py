@@ -16,16 +16,16 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api import conditional
-from highwater.api.askers import asker, canonical_uuid, require_asker
-from highwater.api.auth import Admin, Principal, Viewer
-from highwater.api.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
-from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.run_timeline import timeline_document, told_sources
+from highwater.api.core import conditional
+from highwater.api.core.askers import asker, canonical_uuid, require_asker
+from highwater.api.core.auth import Admin, Principal, Viewer
+from highwater.api.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.queries.timeline import timeline_document, told_sources
 from highwater.api.services import Services, Wired
-from highwater.connectors.stores import query_reads
-from highwater.connectors.stores.query_reads import Run, RunLine
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.queries import read_model as query_reads
+from highwater.connectors.queries.read_model import Run, RunLine
+from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.queries.runs import ARCHIVED, STAGE

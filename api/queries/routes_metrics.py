@@ -7,9 +7,9 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Response
 
-from highwater.api.auth import Viewer
+from highwater.api.core.auth import Viewer
 from highwater.api.services import Wired
-from highwater.connectors.stores import query_metrics
+from highwater.connectors.queries import metrics as query_metrics
 
 # A day: what is older belongs to whoever collects /metrics.
 MINUTES_MAX = 1_440

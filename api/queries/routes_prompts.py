@@ -12,14 +12,14 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api import conditional
-from highwater.api.auth import Admin, Editor
-from highwater.api.errors import BadRequestError, NotFoundError
-from highwater.api.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.routes.feeds_writes import Positions
+from highwater.api.core import conditional
+from highwater.api.core.auth import Admin, Editor
+from highwater.api.core.errors import BadRequestError, NotFoundError
+from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.feeds.routes_writes import Positions
 from highwater.api.services import Wired
-from highwater.connectors.stores import query_reads
-from highwater.connectors.stores.query_reads import PLACE_MAX, Prompt
+from highwater.connectors.queries import read_model as query_reads
+from highwater.connectors.queries.read_model import PLACE_MAX, Prompt
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.queries.validation import PROMPT, ROLES
 

@@ -18,10 +18,17 @@ import orjson
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from highwater.api.askers import asker, canonical_uuid
-from highwater.api.auth import Principal
-from highwater.api.errors import ForbiddenError, NotFoundError, ProblemError, TooManyRequestsError, UnauthorizedError
-from highwater.api.query_stream import (
+from highwater.api.core.askers import asker, canonical_uuid
+from highwater.api.core.auth import Principal
+from highwater.api.core.errors import (
+    ForbiddenError,
+    NotFoundError,
+    ProblemError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from highwater.api.queries.routes import publish_cancel
+from highwater.api.queries.stream import (
     GOING_AWAY,
     INTERNAL_ERROR,
     PARTITIONS,
@@ -32,9 +39,8 @@ from highwater.api.query_stream import (
     Subscriber,
     partition_of,
 )
-from highwater.api.routes.queries import publish_cancel
 from highwater.api.services import Services
-from highwater.connectors.stores import query_reads
+from highwater.connectors.queries import read_model as query_reads
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError
 from highwater.schemas.positions import parse_position
 from highwater.streams.telemetry import get_log

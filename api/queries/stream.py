@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.patience import patiently
-from highwater.connectors.stores.query_reads import Answer
+from highwater.connectors.queries.read_model import Answer
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.topics import TOPICS

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from highwater.connectors.stores.query_reads import RunHistory
+from highwater.connectors.queries.read_model import RunHistory
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.queries.runs import call_key
 from highwater.streams.queries.states import Stage, Status

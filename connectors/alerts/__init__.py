@@ -1,0 +1,1 @@
+"""Alerts: people are told of failed runs."""

@@ -11,11 +11,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from highwater.connectors import outbox
+from highwater.connectors.alerts.channels import Alert, Channel, ChannelError, alert_of, open_channels
+from highwater.connectors.alerts.statements import QUERIES
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event, dead_letter_row
-from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
-from highwater.connectors.workers.alert_channels import Alert, Channel, ChannelError, alert_of, open_channels
+from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.streams.clock import monotonic_seconds, to_datetime
 from highwater.streams.queries.runs import FAILED
 from highwater.streams.retry import RetryPolicy

@@ -1,0 +1,1 @@
+"""Chunks: stored, aged, given their vectors."""

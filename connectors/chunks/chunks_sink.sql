@@ -1,9 +1,5 @@
 -- What the sinks of chunks read and store. Locked in this order: namespaces, sources, ingests; each in the order of their names.
 
--- The extension may stand in any schema.
--- name: schema_of_vectors
-SELECT n.nspname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'vector'
-
 -- name: chunk_namespaces_of
 SELECT ns, dimensions, is_hot, hot_days FROM chunk_namespaces WHERE ns = ANY ($1::text[])
 

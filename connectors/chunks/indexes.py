@@ -12,9 +12,11 @@ from typing import Any
 
 import asyncpg
 
+from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.patience import pause
-from highwater.connectors.stores.chunk_search import COMPARED_MAX
-from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import AWAY
+from highwater.connectors.retrieval.search import COMPARED_MAX
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
@@ -27,8 +29,6 @@ DIMENSIONS_MAX = 4_000
 LOOK_SECONDS = 60.0
 # 100,000 vectors of 384 are built in some 120 MB; what does not fit is built many times more slowly.
 _BUILD_MEMORY = "256MB"
-# Numbers of the advisory lock; the class of sources is in `connectors/stores/chunk_backfill.py`.
-_LOCK_CLASS, _KEEPER = 7_433, 1
 
 
 class ChunkIndexes:
@@ -62,7 +62,7 @@ class ChunkIndexes:
         # A build takes as long as it takes; nothing waits for it.
         connection = await asyncpg.connect(self._url, timeout=5.0)
         try:
-            if await connection.fetchval(QUERIES["try_index_keeper"], _LOCK_CLASS, _KEEPER):
+            if await connection.fetchval(QUERIES["try_index_keeper"], LockClass.CHUNK_INDEXES, 1):
                 for wanted in await connection.fetch(QUERIES["vector_indexes_wanted"], COMPARED_MAX, DIMENSIONS_MAX):
                     await _build(connection, wanted)
         finally:

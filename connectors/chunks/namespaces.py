@@ -12,7 +12,8 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.chunks import NamespaceRated
 from highwater.streams.chunks.passports import Passports, Removal
 from highwater.streams.clock import to_datetime

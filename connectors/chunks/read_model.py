@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.postgres.pool import reading
 from highwater.streams.clock import to_datetime, to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"

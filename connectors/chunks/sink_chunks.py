@@ -15,16 +15,15 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from highwater.connectors import outbox
+from highwater.connectors.chunks import store
+from highwater.connectors.chunks.namespaces import ensure_passports
+from highwater.connectors.chunks.store import Namespace, Planned, SourceKey
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
-from highwater.connectors.materializers.bumps import bump
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.query_rows import Teller
-from highwater.connectors.stores import chunks as store
-from highwater.connectors.stores.chunks import Namespace, Planned, SourceKey
-from highwater.connectors.stores.namespaces import ensure_passports
-from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.pages.versions import bump
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.chunks import IngestProgressed
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position

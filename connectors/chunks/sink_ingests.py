@@ -11,17 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from highwater.connectors import outbox
+from highwater.connectors.chunks import store
+from highwater.connectors.chunks.store import Ended, Orphan, SourceKey
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.known import Known, Origin
+from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.materializers.bumps import bump
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.sinks.known import Known, Origin
-from highwater.connectors.sinks.query_rows import Teller
-from highwater.connectors.stores import chunks as store
-from highwater.connectors.stores.chunks import Ended, Orphan, SourceKey
-from highwater.connectors.stores.postgres import Connection, reading
+from highwater.connectors.pages.versions import bump
+from highwater.connectors.postgres.pool import Connection, reading
 from highwater.schemas.chunks import IngestDecided
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position

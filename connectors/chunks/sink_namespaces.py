@@ -13,12 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import asyncpg
 
-from highwater.connectors import outbox
-from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.materializers.bumps import bump
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.stores.namespaces import (
+from highwater.connectors.chunks.namespaces import (
     Gone,
     Sweep,
     align_passports,
@@ -28,7 +23,12 @@ from highwater.connectors.stores.namespaces import (
     store_ratings,
     sweeps,
 )
-from highwater.connectors.stores.postgres import Connection, reading, transaction
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.checking import divided
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.pages.versions import bump
+from highwater.connectors.postgres.pool import Connection, reading, transaction
 from highwater.schemas.chunks import ChunkChanged, NamespaceRated
 from highwater.schemas.codec import Codec
 from highwater.streams.checks import check_time

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from highwater.connectors.stores import vectors
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.postgres import vectors
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.chunks import IngestReported
 from highwater.schemas.positions import Position
 from highwater.streams.chunks.upserts import Failure, Ingest, Plan, Source, Stored, Submitted, Write

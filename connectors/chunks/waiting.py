@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
-from highwater.connectors import outbox
-from highwater.connectors.materializers.bumps import bump
-from highwater.connectors.stores import vectors
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.kafka import outbox
+from highwater.connectors.pages.versions import bump
+from highwater.connectors.postgres import vectors
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.chunks import ChunkChanged
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
@@ -24,8 +26,6 @@ from highwater.streams.clock import to_datetime
 
 CHANGED, _SUBMITTED = "chunks.chunk-changed", "chunks.chunk-submitted"
 _SOURCE = "/connectors/workers/backfill"
-# First number of the advisory locks; the second is a hash of the source, and two that share it wait for each other.
-_LOCK_CLASS = 7_432
 # Chunks on a page of those that wait: more than a batch, so that what others work on leaves enough.
 PAGE_CHUNKS = 256
 # What embedders read of a text.
@@ -85,7 +85,10 @@ async def claim(tx: Connection, sources: Mapping[SourceKey, int], *, chunks: int
         totals = accumulate(sources[source] for source in left)
         enough = next((count for count, total in enumerate(totals, 1) if total >= wanted), len(left))
         tried, left = left[:enough], left[enough:]
-        got = [SourceKey(*row) for row in await tx.fetch(QUERIES["claim_sources"], _LOCK_CLASS, *_columns(tried))]
+        got = [
+            SourceKey(*row)
+            for row in await tx.fetch(QUERIES["claim_sources"], LockClass.CHUNK_SOURCE, *_columns(tried))
+        ]
         wanted -= sum(sources[source] for source in got)
         claimed += got
     return claimed

@@ -1,7 +1,7 @@
 """Makes the vectors that chunks wait for: hot ones first, then the others (R3.13 to R3.15).
 
 Laws. What waits is what PostgreSQL says waits, so a kill costs at most a batch; the topic only wakes. Two workers never make a
-vector of one chunk, and a vector whose text has changed meanwhile is thrown away (`connectors/stores/chunk_backfill.py`). A text
+vector of one chunk, and a vector whose text has changed meanwhile is thrown away (`connectors/chunks/waiting.py`). A text
 that the embedder refuses holds up no other: it is left aside for a while, and named in the log.
 """
 
@@ -13,14 +13,15 @@ from typing import Any
 
 import asyncpg
 
+from highwater.connectors.chunks import waiting as chunk_backfill
+from highwater.connectors.chunks.indexes import ChunkIndexes
+from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.chunks.waiting import START, Maker, SourceKey, Waiting
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.llm.embeddings import Embedder, EmbeddingError
-from highwater.connectors.stores import chunk_backfill
-from highwater.connectors.stores.chunk_backfill import START, Maker, SourceKey, Waiting
-from highwater.connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
-from highwater.connectors.workers.chunk_indexes import ChunkIndexes
+from highwater.connectors.models.embeddings import Embedder, EmbeddingError
+from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.retry import unavailable_seconds

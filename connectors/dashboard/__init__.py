@@ -1,0 +1,1 @@
+"""What the dashboard lists over all users."""

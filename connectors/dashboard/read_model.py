@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import QUERIES, unavailable_when_away
+from highwater.connectors.dashboard.statements import QUERIES
+from highwater.connectors.postgres.pool import unavailable_when_away
 from highwater.streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -25,7 +26,7 @@ async def users(pool: Pool, beginning: str, only: str | None, limit: int) -> lis
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return await _fetch(pool, "dashboard_users", beginning, only, limit)
+    return await _fetch(pool, QUERIES["dashboard_users"], beginning, only, limit)
 
 
 async def versions(pool: Pool, user_id: str) -> list[Row]:
@@ -34,7 +35,7 @@ async def versions(pool: Pool, user_id: str) -> list[Row]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return await _fetch(pool, "dashboard_versions", user_id)
+    return await _fetch(pool, QUERIES["dashboard_versions"], user_id)
 
 
 async def texts(pool: Pool, insight_ids: Sequence[str]) -> dict[str, str]:
@@ -43,7 +44,10 @@ async def texts(pool: Pool, insight_ids: Sequence[str]) -> dict[str, str]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return {row["insight_id"]: row["text"] or "" for row in await _fetch(pool, "dashboard_texts", list(insight_ids))}
+    return {
+        row["insight_id"]: row["text"] or ""
+        for row in await _fetch(pool, QUERIES["dashboard_texts"], list(insight_ids))
+    }
 
 
 async def documents(pool: Pool, beginning: str, limit: int) -> list[Row]:
@@ -52,7 +56,7 @@ async def documents(pool: Pool, beginning: str, limit: int) -> list[Row]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return await _fetch(pool, "dashboard_documents", beginning, limit)
+    return await _fetch(pool, QUERIES["dashboard_documents"], beginning, limit)
 
 
 async def runs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
@@ -61,7 +65,7 @@ async def runs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return await _fetch(pool, "dashboard_runs", user_id, limit)
+    return await _fetch(pool, QUERIES["dashboard_runs"], user_id, limit)
 
 
 async def jobs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
@@ -70,7 +74,7 @@ async def jobs(pool: Pool, user_id: str | None, limit: int) -> list[Row]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return await _fetch(pool, "dashboard_jobs", user_id, limit)
+    return await _fetch(pool, QUERIES["dashboard_jobs"], user_id, limit)
 
 
 async def ingests(pool: Pool, limit: int) -> list[Row]:
@@ -79,12 +83,12 @@ async def ingests(pool: Pool, limit: int) -> list[Row]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return await _fetch(pool, "dashboard_ingests", limit)
+    return await _fetch(pool, QUERIES["dashboard_ingests"], limit)
 
 
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Row]:
     with unavailable_when_away():
-        rows = await pool.fetch(QUERIES[query], *arguments, timeout=READ_SECONDS_MAX)
+        rows = await pool.fetch(query, *arguments, timeout=READ_SECONDS_MAX)
     return [{name: _told(value) for name, value in row.items()} for row in rows]
 
 

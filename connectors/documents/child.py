@@ -12,11 +12,11 @@ from typing import BinaryIO
 
 import orjson
 
+from highwater.connectors.children import die_with_parent, limit_memory
 from highwater.connectors.documents.formats import blocks_of
-from highwater.connectors.workers.children import die_with_parent, limit_memory
 from highwater.streams.chunks.chunking import cut
 from highwater.streams.chunks.documents import UnreadableDocumentError
-from highwater.streams.queries.tokens import count_tokens
+from highwater.streams.models.tokens import count_tokens
 
 # Behind whatever answers somebody.
 _NICENESS = 10

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from highwater.connectors.stores.postgres import QUERIES
-
-# First number of the advisory locks; the second is the worker's, which no two of any kind share.
-_LOCK_CLASS = 7_430
+from highwater.connectors.engines.statements import QUERIES
+from highwater.connectors.postgres.locks import LockClass
 
 
 class Liveness:
@@ -23,7 +21,7 @@ class Liveness:
 
     async def hold(self, connection: Any) -> None:
         """Take this worker's lock; its own former session may hold it for a moment after a cut connection."""
-        await connection.execute(QUERIES["take_worker_lock"], _LOCK_CLASS, self._worker)
+        await connection.execute(QUERIES["take_worker_lock"], LockClass.WORKER, self._worker)
 
     async def gone(self, connection: Any, workers: Iterable[int]) -> list[int]:
         """Those of these workers that have no lock now and had none at the last look."""
@@ -33,7 +31,7 @@ class Liveness:
 
 
 async def _is_gone(connection: Any, worker: int) -> bool:
-    if not await connection.fetchval(QUERIES["try_worker_lock"], _LOCK_CLASS, worker):
+    if not await connection.fetchval(QUERIES["try_worker_lock"], LockClass.WORKER, worker):
         return False
-    await connection.execute(QUERIES["release_worker_lock"], _LOCK_CLASS, worker)
+    await connection.execute(QUERIES["release_worker_lock"], LockClass.WORKER, worker)
     return True

@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import asyncpg
 
+from highwater.connectors.engines.liveness import Liveness
+from highwater.connectors.engines.slots import Slots
 from highwater.connectors.patience import pause
-from highwater.connectors.stores.postgres import AWAY, CONFLICT, Connection
-from highwater.connectors.workers.liveness import Liveness
-from highwater.connectors.workers.slots import Slots
+from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.retry import unavailable_seconds

@@ -1,0 +1,1 @@
+"""From what is served back to the events that made it."""

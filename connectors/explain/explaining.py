@@ -13,17 +13,12 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 import orjson
 
+from highwater.connectors.explain.explanations import Explanation, position_of
+from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, FeedFacts, NewInsight, novel_channels, trace_feed
+from highwater.connectors.explain.pages import trace_page
+from highwater.connectors.explain.statements import QUERIES
 from highwater.connectors.kafka.finding import Finder
-from highwater.connectors.stores.explained_feeds import (
-    CHANNELS_DEFAULT,
-    FeedFacts,
-    NewInsight,
-    novel_channels,
-    trace_feed,
-)
-from highwater.connectors.stores.explained_pages import trace_page
-from highwater.connectors.stores.explanations import Explanation, position_of
-from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.connectors.postgres.pool import reading
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import HighwaterError, UnknownSchemaError
 from highwater.schemas.positions import Position

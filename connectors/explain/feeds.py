@@ -1,6 +1,6 @@
 """The way of a feed: served, bump, rebuild, request, and of each channel novelty, dirty, advance, insights.
 
-Law: that of `connectors/stores/explaining.py`. Of each channel the first and the last of its new insights are followed: the
+Law: that of `connectors/explain/explaining.py`. Of each channel the first and the last of its new insights are followed: the
 first is what made it pending, the last is how far the version reaches. What came after the request was taken along by the
 rebuild, and is said to have been.
 """
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from highwater.connectors.explain.explanations import Step, with_causes
+from highwater.connectors.explain.pages import bump_step, bumped
 from highwater.connectors.kafka.finding import Finder
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.records import Event, Record
-from highwater.connectors.stores.explained_pages import bump_step, bumped
-from highwater.connectors.stores.explanations import Step, with_causes
 from highwater.schemas.envelope import caused_by
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS

@@ -1,14 +1,14 @@
 """The way of a page of the leagues, and of whatever else has a version: its bump, the request for it, the change, the event.
 
-Law: that of `connectors/stores/explaining.py`. The text of an event is not shown: a page may be made of what users said.
+Law: that of `connectors/explain/explaining.py`. The text of an event is not shown: a page may be made of what users said.
 """
 
 from __future__ import annotations
 
+from highwater.connectors.explain.explanations import Step, position_of, with_causes
 from highwater.connectors.kafka.finding import Finder
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.records import Event, Record
-from highwater.connectors.stores.explanations import Step, position_of, with_causes
 from highwater.schemas.envelope import caused_by
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS

@@ -1,0 +1,1 @@
+"""Feeds: insights stored, subscribers told, clusters rebuilt, feed documents made."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import Connection
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 
-# Numbers of the advisory locks; the outbox's class is 7,410.
-LOCK_CLASS, LOCK_ACTIVE, LOCK_RUNNER = 7_411, 0, 1
+# Second numbers of `LockClass.BASIS`.
+LOCK_ACTIVE, LOCK_RUNNER = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +34,13 @@ async def read_active(tx: Connection) -> ActiveBasis:
 
 async def share_active(tx: Connection) -> ActiveBasis:
     """What is active, and stays so until the transaction ends."""
-    await tx.execute(QUERIES["share_active_basis"], LOCK_CLASS, LOCK_ACTIVE)
+    await tx.execute(QUERIES["share_active_basis"], LockClass.BASIS, LOCK_ACTIVE)
     return await read_active(tx)  # a statement of its own: it sees what was committed while it waited
 
 
 async def hold_active(tx: Connection) -> ActiveBasis:
     """What is active; nobody stores an insight until the transaction ends."""
-    await tx.execute(QUERIES["hold_active_basis"], LOCK_CLASS, LOCK_ACTIVE)
+    await tx.execute(QUERIES["hold_active_basis"], LockClass.BASIS, LOCK_ACTIVE)
     return await read_active(tx)
 
 

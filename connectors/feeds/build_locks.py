@@ -13,7 +13,8 @@ from typing import Any
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.postgres.pool import AWAY
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 
@@ -39,7 +40,7 @@ class BuildLocks:
             UnavailableError: another build took too long, or PostgreSQL is away.
         """
         deadline = monotonic_seconds() + seconds_max
-        while not await self._ask("feed_build_lock", user_id):
+        while not await self._ask(QUERIES["feed_build_lock"], user_id):
             if monotonic_seconds() >= deadline:
                 raise UnavailableError("another build of this feed is still under way")
             await asyncio.sleep(POLL_SECONDS)
@@ -47,7 +48,7 @@ class BuildLocks:
             yield
         finally:
             with suppress(UnavailableError):  # a session that is gone has let go of everything
-                await asyncio.shield(self._ask("feed_build_unlock", user_id))
+                await asyncio.shield(self._ask(QUERIES["feed_build_unlock"], user_id))
 
     async def _ask(self, query: str, user_id: str) -> bool:
         if self._url is None:
@@ -58,7 +59,7 @@ class BuildLocks:
                     self._connection = await asyncpg.connect(
                         self._url, timeout=CONNECT_SECONDS_MAX, command_timeout=STATEMENT_SECONDS_MAX
                     )
-                return bool(await self._connection.fetchval(QUERIES[query], user_id))
+                return bool(await self._connection.fetchval(query, user_id))
             except AWAY as error:
                 if self._connection is not None:
                     self._connection.terminate()

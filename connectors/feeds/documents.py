@@ -19,15 +19,16 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from highwater.connectors.llm.chat import ModelError
-from highwater.connectors.llm.feed_items import ITEMS_MAX, FeedCluster, FeedWriter
-from highwater.connectors.materializers.build_locks import BuildLocks
-from highwater.connectors.materializers.bumps import bump
-from highwater.connectors.stores import feeds_reads
-from highwater.connectors.stores.feeds_reads import FEED_FORM, ClusterInsights, Clusters, FeedHead
-from highwater.connectors.stores.postgres import QUERIES, transaction
-from highwater.connectors.stores.redis import Head, ResourceCache
-from highwater.connectors.stores.shared_reads import SharedReads
+from highwater.connectors.feeds import read_model as feeds_reads
+from highwater.connectors.feeds.build_locks import BuildLocks
+from highwater.connectors.feeds.items import ITEMS_MAX, FeedCluster, FeedWriter
+from highwater.connectors.feeds.read_model import FEED_FORM, ClusterInsights, Clusters, FeedHead
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.models.chat import ModelError
+from highwater.connectors.pages.versions import bump
+from highwater.connectors.postgres.pool import transaction
+from highwater.connectors.postgres.shared_reads import SharedReads
+from highwater.connectors.redis.link import Head, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError

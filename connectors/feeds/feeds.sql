@@ -27,39 +27,6 @@ WHERE i.insight_id = r.insight_id AND i.channel_id = r.channel_id
 INSERT INTO early_retractions (insight_id, channel_id, retracted_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[]) ON CONFLICT DO NOTHING
 
--- name: ensure_users
-INSERT INTO user_stats (user_id) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING
-
--- name: lock_users
-SELECT user_id, revision, plan, plan_changed_ms, last_active_at, subscriptions_replaced_ms
-FROM user_stats WHERE user_id = ANY ($1::text[]) ORDER BY user_id FOR UPDATE
-
--- name: subscriptions_of_users
-SELECT user_id, channel_id, subscribed, changed_ms FROM subscriptions WHERE user_id = ANY ($1::text[])
-
--- name: update_users
-UPDATE user_stats AS u
-SET revision = c.revision, plan = c.plan, plan_changed_ms = c.plan_changed_ms, last_active_at = c.last_active_at,
-    subscriptions_replaced_ms = c.replaced_ms, caused_by = c.caused_by
-FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::text[])
-     AS c (user_id, revision, plan, plan_changed_ms, last_active_at, replaced_ms, caused_by)
-WHERE u.user_id = c.user_id
-
--- name: upsert_subscriptions
-INSERT INTO subscriptions (user_id, channel_id, subscribed, changed_ms)
-SELECT * FROM unnest($1::text[], $2::text[], $3::boolean[], $4::bigint[])
-ON CONFLICT (user_id, channel_id) DO UPDATE SET subscribed = EXCLUDED.subscribed, changed_ms = EXCLUDED.changed_ms
-
--- name: raise_version_floor
-UPDATE version_floor SET value = GREATEST(value, (
-    SELECT COALESCE(max(version) + 1, 0) FROM resource_versions WHERE key = ANY ($1::text[])))
-
--- name: erase_resources
-DELETE FROM resource_versions WHERE key = ANY ($1::text[])
-
--- name: erase_subscriptions
-DELETE FROM subscriptions WHERE user_id = $1
-
 -- name: erase_hwm
 DELETE FROM user_cluster_hwm WHERE user_id = $1
 
@@ -71,19 +38,6 @@ DELETE FROM cluster_history WHERE user_id = $1
 
 -- name: erase_feed
 DELETE FROM feed_documents WHERE user_id = $1
-
--- name: erase_role
-DELETE FROM user_roles WHERE user_id = $1
-
--- name: erase_stats
-UPDATE user_stats
-SET pending_insights_count = 0, last_clustered_at = NULL, last_active_at = NULL, last_enqueued_at = NULL,
-    last_checked_at = NULL, cluster_version = 0, plan = 'free', plan_changed_ms = 0, subscriptions_replaced_ms = 0,
-    in_flight = NULL, in_flight_until = NULL, last_request = NULL, caused_by = NULL
-WHERE user_id = $1
-
--- name: erase_stats_row
-DELETE FROM user_stats WHERE user_id = $1
 
 -- name: heads_of_channels
 SELECT channel_id, current_seq FROM channels WHERE channel_id = ANY ($1::text[])

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 import numpy as np
 
+from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka.finding import Finder
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.connectors.postgres.pool import reading
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import PARTITIONS, TOPICS
 from highwater.streams.clock import to_datetime, to_ms

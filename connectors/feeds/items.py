@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from highwater.connectors.llm.chat import ChatModel, ModelError
+from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.feeds.summary import summarise
 

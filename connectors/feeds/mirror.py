@@ -15,13 +15,14 @@ from typing import Any
 
 import asyncpg
 
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.identity.sessions import SessionStore
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.patience import pause
-from highwater.connectors.stores import redis_keys
-from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink, ResourceCache
-from highwater.connectors.stores.redis_keys import key
-from highwater.connectors.stores.sessions import SessionStore
+from highwater.connectors.postgres.pool import Connection, transaction
+from highwater.connectors.redis import keys as redis_keys
+from highwater.connectors.redis.keys import key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink, ResourceCache
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock, to_datetime, to_ms

@@ -35,7 +35,7 @@ REPLY_BYTES_MAX = 256 << 20
 
 # Not `-m`: its classes would pickle as those of `__main__`.
 _PROGRAM = (
-    "import sys; from highwater.connectors.workers.pool_process import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
+    "import sys; from highwater.connectors.feeds.pool_process import serve; serve(int(sys.argv[1]), int(sys.argv[2]))"
 )
 # What stands before each pickle.
 LENGTH = struct.Struct("<Q")

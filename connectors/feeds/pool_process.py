@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from highwater.connectors.workers.children import die_with_parent, limit_memory
-from highwater.connectors.workers.pool import LENGTH, bytes_of
+from highwater.connectors.children import die_with_parent, limit_memory
+from highwater.connectors.feeds.pool import LENGTH, bytes_of
 from highwater.streams.feeds.recluster import recluster
 from highwater.streams.feeds.versions import NewVersion, Window
 

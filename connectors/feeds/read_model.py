@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from highwater.connectors.llm.feed_items import FeedInsight
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.feeds.items import FeedInsight
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.redis.link import Head
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms
 from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_since

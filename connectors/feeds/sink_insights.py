@@ -12,10 +12,11 @@ from typing import Any
 
 import asyncpg
 
-from highwater.connectors import outbox
+from highwater.connectors.feeds.bases import ActiveBasis, Embedders, read_active, share_active
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.stores.bases import ActiveBasis, Embedders, read_active, share_active
-from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position

@@ -13,8 +13,8 @@ from itertools import islice
 
 import orjson
 
-from highwater.connectors.llm.chat import ChatModel, ModelError
-from highwater.connectors.llm.feed_items import TEXTS_WRITTEN_MAX, asked_about, checked_answer
+from highwater.connectors.feeds.items import TEXTS_WRITTEN_MAX, asked_about, checked_answer
+from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion
 from highwater.streams.telemetry import CLUSTER_TITLES, get_log
 

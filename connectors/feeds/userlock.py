@@ -10,13 +10,12 @@ from typing import Any
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import AWAY
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink
-from highwater.connectors.stores.redis_keys import USER_ENQUEUED, USER_ENQUEUED_SECONDS, USER_LOCK, key
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import AWAY
+from highwater.connectors.redis.keys import USER_ENQUEUED, USER_ENQUEUED_SECONDS, USER_LOCK, key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.errors import UnavailableError
 
-# First number of the advisory locks of users; the second is a hash of the user.
-_LOCK_CLASS = 7_411
 _TRY = "SELECT pg_try_advisory_lock($1::int, hashtext($2))"
 _FREE = "SELECT pg_advisory_unlock($1::int, hashtext($2))"
 # Deletes a key only while it holds the caller's token.
@@ -50,7 +49,7 @@ class UserLock:
         try:
             connection = await self._pool.acquire(timeout=5.0)
             try:
-                if await connection.fetchval(_TRY, _LOCK_CLASS, self._user_id):
+                if await connection.fetchval(_TRY, LockClass.USER_REBUILD, self._user_id):
                     self._connection = connection  # the lock lives as long as this session
             finally:
                 if self._connection is None:  # also when the server goes away: the pool has few
@@ -74,7 +73,7 @@ class UserLock:
     async def _release_in_postgres(self) -> None:
         connection, self._connection = self._connection, None
         try:
-            await connection.fetchval(_FREE, _LOCK_CLASS, self._user_id)
+            await connection.fetchval(_FREE, LockClass.USER_REBUILD, self._user_id)
         except AWAY:
             return  # the session ended, and its lock with it
         finally:

@@ -16,7 +16,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
 from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
 
 # A basis id and how many numbers its vectors have.

@@ -19,20 +19,22 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from highwater.connectors import outbox
+from highwater.connectors.feeds.bases import LOCK_RUNNER, ActiveBasis, Embedders, hold_active, read_active
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
-from highwater.connectors.llm.embeddings import EmbeddingError
+from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.patience import pause
-from highwater.connectors.stores.bases import LOCK_CLASS, LOCK_RUNNER, ActiveBasis, Embedders, hold_active, read_active
-from highwater.connectors.stores.postgres import AWAY, CONFLICT, QUERIES, Connection
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
 from highwater.streams.telemetry import INSIGHTS_REEMBEDDED, get_log
 
 if TYPE_CHECKING:
-    from highwater.connectors.llm.embedding_service import RemoteEmbedder
+    from highwater.connectors.models.embedding_service import RemoteEmbedder
 
 log = get_log("embed")
 
@@ -84,7 +86,7 @@ class EmbedWorker:
             try:
                 # Given back, a connection loses its locks; cut, the server takes them.
                 async with self._around.pool.acquire(timeout=5.0) as tx:
-                    if await tx.fetchval(QUERIES["try_basis_runner"], LOCK_CLASS, LOCK_RUNNER):
+                    if await tx.fetchval(QUERIES["try_basis_runner"], LockClass.BASIS, LOCK_RUNNER):
                         await self._work(tx, stop)
                     else:
                         self._set_problem(None)

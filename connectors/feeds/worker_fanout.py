@@ -12,10 +12,11 @@ from typing import Any
 
 import asyncpg
 
+from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import AsyncProducer, Taken
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
 from highwater.schemas.positions import Position

@@ -15,16 +15,11 @@ from typing import Any
 
 import orjson
 
-from highwater.connectors import outbox
-from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.llm.chat import CALL_SECONDS_MAX
-from highwater.connectors.llm.cluster_titles import ClusterTitles
-from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
-from highwater.connectors.stores.redis import RedisLink
-from highwater.connectors.workers.pool import ClusterPool
-from highwater.connectors.workers.userlock import UserLock
-from highwater.connectors.workers.windows import (
+from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.feeds.titles import ClusterTitles
+from highwater.connectors.feeds.userlock import UserLock
+from highwater.connectors.feeds.windows import (
     HISTORY_COLUMNS,
     Dataset,
     clusters_json,
@@ -35,6 +30,13 @@ from highwater.connectors.workers.windows import (
     outside_json,
     read_dataset,
 )
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.models.chat import CALL_SECONDS_MAX
+from highwater.connectors.pages.versions import next_version
+from highwater.connectors.postgres.pool import Connection, transaction
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.positions import Position, parse_position
 from highwater.streams.clock import monotonic_seconds, to_datetime, to_ms
@@ -250,19 +252,13 @@ class RebuildWorker:
         channels = sorted(upto)
         await tx.execute(QUERIES["raise_hwm"], work.user_id, channels, [upto[channel] for channel in channels])
         await self._store_version(tx, work, made, version, upto, to_datetime(now_ms))
-        bumped = await tx.fetchrow(
-            QUERIES["bump_version"], f"clusters:{work.user_id}", str(work.request), to_datetime(now_ms)
-        )
+        bump = await next_version(tx, f"clusters:{work.user_id}", str(work.request), now_ms)
         found, dataset = made.version, made.dataset
         rebuilt = {
             "user_id": work.user_id, "cluster_version": version, "request_position": str(work.request), "hwm": upto,
             "dataset_size": len(dataset), "omitted": dataset.omitted, "clusters": len(found.clusters),
             "noise": found.noise_count, "rebuilt_at": now_ms, "basis_id": dataset.basis_id,
             "left_out": dataset.left_out,
-        }  # fmt: skip
-        bump = {
-            "key": f"clusters:{work.user_id}", "version": bumped["version"], "etag": bumped["etag"],
-            "caused_by": str(work.request), "bumped_at": now_ms,
         }  # fmt: skip
         finished = _finished(work, now_ms, version=version, hwm=upto, clustered_ms=now_ms)
         evolved = evolved_events(found, made.labels, work.user_id, version, now_ms, str(work.request))
@@ -271,7 +267,7 @@ class RebuildWorker:
         REBUILD_SECONDS.observe(work.seconds)
         REBUILD_INSIGHTS.observe(len(dataset))
         log.info(
-            "rebuilt", user_id=work.user_id, cluster_version=version, bumped_version=bumped["version"],
+            "rebuilt", user_id=work.user_id, cluster_version=version, bumped_version=bump["version"],
             dataset_size=len(dataset), omitted=dataset.omitted, left_out=dataset.left_out, basis_id=dataset.basis_id,
             clusters=len(found.clusters), noise=found.noise_count, changes=len(found.changes),
             seconds=round(work.seconds, 3), request=str(work.request),

@@ -1,0 +1,1 @@
+"""Users and organizations: their plans, roles, sessions, limits and erasure."""

@@ -10,21 +10,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
+from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.stores.postgres import QUERIES, Connection
-
-# The advisory lock; the numbers of others are in `connectors/outbox.py` and beside them in this folder.
-_LOCK_CLASS, _ERASURES = 7_422, 0
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import Connection
 
 
 async def share(tx: Connection) -> None:
     """Store what users said: no user is erased until the transaction ends."""
-    await tx.execute(QUERIES["share_erasures"], _LOCK_CLASS, _ERASURES)
+    await tx.execute(QUERIES["share_erasures"], LockClass.ERASURES, 0)
 
 
 async def hold(tx: Connection) -> None:
     """Erase users: nobody stores what users said until the transaction ends."""
-    await tx.execute(QUERIES["hold_erasures"], _LOCK_CLASS, _ERASURES)
+    await tx.execute(QUERIES["hold_erasures"], LockClass.ERASURES, 0)
 
 
 async def valid(tx: Connection, events: Sequence[Event]) -> list[Event]:

@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
+from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink
-from highwater.connectors.stores.redis_keys import PLAN_LIMITS, PLAN_LIMITS_SECONDS, key
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.redis.keys import PLAN_LIMITS, PLAN_LIMITS_SECONDS, key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.positions import Cause
 from highwater.streams.clock import fresh_id, to_datetime, to_ms
+from highwater.streams.identity.plans import FALLBACK_PLAN, FEATURES, UNLIMITED, Plan, Subscription, Usage, plan_of
 from highwater.streams.jobs.jobs import period_of
-from highwater.streams.jobs.plans import FALLBACK_PLAN, FEATURES, UNLIMITED, Plan, Subscription, Usage, plan_of
 from highwater.streams.jobs.usage import month_of
-from highwater.streams.league.matches import Cause
 
-# The advisory locks; the numbers of others are beside this file.
-_LOCK_CLASS = 7_424
 # Organizations share so many locks: a batch takes few, and two organizations rarely wait for one another.
 _BUCKETS = 64
 # A read of one row takes milliseconds; whoever began one and has not ended it by then stores nothing.
@@ -73,7 +73,7 @@ def plan_word(event: Event) -> tuple[str, PlanWord]:
 async def lock(tx: Connection, organization_ids: Collection[str]) -> None:
     """Have these organizations to oneself until the transaction ends."""
     buckets = sorted({zlib.crc32(one.encode()) % _BUCKETS for one in organization_ids})
-    await tx.execute(QUERIES["lock_organizations"], _LOCK_CLASS, buckets)
+    await tx.execute(QUERIES["lock_organizations"], LockClass.ORGANIZATIONS, buckets)
 
 
 async def store_words(tx: Connection, words: Sequence[tuple[str, PlanWord]], now_ms: int) -> None:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink
-from highwater.connectors.stores.redis_keys import KEY_REQUESTS, PLAN_LIMITS, USER, USER_REQUESTS, key
-from highwater.streams.jobs.rate_limits import COUNTER_SECONDS, minute_of
+from highwater.connectors.redis.keys import KEY_REQUESTS, PLAN_LIMITS, USER, USER_REQUESTS, key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
+from highwater.streams.identity.rate_limits import COUNTER_SECONDS, minute_of
 
 # As those of `ResourceCache`: more in one pipeline would delay the first of them.
 BATCH_MAX = 256

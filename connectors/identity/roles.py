@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from highwater.connectors.stores.postgres import QUERIES, Connection
-from highwater.connectors.stores.sessions import SessionStore
+from highwater.connectors.identity.sessions import SessionStore
+from highwater.connectors.identity.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime, to_ms
-from highwater.streams.league.matches import Cause
 
 
 class RoleWord(NamedTuple):

@@ -17,9 +17,10 @@ from typing import Any
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import QUERIES, transaction
-from highwater.connectors.stores.redis import RedisLink
-from highwater.connectors.stores.redis_keys import REVOKED_AT, SESSION, SESSION_SECONDS, USER_SESSIONS, key
+from highwater.connectors.identity.statements import QUERIES
+from highwater.connectors.postgres.pool import transaction
+from highwater.connectors.redis.keys import REVOKED_AT, SESSION, SESSION_SECONDS, USER_SESSIONS, key
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.streams.clock import to_datetime, to_ms
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from highwater.connectors.identity import erasures, organizations, roles
+from highwater.connectors.identity.organizations import Organizations
+from highwater.connectors.identity.roles import Revocation, RoleWord
+from highwater.connectors.identity.sessions import SessionStore
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.stores import erasures, organizations, roles
-from highwater.connectors.stores.organizations import Organizations
-from highwater.connectors.stores.postgres import Connection, transaction
-from highwater.connectors.stores.redis import RedisLink
-from highwater.connectors.stores.roles import Revocation, RoleWord
-from highwater.connectors.stores.sessions import SessionStore
-from highwater.streams.jobs.plans import Plan
+from highwater.connectors.postgres.pool import Connection, transaction
+from highwater.connectors.redis.link import RedisLink
+from highwater.schemas.positions import Cause
+from highwater.streams.identity.plans import Plan
 from highwater.streams.jobs.validation import PLAN_CHANGED, ROLE_CHANGED, check_jobs_event
-from highwater.streams.league.matches import Cause
 
 
 class Prepared(NamedTuple):

@@ -6,24 +6,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from highwater.connectors import outbox
+from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.identity import erasures
+from highwater.connectors.identity.statements import QUERIES
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.job_erasure import erase_jobs
-from highwater.connectors.sinks.league_erasure import documents_of_user, erase_from_league, lock_documents
-from highwater.connectors.sinks.query_erasure import erase_queries
-from highwater.connectors.stores import erasures
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.pages.versions import end_versions
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
-from highwater.schemas.positions import Position
+from highwater.schemas.positions import Cause, Position
 from highwater.streams.clock import Clock, to_datetime, to_ms
-from highwater.streams.feeds.users import Folded, Subscription, User, UserStep, fold_user
-from highwater.streams.league.matches import Cause
+from highwater.streams.identity.users import Folded, Subscription, User, UserStep, fold_user
 from highwater.streams.validation import check_event
-
-# Resources of a user that end with the user.
-USER_RESOURCES = ("feed:{}", "clusters:{}")
 
 
 class Prepared(NamedTuple):
@@ -50,8 +46,10 @@ class UsersSink:
     # Each user of a batch is a row lock held until its end; 2,000 keeps that under a second.
     batch_max = 2_000
 
-    def __init__(self, codec: Codec, clock: Clock, *, dimensions: int) -> None:
+    def __init__(self, codec: Codec, clock: Clock, erasure: Sequence[ErasureStep], *, dimensions: int) -> None:
+        """`erasure` is what each household takes away of an erased user, in this order; `dimensions` of a vector."""
         self._codec = codec
+        self._erasure = erasure
         self._clock = clock
         self._dimensions = dimensions
 
@@ -85,14 +83,7 @@ class UsersSink:
         changed = {u: folded for u, folded in stored.items() if folded.changed}
         erased = {user_id: prepared.erasures[user_id] for user_id, folded in changed.items() if folded.erased}
         if erased:
-            await lock_documents(tx, erased)
-            await erasures.hold(tx)
-            await erasures.remember(tx, {user_id: cause.arrived_ms for user_id, cause in erased.items()})
-            await erase_from_league(tx, self._codec, erased, now_ms)
-            await erase_queries(tx, self._codec, erased, now_ms)
-            await erase_jobs(tx, self._codec, erased, now_ms)
-        for user_id in erased:
-            await _erase(tx, user_id)
+            await self._erase(tx, erased, now_ms)
         await _store_users(tx, stored, prepared.causes)
         await _store_subscriptions(tx, stored)
         rows = [
@@ -107,6 +98,19 @@ class UsersSink:
 
     async def settle(self, prepared: Prepared) -> None:
         """Nothing is held."""
+
+    async def _erase(self, tx: Connection, erased: Mapping[str, Cause], now_ms: int) -> None:
+        """Everything kept of users goes; the floor keeps versions growing should a user return."""
+        for step in self._erasure:
+            await step.lock(tx, erased)
+        await erasures.hold(tx)
+        await erasures.remember(tx, {user_id: cause.arrived_ms for user_id, cause in erased.items()})
+        for step in self._erasure:
+            await step.erase(tx, self._codec, erased, now_ms)
+        for user_id in erased:
+            await end_versions(tx, [key for step in self._erasure for key in step.resources(user_id)])
+            for statement in _ERASED:
+                await tx.execute(statement, user_id)
 
     def _row(self, user_id: str, before: User, folded: Folded, cause: Position, now_ms: int) -> OutboxRow:
         user = folded.user
@@ -178,16 +182,4 @@ async def _store_subscriptions(tx: Connection, folds: Mapping[str, Folded]) -> N
         await tx.execute(QUERIES["upsert_subscriptions"], *map(list, zip(*rows, strict=True)))
 
 
-_ERASED = (
-    "erase_subscriptions", "erase_hwm", "erase_clusters", "erase_history", "erase_feed", "erase_role", "erase_stats",
-)  # fmt: skip
-
-
-async def _erase(tx: Connection, user_id: str) -> None:
-    """Everything kept of a user goes; the floor keeps versions growing should the user return."""
-    resources = [template.format(user_id) for template in USER_RESOURCES]
-    resources += [document.key for document in documents_of_user(user_id)]
-    await tx.execute(QUERIES["raise_version_floor"], resources)
-    await tx.execute(QUERIES["erase_resources"], resources)
-    for name in _ERASED:
-        await tx.execute(QUERIES[name], user_id)
+_ERASED = (QUERIES["erase_subscriptions"], QUERIES["erase_role"], QUERIES["erase_stats"])

@@ -18,7 +18,8 @@ from typing import IO, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection, reading, transaction
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import to_datetime
 

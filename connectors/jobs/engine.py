@@ -10,20 +10,20 @@ from __future__ import annotations
 import traceback
 from dataclasses import replace
 
-from highwater.connectors.llm.calls import ChatCall
+from highwater.connectors.engines.slots import ElsewhereError, Slots
+from highwater.connectors.jobs.steps import Ask, Done, Step, Steps
+from highwater.connectors.jobs.store import Call, Change, Jobs
+from highwater.connectors.models.calls import ChatCall
+from highwater.connectors.models.recorded_calls import ModelCalls, Outcome
 from highwater.connectors.patience import patiently
-from highwater.connectors.stores.group_commit import GroupCommit
-from highwater.connectors.stores.jobs import Call, Change, Jobs
-from highwater.connectors.workers.jobs.steps import Ask, Done, Step, Steps
-from highwater.connectors.workers.model_calls import ModelCalls, Outcome
-from highwater.connectors.workers.slots import ElsewhereError, Slots
+from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.jobs.jobs import Job, begun, failed, finished, stepped, waiting_until
 from highwater.streams.jobs.progress import ERROR, Told, done_told
 from highwater.streams.jobs.states import JobStatus
-from highwater.streams.queries.analysis import clean_text
-from highwater.streams.queries.retries import Again, Failure, GiveUp, after_failure
+from highwater.streams.models.answers import clean_text
+from highwater.streams.models.retries import Again, Failure, GiveUp, after_failure
 from highwater.streams.telemetry import JOB_STEP_SECONDS, JOBS_ENDED, JOBS_FENCED, get_log
 
 # Of an unforeseen error: a line for the user.

@@ -1,6 +1,6 @@
 """What an erasure of users takes of the jobs: theirs, the decks they made, and the calls made for them.
 
-Law: it erases alone (`connectors/stores/erasures.py`); who stores jobs waits. Who watches a job that was under way is told that
+Law: it erases alone (`connectors/identity/erasures.py`); who stores jobs waits. Who watches a job that was under way is told that
 it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays: it names no user.
 """
 
@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from highwater.connectors import outbox
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.stores.jobs import CHECKPOINT, PROGRESS, job_of
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.jobs.store import CHECKPOINT, PROGRESS, job_of
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.models.call_rows import erase_calls
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
-from highwater.schemas.positions import parse_position
+from highwater.schemas.positions import Cause, parse_position
 from highwater.streams.jobs.jobs import Job, revoked
 from highwater.streams.jobs.progress import ERROR, Told, progress_events
 from highwater.streams.jobs.states import ENDED
-from highwater.streams.league.matches import Cause
 
 _SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
-_ERASED = ("erase_calls", "erase_presentations", "erase_presentation_shares", "erase_jobs")
+_ERASED = (QUERIES["erase_presentations"], QUERIES["erase_presentation_shares"], QUERIES["erase_jobs"])
 
 
 async def erase_jobs(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
@@ -29,8 +31,11 @@ async def erase_jobs(tx: Connection, codec: Codec, erased: Mapping[str, Cause], 
     users = sorted(erased)
     rows = await tx.fetch(QUERIES["jobs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
     jobs = list(map(job_of, rows))
-    for name in _ERASED if jobs else ():
-        await tx.execute(QUERIES[name], [job.id for job in jobs])
+    if jobs:
+        job_ids = [job.id for job in jobs]
+        await erase_calls(tx, job_ids)
+        for statement in _ERASED:
+            await tx.execute(statement, job_ids)
     await outbox.add(tx, [row for job in jobs for row in _told(codec, job, erased[job.user_id], now_ms)])
 
 
@@ -43,3 +48,6 @@ def _told(codec: Codec, job: Job, cause: Cause, now_ms: int) -> list[OutboxRow]:
         told = progress_events(ended, [Told(ERROR, error_message=ERASED)], now_ms)
         rows += [outbox.event_row(codec, PROGRESS, one, source=_SOURCE, now_ms=now_ms, caused_by=at) for one in told]
     return rows
+
+
+ERASURE = ErasureStep(erase_jobs)

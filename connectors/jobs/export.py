@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 import orjson
 
-from highwater.connectors.exports import pdf_file, pptx_file
-from highwater.connectors.stores import blobs
-from highwater.connectors.stores.postgres import QUERIES, reading
-from highwater.connectors.workers.jobs.steps import Done, JobFailedError
+from highwater.connectors.jobs import blobs, pdf_file, pptx_file
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.jobs.steps import Done, JobFailedError
+from highwater.connectors.postgres.pool import reading
 from highwater.streams.clock import Clock
 from highwater.streams.jobs.args import ExportArgs, parse_args
 from highwater.streams.jobs.jobs import Job

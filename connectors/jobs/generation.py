@@ -15,12 +15,12 @@ from typing import Any, TypeVar, cast
 import asyncpg
 
 from highwater.connectors.documents.reading import Chunked, DocumentReader
-from highwater.connectors.llm.embeddings import Embedder
-from highwater.connectors.stores import blobs
-from highwater.connectors.stores.jobs import Deck
-from highwater.connectors.stores.semantic_cache import SemanticCache, Wanted
-from highwater.connectors.workers.chunk_context import ChunkContext
-from highwater.connectors.workers.jobs.steps import Ask, Done, JobFailedError, Step
+from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
+from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step
+from highwater.connectors.jobs.store import Deck
+from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.retrieval.context import ChunkContext
 from highwater.streams.chunks.documents import UnreadableDocumentError
 from highwater.streams.clock import Clock
 from highwater.streams.jobs.args import GenerationArgs, parse_args
@@ -43,7 +43,7 @@ from highwater.streams.jobs.decks import (
 )
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
-from highwater.streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in
+from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
 
 # Of a job's documents so much is read, of each its beginning, which says what it is about: 1,000 pages of text, which are
 # searched for each slide in some 0.3 s.

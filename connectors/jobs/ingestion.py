@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 
 from highwater.connectors.documents.reading import Chunked, DocumentReader
-from highwater.connectors.stores import blobs
-from highwater.connectors.workers.jobs.steps import Done, JobFailedError, Step
+from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.steps import Done, JobFailedError, Step
 from highwater.schemas.chunks import ChunkSubmitted, IngestFinished
 from highwater.streams.chunks.chunking import Chunk
 from highwater.streams.chunks.documents import UnreadableDocumentError

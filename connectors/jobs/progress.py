@@ -14,12 +14,11 @@ from typing import Any
 import asyncpg
 import orjson
 
+from highwater.connectors.jobs import usage
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.stores import usage
-from highwater.connectors.stores.postgres import Connection
-from highwater.connectors.stores.redis import RedisLink
-from highwater.connectors.stores.redis_keys import (
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.redis.keys import (
     CHECKPOINT,
     CHECKPOINT_SECONDS,
     PROGRESS,
@@ -30,6 +29,7 @@ from highwater.connectors.stores.redis_keys import (
     USAGE_SECONDS,
     key,
 )
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.postgres.pool import AWAY
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.jobs.states import ENDED, JobStatus
@@ -77,7 +78,7 @@ async def jobs(pool: Pool, job_ids: Sequence[str]) -> dict[str, JobRead]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return {row["job_id"]: _job(row) for row in await _fetch(pool, "jobs_read", list(job_ids))}
+    return {row["job_id"]: _job(row) for row in await _fetch(pool, QUERIES["jobs_read"], list(job_ids))}
 
 
 async def jobs_of_organization(
@@ -89,7 +90,9 @@ async def jobs_of_organization(
         UnavailableError: PostgreSQL is away.
     """
     at_ms, job_id = before
-    rows = await _fetch(pool, "jobs_of_organization_read", organization_id, to_datetime(at_ms), job_id, user_id, limit)
+    rows = await _fetch(
+        pool, QUERIES["jobs_of_organization_read"], organization_id, to_datetime(at_ms), job_id, user_id, limit
+    )
     return [_job(row) for row in rows]
 
 
@@ -99,7 +102,7 @@ async def presentation(pool: Pool, presentation_id: str) -> Presentation | None:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    rows = await _fetch(pool, "presentation_read", presentation_id)
+    rows = await _fetch(pool, QUERIES["presentation_read"], presentation_id)
     if not rows:
         return None
     row = rows[0]
@@ -136,6 +139,6 @@ def _ms(moment: datetime | None) -> int | None:
 
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Any]:
     try:
-        return list(await pool.fetch(QUERIES[query], *arguments, timeout=READ_SECONDS_MAX))
+        return list(await pool.fetch(query, *arguments, timeout=READ_SECONDS_MAX))
     except AWAY as error:
         raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error

@@ -16,10 +16,11 @@ import asyncpg
 import numpy as np
 import orjson
 
-from highwater.connectors.llm.embeddings import Embedder
-from highwater.connectors.stores.postgres import QUERIES, reading, transaction
-from highwater.connectors.stores.redis import RedisLink
-from highwater.connectors.stores.redis_keys import SEMANTIC_CACHE_ENTRY, SEMANTIC_CACHE_SECONDS, key
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.postgres.pool import reading, transaction
+from highwater.connectors.redis.keys import SEMANTIC_CACHE_ENTRY, SEMANTIC_CACHE_SECONDS, key
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import to_datetime

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from highwater.connectors import outbox
+from highwater.connectors.jobs.sink_jobs import request_of
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.jobs.store import CHECKPOINT, PROGRESS, job_of
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.known import Known, Origin
+from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.sinks.jobs import request_of
-from highwater.connectors.sinks.known import Known, Origin
-from highwater.connectors.sinks.query_rows import Teller
-from highwater.connectors.stores.jobs import CHECKPOINT, PROGRESS, job_of
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.jobs import Job, revoked

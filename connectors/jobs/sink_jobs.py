@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from highwater.connectors import outbox
+from highwater.connectors.identity import erasures, organizations
+from highwater.connectors.identity.organizations import Organization
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.jobs.store import PROGRESS
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.sinks.query_rows import Teller
-from highwater.connectors.stores import erasures, organizations
-from highwater.connectors.stores.jobs import PROGRESS
-from highwater.connectors.stores.organizations import Organization
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.postgres.pool import Connection
 from highwater.streams.clock import to_datetime
+from highwater.streams.identity.plans import Plan, Usage, refusal, refusal_text
 from highwater.streams.jobs.args import Args, parse_args
 from highwater.streams.jobs.jobs import Job, failed
-from highwater.streams.jobs.plans import Plan, Usage, refusal, refusal_text
 from highwater.streams.jobs.progress import ERROR, Told, progress_events
 from highwater.streams.jobs.states import REQUESTED, JobStatus, Kind
 from highwater.streams.jobs.validation import SUBMITTED, check_jobs_event

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from highwater.connectors.jobs.usage import store_flushed
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.stores.postgres import Connection
-from highwater.connectors.stores.usage import store_flushed
+from highwater.connectors.postgres.pool import Connection
 from highwater.streams.jobs.usage import check_flushed
 
 FLUSHED = "jobs.usage-flushed"

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from highwater.connectors.jobs import views
+from highwater.connectors.jobs.views import ViewDeltas
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.stores import views
-from highwater.connectors.stores.postgres import Connection
-from highwater.connectors.stores.views import ViewDeltas
+from highwater.connectors.postgres.pool import Connection
 from highwater.streams.jobs.validation import VIEWED, check_jobs_event
 
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from highwater.connectors.stores.jobs import Apply, Deck
+from highwater.connectors.jobs.store import Apply, Deck
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.progress import Told

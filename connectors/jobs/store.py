@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
-from highwater.connectors import outbox
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.stores.calls import CallBegin, begin_calls
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.models.call_rows import CallBegin, begin_calls
+from highwater.connectors.postgres.pool import Connection, reading, transaction
 from highwater.schemas.codec import Codec
 from highwater.schemas.jobs import UsageRecorded
 from highwater.schemas.positions import Position, parse_position

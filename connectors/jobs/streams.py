@@ -12,15 +12,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink
-from highwater.connectors.stores.redis_keys import (
-    PROGRESS,
-    PROGRESS_ENTRIES_MAX,
-    PROGRESS_WAKES,
-    SOCKET_SECONDS,
-    SOCKETS,
-    key,
-)
+from highwater.connectors.redis.keys import PROGRESS, PROGRESS_ENTRIES_MAX, PROGRESS_WAKES, SOCKET_SECONDS, SOCKETS, key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 
 # How long a wait for a wake-up lasts before it is begun again; nothing depends on it.
 _LISTEN_SECONDS = 5.0

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection, reading, transaction
 from highwater.schemas.jobs import UsageFlushed
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.jobs.usage import month_of

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink
-from highwater.connectors.stores.redis_keys import PRESENTATION_VIEWS, key
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.redis.keys import PRESENTATION_VIEWS, key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.streams.telemetry import get_log
 
 # Never below 0: events that others wrote to the topic, and those of before an emptied Redis, were not raised here.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from highwater.connectors.engines.watch import Watch
+from highwater.connectors.jobs.engine import JobEngine
+from highwater.connectors.jobs.store import Asked
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.stores.jobs import Asked
-from highwater.connectors.stores.postgres import Connection
-from highwater.connectors.workers.jobs.engine import JobEngine
-from highwater.connectors.workers.watch import Watch
+from highwater.connectors.postgres.pool import Connection
 from highwater.streams.clock import Clock
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.states import REQUESTED

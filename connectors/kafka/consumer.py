@@ -16,14 +16,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from highwater.connectors import outbox
+from highwater.connectors.kafka import outbox, positions
 from highwater.connectors.kafka.breaker import RatioBreaker
 from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.positions import Move, Place
 from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row, record_of
 from highwater.connectors.patience import pause
-from highwater.connectors.stores import positions
-from highwater.connectors.stores.positions import Move, Place
-from highwater.connectors.stores.postgres import CONFLICT, transaction
+from highwater.connectors.postgres.pool import CONFLICT, transaction
 from highwater.schemas.errors import (
     BreakerOpenError,
     FencedError,

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from highwater.api.cli.reading import Place, log_ranges_of, open_reader, read_spans
 from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.offsets import committed_offsets
+from highwater.connectors.kafka.reading import Place, log_ranges_of, open_reader, read_spans
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import ProductClock
 

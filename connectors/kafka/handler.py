@@ -11,7 +11,7 @@ import asyncpg
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.streams.clock import Clock
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import asyncpg
 
 from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.stores.postgres import QUERIES, Connection, transaction
+from highwater.connectors.kafka.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import TOPICS
 

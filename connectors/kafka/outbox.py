@@ -19,8 +19,10 @@ import orjson
 
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.patience import pause
-from highwater.connectors.stores.postgres import AWAY, QUERIES, Connection
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import AWAY, Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -32,8 +34,6 @@ from highwater.streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, get_log
 log = get_log("outbox")
 
 SHARDS = 16
-# First number of the advisory locks; the second is the shard.
-_LOCK_CLASS = 7_410
 # Rows published before they are deleted: enough to fill the producer's batches, few enough to repeat after a crash.
 _ROWS_MAX = 1_000
 # NOTIFY wakes the relay at once; without a wake-up (lost on a cut connection) it looks this often.
@@ -70,6 +70,18 @@ def tombstone_row(topic: str, key: str, *, source: str, now_ms: int, caused_by: 
     """The row that takes the last event of a key from a compacted topic."""
     headers = make_headers(event_id="", event_type=topic, source=source, now_ms=now_ms, caused_by=caused_by)
     return OutboxRow(topic, key.encode(), None, [(name, value) for name, value in headers if name != "ce_id"])
+
+
+class Teller:
+    """Makes the outbox rows of a sink."""
+
+    def __init__(self, codec: Codec, source: str) -> None:
+        self._codec = codec
+        self._source = source
+
+    def row(self, topic: str, event: Mapping[str, Any], now_ms: int, caused_by: Position) -> OutboxRow:
+        """The row of an event."""
+        return event_row(self._codec, topic, event, source=self._source, now_ms=now_ms, caused_by=caused_by)
 
 
 async def add(tx: Connection, rows: Sequence[OutboxRow]) -> None:
@@ -159,7 +171,7 @@ class Relay:
 
     async def _lock_shards(self, connection: Any) -> None:
         for shard in range(SHARDS):
-            if shard not in self._shards and await connection.fetchval(QUERIES["outbox_lock"], _LOCK_CLASS, shard):
+            if shard not in self._shards and await connection.fetchval(QUERIES["outbox_lock"], LockClass.OUTBOX, shard):
                 self._shards.add(shard)
         OUTBOX_SHARDS.set(len(self._shards))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.kafka.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import FencedError, TopicRecreatedError
 
 Place = tuple[str, int]  # topic, partition

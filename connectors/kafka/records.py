@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.schemas.envelope import HEADERS_UNREADABLE, Headers, iso_from_ms
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX

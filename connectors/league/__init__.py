@@ -1,0 +1,1 @@
+"""Leagues: matches, votes, posts and ratings stored, and the facts of each page."""

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from highwater.connectors.stores.league_rows import match_of, stake_of, votes_of
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.rows import match_of, stake_of, votes_of
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.league import bracket, documents, ratings, results, schedule, standings, stats
 from highwater.streams.league.causes import everything, live, newest, settled
-from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.matches import Match
 from highwater.streams.league.windows import WindowOptions, kickoff_range, live_ends_ms, season_windows
 
 DAY_MS = 86_400_000

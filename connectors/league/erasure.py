@@ -1,21 +1,23 @@
 """What an erasure of users takes of the leagues: all they said up to it, their ratings and their documents.
 
-Law: it erases alone (`connectors/stores/erasures.py`); who stores votes or comments waits. Votes of the matches are counted anew,
-and it is told which documents may have changed.
+Law: it erases alone (`connectors/identity/erasures.py`); who stores votes or comments waits. Votes of the matches are counted
+anew, and it is told which documents may have changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from highwater.connectors import outbox
-from highwater.connectors.sinks.refreshing import refresh_row
-from highwater.connectors.sinks.votes import documents_of_votes
-from highwater.connectors.stores import documents
-from highwater.connectors.stores.league_votes import recount
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.kafka import outbox
+from highwater.connectors.league.refreshing import refresh_row
+from highwater.connectors.league.sink_votes import documents_of_votes
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.league.votes import recount
+from highwater.connectors.pages import rows as documents
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
-from highwater.streams.league.matches import Cause
+from highwater.schemas.positions import Cause
 from highwater.streams.league.resources import Resource, resource
 
 _SOURCE, _REASON = "sinks/users", "erased"
@@ -35,9 +37,9 @@ async def lock_documents(tx: Connection, users: Collection[str]) -> None:
 async def erase_from_league(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
     """Erase users in the transaction of their erasures (`erased`: user to event), under its locks, and tell of it."""
     users, until_ms = list(erased), [cause.arrived_ms for cause in erased.values()]
-    voted = await _erased(tx, "erase_votes", users, until_ms)
-    predicted = await _erased(tx, "erase_predictions", users, until_ms)
-    commented = await _erased(tx, "erase_comments", users, until_ms)
+    voted = await _erased(tx, QUERIES["erase_votes"], users, until_ms)
+    predicted = await _erased(tx, QUERIES["erase_predictions"], users, until_ms)
+    commented = await _erased(tx, QUERIES["erase_comments"], users, until_ms)
     rated = await tx.fetch(QUERIES["erase_ratings"], users)
     await documents.drop(tx, _keys(users))
     last = max(erased.values(), key=lambda cause: cause.order)
@@ -59,5 +61,12 @@ def _keys(users: Collection[str]) -> list[str]:
     return sorted(document.key for user_id in users for document in documents_of_user(user_id))
 
 
-async def _erased(tx: Connection, name: str, users: Sequence[str], until_ms: Sequence[int]) -> set[str]:
-    return {row["match_id"] for row in await tx.fetch(QUERIES[name], users, until_ms)}
+async def _erased(tx: Connection, statement: str, users: Sequence[str], until_ms: Sequence[int]) -> set[str]:
+    return {row["match_id"] for row in await tx.fetch(statement, users, until_ms)}
+
+
+ERASURE = ErasureStep(
+    erase_from_league,
+    lock=lock_documents,
+    resources=lambda user_id: [document.key for document in documents_of_user(user_id)],
+)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import asyncpg
 
 from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.known import Known, Origin
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.known import Known, Origin
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
 from highwater.streams.league.folding import SCHEDULED
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from highwater.connectors.stores.redis import RedisLink
-from highwater.connectors.stores.redis_keys import LIVE_REQUESTS, key
+from highwater.connectors.redis.keys import LIVE_REQUESTS, key
+from highwater.connectors.redis.link import RedisLink
 from highwater.streams.league.limits import LIVE_WINDOW_MS
 
 # KEYS[1] the times, the newest first; ARGV now, most, window. Answers 0, or in how many ms a refused one may come again.

@@ -1,22 +1,24 @@
 """Locks of the leagues that no row stands for: the one recalculation of ratings, and advertisements.
 
 Order of all locks of the leagues, so that no two transactions wait for each other: users' rows, documents, erasures
-(`connectors/stores/erasures.py`), ratings or seasons, matches. Rows are locked in the order of their keys.
+(`connectors/identity/erasures.py`), ratings or seasons, matches. Rows are locked in the order of their keys.
 """
 
 from __future__ import annotations
 
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import Connection
 
-# Numbers of the advisory locks; the classes of others are in `connectors/outbox.py`, `bases.py`, `documents.py`, `erasures.py`.
-_LOCK_CLASS, _RATINGS, _ADS = 7_421, 1, 2
+# Second numbers of `LockClass.LEAGUE`.
+_RATINGS, _ADS = 1, 2
 
 
 async def hold_ratings(tx: Connection) -> None:
     """Rate users alone: what is rated next is seen as the one before has left it."""
-    await tx.execute(QUERIES["hold_league_lock"], _LOCK_CLASS, _RATINGS)
+    await tx.execute(QUERIES["hold_league_lock"], LockClass.LEAGUE, _RATINGS)
 
 
 async def hold_ads(tx: Connection) -> None:
     """Change advertisements alone: they are few, and a new one has no row to lock."""
-    await tx.execute(QUERIES["hold_league_lock"], _LOCK_CLASS, _ADS)
+    await tx.execute(QUERIES["hold_league_lock"], LockClass.LEAGUE, _ADS)

@@ -10,19 +10,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from highwater.connectors import outbox
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.checking import divided
+from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.stores.league_rows import match_of
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.rows import match_of
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.league import MatchChanged
-from highwater.schemas.positions import parse_position
+from highwater.schemas.positions import Cause, parse_position
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.league.folding import Folded, Step, fold_match, former_teams
-from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.matches import Match
 from highwater.streams.league.validation import check_league_event
 
 CHANGED = "league.match-changed"

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.pool import AWAY
 from highwater.schemas.errors import UnavailableError
 
 READ_SECONDS_MAX = 5.0
@@ -35,7 +36,7 @@ async def season_of(pool: Any, match_id: str) -> str | None:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    season: str | None = await _value(pool, "match_season", match_id)
+    season: str | None = await _value(pool, QUERIES["match_season"], match_id)
     return season
 
 
@@ -45,7 +46,7 @@ async def version_of(pool: Any, key: str) -> int:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return int(await _value(pool, "version_of_resource", key) or 0)
+    return int(await _value(pool, QUERIES["version_of_resource"], key) or 0)
 
 
 async def seasons(pool: Any, after: str, limit: int) -> Seasons:
@@ -77,7 +78,7 @@ async def counters(pool: Any) -> DatabaseCounters:
 
 async def _slow_statements(pool: Any) -> int | None:
     try:
-        return int(await _value(pool, "slow_statements", SLOW_MS))
+        return int(await _value(pool, QUERIES["slow_statements"], SLOW_MS))
     except (
         asyncpg.ObjectNotInPrerequisiteStateError,
         asyncpg.InsufficientPrivilegeError,
@@ -88,7 +89,7 @@ async def _slow_statements(pool: Any) -> int | None:
 
 async def _value(pool: Any, query: str, argument: Any) -> Any:
     try:
-        return await pool.fetchval(QUERIES[query], argument, timeout=READ_SECONDS_MAX)
+        return await pool.fetchval(query, argument, timeout=READ_SECONDS_MAX)
     except AWAY as error:
         raise _away(error) from error
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from highwater.connectors import outbox
-from highwater.connectors.outbox import OutboxRow
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.schemas.codec import Codec
 from highwater.schemas.league import RefreshRequested
 from highwater.schemas.positions import parse_position

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_ms
 from highwater.streams.league.documents import Votes
-from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.matches import Match, Status
 from highwater.streams.league.ratings import Prediction, Stake, Vote
 
 # Every column of `league_matches`, in the order of its migration.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.matches import MatchStore, checked
-from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.league.matches import MatchStore, checked
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.streams.clock import Clock
 

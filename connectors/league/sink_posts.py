@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from highwater.connectors import outbox
+from highwater.connectors.identity import erasures
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.known_matches import KnownMatches
-from highwater.connectors.sinks.matches import cause_of, checked
-from highwater.connectors.sinks.refreshing import refresh_row
-from highwater.connectors.stores import erasures
-from highwater.connectors.stores.league_locks import hold_ads
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.known_matches import KnownMatches
+from highwater.connectors.league.locks import hold_ads
+from highwater.connectors.league.matches import cause_of, checked
+from highwater.connectors.league.refreshing import refresh_row
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime
-from highwater.streams.league.matches import Cause
 from highwater.streams.league.resources import Resource, resource
 
 COMMENT, AD = "league.comment-posted", "league.ad-changed"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.fixtures import Prepared
-from highwater.connectors.sinks.known_matches import KnownMatches
-from highwater.connectors.sinks.matches import MatchStore, checked
-from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.league.known_matches import KnownMatches
+from highwater.connectors.league.matches import MatchStore, checked
+from highwater.connectors.league.sink_fixtures import Prepared
+from highwater.connectors.postgres.pool import Connection
 
 
 class ResultsSink:

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from highwater.connectors import outbox
+from highwater.connectors.identity import erasures
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.fixtures import Prepared
-from highwater.connectors.sinks.known_matches import KnownMatches
-from highwater.connectors.sinks.matches import checked
-from highwater.connectors.sinks.refreshing import refresh_row
-from highwater.connectors.stores import erasures
-from highwater.connectors.stores.league_votes import PREDICTION, VOTE, newest_causes, recount, store_words
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.known_matches import KnownMatches
+from highwater.connectors.league.matches import checked
+from highwater.connectors.league.refreshing import refresh_row
+from highwater.connectors.league.sink_fixtures import Prepared
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.league.votes import PREDICTION, VOTE, newest_causes, recount, store_words
+from highwater.connectors.postgres.pool import Connection
 from highwater.streams.league.resources import PREDICTION_DAYS, Resource, resource
 from highwater.streams.league.votes import Word
 

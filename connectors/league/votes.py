@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime, to_ms
-from highwater.streams.league.matches import Cause
 from highwater.streams.league.votes import Settled, Whose, Word, settle_words
 
 VOTE, PREDICTION = "league.vote-cast", "league.prediction-made"

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from highwater.connectors import outbox
+from highwater.connectors.identity import erasures
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.refreshing import refresh_row
-from highwater.connectors.stores import documents, erasures
-from highwater.connectors.stores.league_locks import hold_ratings
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.locks import hold_ratings
+from highwater.connectors.league.refreshing import refresh_row
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.pages import rows as documents
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
 from highwater.streams.clock import Clock

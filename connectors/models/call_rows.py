@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
+from highwater.connectors.models.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection, reading, transaction
 from highwater.streams.clock import to_datetime
 
 
@@ -86,3 +87,8 @@ async def begin_calls(tx: Connection, calls: Sequence[CallBegin]) -> None:
         return
     rows = [(*call[:5], ",".join(map(str, call.prompt_ids)), to_datetime(call.started_ms)) for call in calls]
     await tx.execute(QUERIES["begin_calls"], *map(list, zip(*rows, strict=True)))
+
+
+async def erase_calls(tx: Connection, run_ids: Sequence[str]) -> None:
+    """Forget the calls that were made for these runs or jobs."""
+    await tx.execute(QUERIES["erase_calls"], run_ids)

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.jobs.local_deck import local_deck_answer
-from highwater.streams.queries.analysis import clean_text
+from highwater.streams.models.answers import clean_text
+from highwater.streams.models.retries import Failure
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.local_model import local_answer
-from highwater.streams.queries.retries import Failure
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.tokens import count_tokens
 from highwater.streams.settings import Settings
 
 
@@ -106,6 +106,6 @@ def open_chat_port(settings: Settings) -> ChatPort:
     """
     if settings.llm_url is None:
         return LocalChat()
-    from highwater.connectors.llm.chat_service import ChatEndpoint, RemoteChat  # noqa: PLC0415 - its client takes half a second
+    from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat  # noqa: PLC0415 - its client takes half a second
 
     return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=settings.llm_timeout_seconds))

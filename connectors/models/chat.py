@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from highwater.connectors.llm.calls import CallFailedError
+from highwater.connectors.models.calls import CallFailedError
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.queries.retries import Failure
+from highwater.streams.models.retries import Failure
 from highwater.streams.retry import MODEL_CALL, RetryPolicy
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import MODEL_CALLS, get_log
 
 if TYPE_CHECKING:
-    from highwater.connectors.llm.chat_service import ChatEndpoint
+    from highwater.connectors.models.chat_service import ChatEndpoint
 
 # All attempts together: a reader waits for it, and what follows is the last document or a 503.
 CALL_SECONDS_MAX = 30.0
@@ -100,6 +100,6 @@ def open_chat_model(settings: Settings) -> ChatModel | None:
     """The configured model; None when none is, and summaries are extractive."""
     if settings.llm_url is None:
         return None
-    from highwater.connectors.llm.chat_service import ChatEndpoint  # noqa: PLC0415 - its client takes half a second
+    from highwater.connectors.models.chat_service import ChatEndpoint  # noqa: PLC0415 - its client takes half a second
 
     return ChatModel(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=CALL_SECONDS_MAX), settings.llm_model)

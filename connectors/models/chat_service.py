@@ -16,19 +16,19 @@ from urllib.parse import unquote, urlsplit
 
 import openai
 
-from highwater.connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall
+from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import Clock, ProductClock, to_ms
-from highwater.streams.queries.analysis import clean_text
-from highwater.streams.queries.retries import Failure
-from highwater.streams.queries.tokens import count_tokens
+from highwater.streams.models.answers import clean_text
+from highwater.streams.models.retries import Failure
+from highwater.streams.models.tokens import count_tokens
 
 # The longest answer asked for is 8,000 tokens: some 400 kB if each of their characters is escaped. Five times that leaves room
 # for what services add, and 64 calls at once hold 128 MiB at most.
 RESPONSE_BYTES_MAX = 2 * 1024 * 1024
 # Of an error page: enough to tell a proxy from a model, and no more than a log line bears.
 _DETAIL_CHARACTERS_MAX = 200
-# More than the pipeline would obey anyway (`streams/queries/retries.py`); a larger number is a mistake.
+# More than the pipeline would obey anyway (`streams/models/retries.py`); a larger number is a mistake.
 _RETRY_AFTER_MS_MAX = 24 * 3_600_000
 # Counts are stored as 32-bit integers.
 _COUNT_MAX = 2**31 - 1

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
 
-from highwater.connectors.llm.embeddings import EmbeddingError
+from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.retry import MODEL_CALL
 from highwater.streams.telemetry import MODEL_CALLS

@@ -10,7 +10,7 @@ from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.settings import Settings
 
 if TYPE_CHECKING:
-    from highwater.connectors.llm.embedding_service import RemoteEmbedder
+    from highwater.connectors.models.embedding_service import RemoteEmbedder
 
 
 class Embedder(Protocol):
@@ -45,7 +45,7 @@ def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
     """The configured service of embeddings, if there is one."""
     if not settings.embeddings_url:
         return None
-    from highwater.connectors.llm.embedding_service import RemoteEmbedder  # noqa: PLC0415 - its client takes half a second
+    from highwater.connectors.models.embedding_service import RemoteEmbedder  # noqa: PLC0415 - its client takes half a second
 
     return RemoteEmbedder(
         settings.embeddings_url,

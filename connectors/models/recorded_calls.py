@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from highwater.connectors.llm.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort
+from highwater.connectors.models.call_rows import CallEnd, Calls, StoredCall
+from highwater.connectors.models.calls import CallFailedError, ChatAnswer, ChatCall, ChatPort
 from highwater.connectors.patience import patiently
-from highwater.connectors.stores.calls import CallEnd, Calls, StoredCall
-from highwater.connectors.stores.group_commit import GroupCommit
+from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.streams.clock import Clock
-from highwater.streams.queries.analysis import UnusableAnswerError
-from highwater.streams.queries.costs import Prices
-from highwater.streams.queries.retries import Failure
+from highwater.streams.models.answers import UnusableAnswerError
+from highwater.streams.models.costs import Prices
+from highwater.streams.models.retries import Failure
 from highwater.streams.telemetry import LLM_CALLS, LLM_COST_USD, LLM_TOKENS
 
 C = TypeVar("C")

@@ -1,0 +1,1 @@
+"""The engine of versioned pages: made, kept in copies under leases, refreshed, served."""

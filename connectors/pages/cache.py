@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.stores.postgres import Connection
-from highwater.connectors.stores.redis import Head, ResourceCache
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.redis.link import Head, ResourceCache
 
 
 class CacheVersions:

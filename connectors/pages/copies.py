@@ -1,7 +1,7 @@
 """Copies of documents in the memory of one process: the first of the two layers of R4.8.
 
 The law: a copy is served without asking only when it was verified, that is, when its version was found to be the current one
-under the lease that is held now (`connectors/stores/leases.py`). Until then it spares a payload's way, never a question.
+under the lease that is held now (`connectors/pages/leases.py`). Until then it spares a payload's way, never a question.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import brotli
 
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.redis.link import Head
 
 # Season pages, matches in play and a few hundred clubs; a lease asks for the versions of all of them at each renewal.
 COPIES_MAX = 512

@@ -20,8 +20,9 @@ from typing import Any
 
 import asyncpg
 
-from highwater.connectors.stores.copies import Copies
-from highwater.connectors.stores.postgres import AWAY, QUERIES
+from highwater.connectors.pages.copies import Copies
+from highwater.connectors.pages.statements import QUERIES
+from highwater.connectors.postgres.pool import AWAY
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import lease_seconds
 from highwater.streams.telemetry import LEASE_HELD, get_log

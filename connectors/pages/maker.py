@@ -20,17 +20,17 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import orjson
 
-from highwater.connectors.materializers.bumps import bump
-from highwater.connectors.stores import documents
-from highwater.connectors.stores.copies import compress
-from highwater.connectors.stores.leases import wait_until_told
-from highwater.connectors.stores.postgres import Connection
-from highwater.connectors.stores.redis import TRUSTED_MS, Head, RedisAwayError, ResourceCache
+from highwater.connectors.pages import rows as documents
+from highwater.connectors.pages.copies import compress
+from highwater.connectors.pages.leases import wait_until_told
+from highwater.connectors.pages.versions import bump
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.streams.clock import Clock, monotonic_seconds
-from highwater.streams.league.refresh import refresh_decision
 from highwater.streams.league.resources import Resource, resource, resource_of
 from highwater.streams.league.windows import Window
+from highwater.streams.pages.refresh import refresh_decision
 from highwater.streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
 
 SOURCE = "/connectors/materializers/documents"

@@ -1,6 +1,6 @@
 """The reading of documents: from memory under a lease, from Redis, from PostgreSQL, and made anew when they are no longer good.
 
-Laws. A copy in memory is served without asking only under the lease (`connectors/stores/leases.py`); a copy in Redis for two
+Laws. A copy in memory is served without asking only under the lease (`connectors/pages/leases.py`); a copy in Redis for two
 seconds after its version was read from PostgreSQL. A document past its life is served for its stale life while one process
 makes it anew (R4.27, R4.28); past that, whoever wins the lock makes it within two seconds, and the others are told to come
 again (R4.29). A read that names positions is made from the facts each time. When PostgreSQL is away, what is known is served,
@@ -15,7 +15,10 @@ from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.materializers.documents import (
+from highwater.connectors.pages import rows as documents
+from highwater.connectors.pages.copies import COPIES_MAX, IDENTITY, Copies, compress, decompress
+from highwater.connectors.pages.leases import CopyLease
+from highwater.connectors.pages.maker import (
     ENTRY_SECONDS_MAX,
     WINDOW,
     DocumentMaker,
@@ -25,17 +28,14 @@ from highwater.connectors.materializers.documents import (
     windows_in,
     windows_of,
 )
-from highwater.connectors.materializers.regeneration import RegenerationLocks
-from highwater.connectors.stores import documents
-from highwater.connectors.stores.copies import COPIES_MAX, IDENTITY, Copies, compress, decompress
-from highwater.connectors.stores.leases import CopyLease
-from highwater.connectors.stores.postgres import transaction
-from highwater.connectors.stores.redis import Head, ResourceCache
-from highwater.connectors.stores.shared_reads import FollowingReads
+from highwater.connectors.pages.regeneration import RegenerationLocks
+from highwater.connectors.postgres.pool import transaction
+from highwater.connectors.postgres.shared_reads import FollowingReads
+from highwater.connectors.redis.link import Head, ResourceCache
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import Clock
-from highwater.streams.league.refresh import Freshness, Refresh, refresh_decision
 from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.pages.refresh import Freshness, Refresh, refresh_decision
 from highwater.streams.telemetry import DOCUMENT_READS, get_log
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import asyncpg
 
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.materializers.documents import DocumentMaker, Wanted
-from highwater.connectors.stores import documents
-from highwater.connectors.stores.postgres import Connection
+from highwater.connectors.pages import rows as documents
+from highwater.connectors.pages.maker import DocumentMaker, Wanted
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.league.resources import SEASON_PAGES, Resource, resource, resource_of
 from highwater.streams.telemetry import get_log

@@ -1,7 +1,7 @@
 """One regeneration of a document over all processes (R4.28): a lock in Redis with its owner's token.
 
 Law: a lock that ran out is nobody's, and only its owner takes it away. It spares work and guards nothing: what is stored is
-guarded by PostgreSQL (`connectors/materializers/documents.py`), so that without Redis every process may try and one of them
+guarded by PostgreSQL (`connectors/pages/maker.py`), so that without Redis every process may try and one of them
 does the work.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink
-from highwater.connectors.stores.redis_keys import DOCUMENT_LOCK, key
+from highwater.connectors.redis.keys import DOCUMENT_LOCK, key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.streams.clock import fresh_id
 from highwater.streams.league.resources import LOCK_SECONDS
 

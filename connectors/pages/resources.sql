@@ -9,3 +9,10 @@ ON CONFLICT (key) DO UPDATE SET
     position = excluded.position,
     changed_at = excluded.changed_at
 RETURNING version, etag
+
+-- name: raise_version_floor
+UPDATE version_floor SET value = GREATEST(value, (
+    SELECT COALESCE(max(version) + 1, 0) FROM resource_versions WHERE key = ANY ($1::text[])))
+
+-- name: erase_resources
+DELETE FROM resource_versions WHERE key = ANY ($1::text[])

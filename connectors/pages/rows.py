@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from highwater.connectors.stores.postgres import AWAY, QUERIES, Connection
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.pages.statements import QUERIES
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import AWAY, Connection
+from highwater.connectors.redis.link import Head
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime, to_ms
 
-# First number of the advisory locks of makers; the second is the hash of the key.
-_LOCK_CLASS = 7_420
 READ_SECONDS_MAX = 5.0
 
 
@@ -24,7 +24,7 @@ class Document(NamedTuple):
 
 async def lock(tx: Connection, key: str) -> None:
     """Be the only maker of a document until the transaction ends."""
-    await tx.execute(QUERIES["lock_document"], _LOCK_CLASS, key)
+    await tx.execute(QUERIES["lock_document"], LockClass.DOCUMENT, key)
 
 
 async def stored(tx: Connection, key: str, now_ms: int) -> Document | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from highwater.connectors import outbox
-from highwater.connectors.stores.postgres import QUERIES, Connection
-from highwater.connectors.stores.redis import Head
+from collections.abc import Sequence
+
+from highwater.connectors.kafka import outbox
+from highwater.connectors.pages.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.redis.link import Head
+from highwater.schemas.cache import VersionBumped
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
@@ -13,24 +17,33 @@ from highwater.streams.clock import to_datetime
 VERSION_BUMPED = "cache.version-bumped"
 
 
+async def next_version(tx: Connection, key: str, caused_by: str, now_ms: int, reason: str = "") -> VersionBumped:
+    """Take the next version of a resource; returns what is to be told of it.
+
+    `caused_by` is the position of the event behind it, empty where there is none.
+    """
+    row = await tx.fetchrow(QUERIES["bump_version"], key, caused_by, to_datetime(now_ms))
+    return VersionBumped(
+        key=key, version=row["version"], etag=row["etag"], caused_by=caused_by, bumped_at=now_ms, reason=reason
+    )
+
+
 async def bump(
     tx: Connection, codec: Codec, key: str, *, caused_by: str, now_ms: int, source: str, reason: str = ""
 ) -> Head:
-    """Take the next version of a resource; `caused_by` is the position of the event behind it, empty where there is none."""
-    row = await tx.fetchrow(QUERIES["bump_version"], key, caused_by, to_datetime(now_ms))
-    event = {
-        "key": key,
-        "version": row["version"],
-        "etag": row["etag"],
-        "caused_by": caused_by,
-        "bumped_at": now_ms,
-        "reason": reason,
-    }
+    """Take the next version of a resource and tell of it."""
+    event = await next_version(tx, key, caused_by, now_ms, reason)
     cause = _position(caused_by)
     await outbox.add(
         tx, [outbox.event_row(codec, VERSION_BUMPED, event, source=source, now_ms=now_ms, caused_by=cause)]
     )
-    return Head(row["version"], row["etag"], caused_by, checked_ms=now_ms)
+    return Head(event["version"], event["etag"], caused_by, checked_ms=now_ms)
+
+
+async def end_versions(tx: Connection, keys: Sequence[str]) -> None:
+    """Forget resources; should they return, their versions go on above all that these ever had."""
+    await tx.execute(QUERIES["raise_version_floor"], keys)
+    await tx.execute(QUERIES["erase_resources"], keys)
 
 
 def _position(text: str) -> Position | None:

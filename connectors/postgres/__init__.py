@@ -1,0 +1,1 @@
+"""PostgreSQL: the pool, the migrations, and how rooms name their statements."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from highwater.connectors.stores.postgres import CONFLICT
+from highwater.connectors.postgres.pool import CONFLICT
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import get_log

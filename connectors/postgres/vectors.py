@@ -12,7 +12,8 @@ from weakref import WeakSet
 
 import numpy as np
 
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.statements import QUERIES
 
 _HEAD = struct.Struct(">hh")
 _TYPE = "vector"

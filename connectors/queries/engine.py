@@ -11,15 +11,15 @@ from __future__ import annotations
 import traceback
 from dataclasses import replace
 
+from highwater.connectors.engines.slots import ElsewhereError, Slots
+from highwater.connectors.models.recorded_calls import ModelCalls, Outcome
 from highwater.connectors.patience import patiently
-from highwater.connectors.stores.group_commit import GroupCommit
-from highwater.connectors.stores.runs import Call, Change, Runs
-from highwater.connectors.workers.model_calls import ModelCalls, Outcome
-from highwater.connectors.workers.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
-from highwater.connectors.workers.slots import ElsewhereError, Slots
+from highwater.connectors.postgres.group_commit import GroupCommit
+from highwater.connectors.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
+from highwater.connectors.queries.store import Call, Change, Runs
 from highwater.streams.clock import Clock, monotonic_seconds
-from highwater.streams.queries.analysis import clean_text
-from highwater.streams.queries.retries import Again, Failure, GiveUp, after_failure
+from highwater.streams.models.answers import clean_text
+from highwater.streams.models.retries import Again, Failure, GiveUp, after_failure
 from highwater.streams.queries.runs import Run, begun, captured, failed, failed_event, waiting_until
 from highwater.streams.queries.states import Stage, Status
 from highwater.streams.telemetry import (

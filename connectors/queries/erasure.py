@@ -1,28 +1,32 @@
 """What an erasure of users takes of the queries: their runs, what was said and remembered in them, and the calls made for them.
 
-Law: it erases alone (`connectors/stores/erasures.py`); who stores queries waits. Of every run that held back its user's next one
-it is told that it ended, so that the queue does not wait for it; a worker that still holds it finds it gone and stores nothing.
+Law: it erases alone (`connectors/identity/erasures.py`); who stores queries waits. Of every run that held back its user's next
+one it is told that it ended, so that the queue does not wait for it; a worker that still holds it finds it gone and stores
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from highwater.connectors import outbox
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.query_rows import run_of
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.models.call_rows import erase_calls
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.queries.rows import run_of
+from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.codec import Codec
-from highwater.schemas.positions import parse_position
+from highwater.schemas.positions import Cause, parse_position
 from highwater.streams.checks import is_uuid
-from highwater.streams.league.matches import Cause
 from highwater.streams.queries.runs import ARCHIVED, STAGE, UPDATE, Run, archived_event, failed, stage_event
 from highwater.streams.queries.states import TERMINAL, ArchiveStatus, Status
 
 _SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
-_ERASED = ("erase_raw_logs", "erase_memories", "erase_calls", "erase_run_events", "erase_runs")
+_BEFORE_CALLS = (QUERIES["erase_raw_logs"], QUERIES["erase_memories"])
+_AFTER_CALLS = (QUERIES["erase_run_events"], QUERIES["erase_runs"])
 
 
 async def erase_queries(tx: Connection, codec: Codec, erased: Mapping[str, Cause], now_ms: int) -> None:
@@ -35,11 +39,19 @@ async def erase_queries(tx: Connection, codec: Codec, erased: Mapping[str, Cause
         return
     rows = await tx.fetch(QUERIES["runs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
     runs = sorted(map(run_of, rows), key=lambda run: (run.user_id, run.ordinal))
-    for name in _ERASED if runs else ():
-        await tx.execute(QUERIES[name], [run.id for run in runs])
+    if runs:
+        await _erase_runs(tx, [run.id for run in runs])
     await tx.execute(QUERIES["erase_query_users"], users)
     held = [run for run in runs if not run.released]
     await outbox.add(tx, [_ended(codec, run, erased[run.user_id], now_ms) for run in held])
+
+
+async def _erase_runs(tx: Connection, run_ids: Sequence[str]) -> None:
+    for statement in _BEFORE_CALLS:
+        await tx.execute(statement, run_ids)
+    await erase_calls(tx, run_ids)
+    for statement in _AFTER_CALLS:
+        await tx.execute(statement, run_ids)
 
 
 def _ended(codec: Codec, run: Run, cause: Cause, now_ms: int) -> OutboxRow:
@@ -53,3 +65,6 @@ def _ended(codec: Codec, run: Run, cause: Cause, now_ms: int) -> OutboxRow:
         topic, event = STAGE, stage_event(ended, UPDATE, now_ms, waiting=False)
     caused_by = parse_position(cause.position)
     return outbox.event_row(codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=caused_by)
+
+
+ERASURE = ErasureStep(erase_queries)

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import AWAY, QUERIES, transaction
+from highwater.connectors.postgres.pool import AWAY, transaction
+from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime
 from highwater.streams.queries.states import Stage

@@ -74,28 +74,6 @@ WHERE r.id = m.id AND r.status = m.held_status AND r.archive_status IS NOT DISTI
   AND r.epoch = m.held_epoch
 RETURNING r.id::text
 
--- Before a call. One that is there without an outcome was under way when its worker ended: it is sent again under the same key.
--- name: begin_calls
-INSERT INTO llm_calls (run_id, stage, attempt, user_id, model, prompt_ids, started_at)
-SELECT run_id, stage, attempt, user_id, model, string_to_array(prompt_ids, ',')::bigint[], started_at
-FROM unnest($1::uuid[], $2::text[], $3::int[], $4::uuid[], $5::text[], $6::text[], $7::timestamptz[])
-    AS b (run_id, stage, attempt, user_id, model, prompt_ids, started_at)
-ON CONFLICT (run_id, stage, attempt) DO UPDATE SET sends = llm_calls.sends + 1 WHERE llm_calls.outcome IS NULL
-
--- After a call, before anything follows from it. The first outcome stays.
--- name: end_calls
-UPDATE llm_calls AS c
-SET ended_at = e.ended_at, outcome = e.outcome, answer = e.answer, error = e.error, model = e.model,
-    prompt_tokens = e.prompt_tokens, completion_tokens = e.completion_tokens, cost_usd = e.cost_usd
-FROM unnest($1::uuid[], $2::text[], $3::int[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[], $9::int[],
-            $10::int[], $11::numeric[])
-    AS e (run_id, stage, attempt, ended_at, outcome, answer, error, model, prompt_tokens, completion_tokens, cost_usd)
-WHERE c.run_id = e.run_id AND c.stage = e.stage AND c.attempt = e.attempt AND c.outcome IS NULL
-RETURNING c.run_id::text, c.stage, c.attempt
-
--- name: find_call
-SELECT outcome, answer, error FROM llm_calls WHERE run_id = $1 AND stage = $2 AND attempt = $3
-
 -- name: log_answers
 INSERT INTO raw_logs (user_id, message_type, content, pipeline_run_id, ordinal, created_at)
 SELECT user_id, 'assistant_response', content, pipeline_run_id, ordinal, created_at
@@ -154,12 +132,3 @@ CROSS JOIN LATERAL (
     ORDER BY ts DESC LIMIT $3
 ) AS i
 ORDER BY i.insight_id
-
--- name: try_worker_lock
-SELECT pg_try_advisory_lock($1, $2)
-
--- name: release_worker_lock
-SELECT pg_advisory_unlock($1, $2)
-
--- name: take_worker_lock
-SELECT pg_advisory_lock($1, $2)

@@ -91,9 +91,6 @@ DELETE FROM raw_logs WHERE pipeline_run_id = ANY ($1::uuid[])
 -- name: erase_memories
 DELETE FROM lsm_storage WHERE pipeline_run_id = ANY ($1::uuid[])
 
--- name: erase_calls
-DELETE FROM llm_calls WHERE run_id = ANY ($1::uuid[])
-
 -- name: erase_run_events
 DELETE FROM run_events WHERE run_id = ANY ($1::uuid[])
 

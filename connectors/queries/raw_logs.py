@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import AWAY, QUERIES, Connection
+from highwater.connectors.postgres.pool import AWAY, Connection
+from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.telemetry import RAW_LOG_FAILURES, get_log
 
 # Who holds the log for longer than this (an operator's ALTER, say) does not get its lines.

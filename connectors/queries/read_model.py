@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from highwater.connectors.stores.postgres import QUERIES, unavailable_when_away
+from highwater.connectors.postgres.pool import unavailable_when_away
+from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -105,7 +106,7 @@ async def run(pool: Pool, request_id: str) -> Run | None:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    rows = await _fetch(pool, "run_read", request_id)
+    rows = await _fetch(pool, QUERIES["run_read"], request_id)
     if not rows:
         return None
     row = rows[0]
@@ -133,7 +134,7 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    rows = await _fetch(pool, "run_timeline_read", request_id)
+    rows = await _fetch(pool, QUERIES["run_timeline_read"], request_id)
     if not rows:
         return None
     row = rows[0]
@@ -182,7 +183,7 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
             created_ms=to_ms(row["created_at"]),
             completed_ms=_ms(row["completed_at"]),
         )
-        for row in await _fetch(pool, "runs_of_user_read", user_id, before, limit)
+        for row in await _fetch(pool, QUERIES["runs_of_user_read"], user_id, before, limit)
     ]
 
 
@@ -192,7 +193,7 @@ async def answers(pool: Pool, request_ids: Sequence[str]) -> dict[str, Answer]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    rows = await _fetch(pool, "run_answers_read", list(request_ids))
+    rows = await _fetch(pool, QUERIES["run_answers_read"], list(request_ids))
     return {row["request_id"]: Answer(row["user_id"], row["final_answer"] or "") for row in rows}
 
 
@@ -202,7 +203,7 @@ async def prompts(pool: Pool) -> list[Prompt]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return [_prompt(row) for row in await _fetch(pool, "prompts_read")]
+    return [_prompt(row) for row in await _fetch(pool, QUERIES["prompts_read"])]
 
 
 async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list[Prompt]:
@@ -211,7 +212,7 @@ async def prompt_history(pool: Pool, role: str, before: int, limit: int) -> list
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    return [_prompt(row) for row in await _fetch(pool, "prompt_history_read", role, before, limit)]
+    return [_prompt(row) for row in await _fetch(pool, QUERIES["prompt_history_read"], role, before, limit)]
 
 
 def told_archive_status(archive_status: str | None) -> str | None:
@@ -252,4 +253,4 @@ def _ms(moment: datetime | None) -> int | None:
 
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Any]:
     with unavailable_when_away():
-        return list(await pool.fetch(QUERIES[query], *arguments, timeout=READ_SECONDS_MAX))
+        return list(await pool.fetch(query, *arguments, timeout=READ_SECONDS_MAX))

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from highwater.connectors import outbox
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.stores.postgres import QUERIES, Connection
-from highwater.schemas.codec import Codec
-from highwater.schemas.positions import Position
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import ArchiveStatus, Status
 
@@ -63,15 +60,3 @@ class Ordinals:
         if self._moved:
             users = sorted(self._moved)
             await tx.execute(QUERIES["advance_query_users"], users, [self._last[user] for user in users])
-
-
-class Teller:
-    """Makes the outbox rows of a sink."""
-
-    def __init__(self, codec: Codec, source: str) -> None:
-        self._codec = codec
-        self._source = source
-
-    def row(self, topic: str, event: Mapping[str, Any], now_ms: int, caused_by: Position) -> OutboxRow:
-        """The row of an event."""
-        return outbox.event_row(self._codec, topic, event, source=self._source, now_ms=now_ms, caused_by=caused_by)

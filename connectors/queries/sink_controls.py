@@ -12,16 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from highwater.connectors import outbox
+from highwater.connectors.identity import erasures
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.known import Known, Origin
+from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.sinks.known import Known, Origin
-from highwater.connectors.sinks.query_rows import Ordinals, Teller, run_of
-from highwater.connectors.stores import erasures
-from highwater.connectors.stores.postgres import QUERIES, Connection
-from highwater.connectors.stores.raw_logs import log_queries
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.queries.raw_logs import log_queries
+from highwater.connectors.queries.rows import Ordinals, run_of
+from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime
 from highwater.streams.queries.runs import FAILED, INSERT, STAGE, UPDATE, Run, failed, failed_event, stage_event

@@ -10,22 +10,23 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from highwater.connectors import outbox
+from highwater.connectors.identity import erasures
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.outbox import Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.checking import divided
-from highwater.connectors.sinks.query_rows import Ordinals, Teller
-from highwater.connectors.stores import erasures
-from highwater.connectors.stores.postgres import QUERIES, Connection
-from highwater.connectors.stores.raw_logs import log_queries
+from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.queries.raw_logs import log_queries
+from highwater.connectors.queries.rows import Ordinals
+from highwater.connectors.queries.statements import QUERIES
+from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime
-from highwater.streams.league.matches import Cause
 from highwater.streams.queries.runs import INSERT, STAGE, Run, stage_event
 from highwater.streams.queries.states import Status
 from highwater.streams.queries.validation import PROMPT, SUBMITTED, check_queries_event
 
-# The advisory lock of prompts; the numbers of others are in `connectors/stores`.
-_LOCK_CLASS, _PROMPTS = 7_423, 0
 _COLUMNS = [
     "id", "user_id", "ordinal", "user_query", "status", "arrived_ms", "position", "caused_by", "created_at", "updated_at",
 ]  # fmt: skip
@@ -152,7 +153,7 @@ def _cause_of(event: Event) -> Cause:
 
 async def _store_prompts(tx: Connection, events: Sequence[Event], now_ms: int) -> None:
     """Store what changes the prompt of a role; at most the last word is in force."""
-    await tx.execute(QUERIES["hold_prompts"], _LOCK_CLASS, _PROMPTS)
+    await tx.execute(QUERIES["hold_prompts"], LockClass.PROMPTS, 0)
     rows = await tx.fetch(QUERIES["prompts_of_roles"], sorted({event.value["role_name"] for event in events}))
     last = {row["role_name"]: _word_of(row) for row in rows}
     said: list[tuple[str, Word]] = []

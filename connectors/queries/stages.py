@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from highwater.connectors.llm.calls import ChatCall
-from highwater.connectors.llm.embeddings import Embedder
-from highwater.connectors.stores.chunk_search import Result
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading
-from highwater.connectors.workers.chunk_context import ChunkContext
+from highwater.connectors.models.calls import ChatCall
+from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.queries.statements import QUERIES
+from highwater.connectors.retrieval.context import ChunkContext
+from highwater.connectors.retrieval.search import Result
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms
-from highwater.streams.queries.analysis import parse_analysis
+from highwater.streams.models.answers import parse_analysis
 from highwater.streams.queries.context import (
     LogLine,
     Memory,

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
-from highwater.connectors import outbox
-from highwater.connectors.outbox import OutboxRow
-from highwater.connectors.stores.calls import CallBegin, begin_calls
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading, transaction
-from highwater.connectors.stores.raw_logs import Answer, log_answers
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.models.call_rows import CallBegin, begin_calls
+from highwater.connectors.postgres.pool import Connection, reading, transaction
+from highwater.connectors.queries.raw_logs import Answer, log_answers
+from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.queries import RunFailed

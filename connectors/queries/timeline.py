@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.clock import to_datetime
 from highwater.streams.queries.runs import ARCHIVED, STAGE
 from highwater.streams.queries.states import Status

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from highwater.connectors.engines.watch import Watch
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.stores.postgres import Connection
-from highwater.connectors.stores.runs import Asked
-from highwater.connectors.workers.queries.engine import Engine
-from highwater.connectors.workers.watch import Watch
+from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.queries.engine import Engine
+from highwater.connectors.queries.store import Asked
 from highwater.streams.clock import Clock
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import RESTARTABLE, Stage

@@ -1,0 +1,1 @@
+"""Redis as an accelerator: the link, and the catalogue of keys."""

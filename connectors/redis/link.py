@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from highwater.connectors.stores.redis_keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, key
+from highwater.connectors.redis.keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, key
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.telemetry import REDIS_UP, get_log
 

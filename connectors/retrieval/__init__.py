@@ -1,0 +1,1 @@
+"""What chunks tell of a question: searched for whoever asks."""

@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.llm.embeddings import Embedder, EmbeddingError
-from highwater.connectors.stores.chunk_search import RESULTS_MAX, Result, WrongVectorError, search
-from highwater.connectors.stores.postgres import QUERIES, reading
+from highwater.connectors.models.embeddings import Embedder, EmbeddingError
+from highwater.connectors.postgres.pool import reading
+from highwater.connectors.retrieval.search import RESULTS_MAX, Result, WrongVectorError, search
+from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.scoring import Mode
 from highwater.streams.telemetry import get_log

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import asyncpg
 import numpy as np
 
-from highwater.connectors.stores import vectors
-from highwater.connectors.stores.postgres import QUERIES, Connection, reading
+from highwater.connectors.postgres import vectors
+from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.positions import Position
 from highwater.streams.checks import TS_MS_MIN

@@ -25,7 +25,7 @@ from highwater.streams.chunks.documents import UnreadableDocumentError, clean
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.validation import check_chunks_event
 from highwater.streams.clock import Clock
-from highwater.streams.queries.tokens import count_tokens
+from highwater.streams.models.tokens import count_tokens
 
 SUBMITTED, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 # Larger files are no documents, and each is held in memory while it is read.

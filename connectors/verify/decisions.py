@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
-from highwater.connectors.stores.positions import Place
 from highwater.connectors.verify.judging import DECISIONS, Decision, Event, LeftOpenError, Rules, Told
 from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import notes_on_disk

@@ -11,7 +11,8 @@ from typing import Any
 
 import asyncpg
 
-from highwater.connectors.stores.postgres import QUERIES, STATEMENT_SECONDS_MAX, unavailable_when_away
+from highwater.connectors.postgres.pool import STATEMENT_SECONDS_MAX, unavailable_when_away
+from highwater.connectors.verify.statements import QUERIES
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
 
@@ -53,7 +54,7 @@ class Rows:
 
     def __init__(self, connection: Any, query: str) -> None:
         self._connection = connection
-        self._query = QUERIES[query]
+        self._query = query
         self._cursor: Any = None
         self._rows: Sequence[Row] = ()
         self._at = 0

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record, record_of
-from highwater.connectors.stores.positions import Place
 from highwater.connectors.verify.patience import Patience
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX

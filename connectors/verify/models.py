@@ -13,13 +13,13 @@ from typing import Any
 
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.stores.positions import Place
-from highwater.connectors.stores.postgres import QUERIES
+from highwater.connectors.kafka.positions import Place
 from highwater.connectors.verify.live import Row, Rows, live_snapshot
 from highwater.connectors.verify.log import read_in_order
 from highwater.connectors.verify.patience import Patience
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.shadow import Ambiguous, Shadow
+from highwater.connectors.verify.statements import QUERIES
 from highwater.streams.settings import Settings
 
 PART = "read models"
@@ -103,11 +103,11 @@ _WORKERS = "stored by workers, held to account by the events that told it"
 
 MODELS: tuple[Model, ...] = (
     Model(
-        "channels", "insights", "verify_channels", _columns("channel_id current_seq last_insight_ts last_arrived_at"),
+        "channels", "insights", QUERIES["verify_channels"], _columns("channel_id current_seq last_insight_ts last_arrived_at"),
         excluded={"announced_seq": "how far a worker has told; moves with each tick"},
     ),
     Model(
-        "insights", "insights", "verify_insights",
+        "insights", "insights", QUERIES["verify_insights"],
         _columns(
             "insight_id channel_id seq ts arrived_at text url embedding embedding_model is_retracted source_partition "
             "source_offset"
@@ -121,7 +121,7 @@ MODELS: tuple[Model, ...] = (
         },
     ),
     Model(
-        "user_stats", "users", "verify_users",
+        "user_stats", "users", QUERIES["verify_users"],
         _columns("user_id plan plan_changed_ms last_active_at subscriptions_replaced_ms"), is_open=_user,
         excluded={
             "revision, caused_by": _BATCHES + "; `revision` is compared with feeds.user-changed",
@@ -130,11 +130,12 @@ MODELS: tuple[Model, ...] = (
         },
     ),
     Model(
-        "subscriptions", "users", "verify_subscriptions", _columns("user_id channel_id changed_ms"), key=2, is_open=_erased,
+        "subscriptions", "users", QUERIES["verify_subscriptions"], _columns("user_id channel_id changed_ms"), key=2,
+        is_open=_erased,
         excluded={"rows that are off": "there may be one or none, by which of two topics was read first"},
     ),
     Model(
-        "league_matches", "results", "verify_matches",
+        "league_matches", "results", QUERIES["verify_matches"],
         _columns(
             "match_id season round kickoff time_unknown status home away home_goals away_goals minute finalized_at schedule_ms "
             "schedule_position score_ms score_position result_ms result_position"
@@ -146,24 +147,24 @@ MODELS: tuple[Model, ...] = (
         },
     ),
     Model(
-        "league_votes", "votes", "verify_votes", _columns("match_id user_id choice cast_at cast_ms position"), key=2,
+        "league_votes", "votes", QUERIES["verify_votes"], _columns("match_id user_id choice cast_at cast_ms position"), key=2,
         is_open=_said,
     ),
     Model(
-        "league_predictions", "votes", "verify_predictions",
+        "league_predictions", "votes", QUERIES["verify_predictions"],
         _columns("match_id user_id home_goals away_goals made_at made_ms position"), key=2, is_open=_said,
     ),
     Model(
-        "league_vote_counts", "votes", "verify_vote_counts", _columns("match_id home draw away"), is_open=_match,
+        "league_vote_counts", "votes", QUERIES["verify_vote_counts"], _columns("match_id home draw away"), is_open=_match,
         excluded={"cast_ms, position": "of the batch that counted last"},
     ),
     Model(
-        "league_comments", "posts", "verify_comments",
+        "league_comments", "posts", QUERIES["verify_comments"],
         _columns("match_id position posted_ms user_id body posted_at"), key=2, is_open=_said,
     ),
-    Model("league_ads", "posts", "verify_ads", _columns("ad_id payload changed_at changed_ms position")),
+    Model("league_ads", "posts", QUERIES["verify_ads"], _columns("ad_id payload changed_at changed_ms position")),
     Model(
-        "pipeline_runs", "queries", "verify_runs", _columns("id user_id ordinal user_query arrived_ms position"),
+        "pipeline_runs", "queries", QUERIES["verify_runs"], _columns("id user_id ordinal user_query arrived_ms position"),
         is_open=_run,
         excluded={
             "runs that were restarted, and all columns after the submission": "the work of the stages: answers of a model",
@@ -171,17 +172,17 @@ MODELS: tuple[Model, ...] = (
         },
     ),
     Model(
-        "system_prompts", "queries", "verify_prompts",
+        "system_prompts", "queries", QUERIES["verify_prompts"],
         _columns("position role_name prompt_template is_active arrived_ms"),
         excluded={"id, changed_at": _CLOCK},
     ),
     Model(
-        "organizations", "organizations", "verify_organizations",
+        "organizations", "organizations", QUERIES["verify_organizations"],
         _columns("organization_id plan subscription_status period_end arrived_ms position"),
         excluded={"changed_at": _CLOCK, "user_roles": "given by the API at once as well, before its event"},
     ),
     Model(
-        "jobs", "jobs", "verify_jobs",
+        "jobs", "jobs", QUERIES["verify_jobs"],
         _columns("job_id kind organization_id user_id args expires_ms arrived_ms position"), is_open=_erased,
         excluded={
             "status and all that follows": "limits are judged with what was used at that moment; the rest is work",
@@ -189,12 +190,12 @@ MODELS: tuple[Model, ...] = (
         },
     ),
     Model(
-        "usage_records", "usage", "verify_usage",
+        "usage_records", "usage", QUERIES["verify_usage"],
         _columns("organization_id period presentations slides tokens cost_cents upto_seq"), key=2,
         excluded={"flushed_at": _CLOCK},
     ),
     Model(
-        "chunks", "chunks", "verify_chunks",
+        "chunks", "chunks", QUERIES["verify_chunks"],
         _columns(
             "ns slot source_id chunk_no content title url content_hash published_at ingest_id source_partition source_offset"
         ),

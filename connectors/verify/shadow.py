@@ -16,35 +16,31 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
+from highwater.connectors.chunks.sink_chunks import ChunksSink
+from highwater.connectors.feeds.sink_insights import InsightsSink
+from highwater.connectors.identity import organizations
+from highwater.connectors.identity.sink_users import UsersSink
+from highwater.connectors.jobs.sink_jobs import JobsSink
+from highwater.connectors.jobs.sink_usage import UsageSink
 from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
-from highwater.connectors.sinks.chunks import ChunksSink
-from highwater.connectors.sinks.fixtures import FixturesSink
-from highwater.connectors.sinks.insights import InsightsSink
-from highwater.connectors.sinks.jobs import JobsSink
-from highwater.connectors.sinks.posts import PostsSink
-from highwater.connectors.sinks.queries import QueriesSink
-from highwater.connectors.sinks.results import ResultsSink
-from highwater.connectors.sinks.usage import UsageSink
-from highwater.connectors.sinks.users import UsersSink
-from highwater.connectors.sinks.votes import VotesSink
-from highwater.connectors.stores import organizations
-from highwater.connectors.stores.positions import Place
-from highwater.connectors.stores.postgres import (
-    QUERIES,
-    Connection,
-    migrate,
-    open_pool,
-    transaction,
-    unavailable_when_away,
-)
+from highwater.connectors.league.sink_fixtures import FixturesSink
+from highwater.connectors.league.sink_posts import PostsSink
+from highwater.connectors.league.sink_results import ResultsSink
+from highwater.connectors.league.sink_votes import VotesSink
+from highwater.connectors.postgres.migrate import migrate
+from highwater.connectors.postgres.pool import Connection, open_pool, transaction, unavailable_when_away
+from highwater.connectors.queries.sink_queries import QueriesSink
+from highwater.connectors.slices import ERASURE
 from highwater.connectors.verify.log import decoded
 from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.statements import QUERIES
 from highwater.schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
 from highwater.streams.chunks.passports import load_passports
 from highwater.streams.clock import monotonic_seconds
-from highwater.streams.jobs.plans import load_plans
+from highwater.streams.identity.plans import load_plans
 from highwater.streams.jobs.validation import PLAN_CHANGED, check_jobs_event
 from highwater.streams.settings import Settings
 
@@ -150,7 +146,7 @@ class Shadow:
         self._around = around
         dimensions = settings.embedding_dimensions
         self.sinks: tuple[Handler, ...] = (
-            UsersSink(around.codec, around.clock, dimensions=dimensions),
+            UsersSink(around.codec, around.clock, ERASURE, dimensions=dimensions),
             InsightsSink(around.codec, around.clock, around.pool, dimensions=dimensions),
             FixturesSink(around.codec, around.clock),
             ResultsSink(around),
@@ -223,7 +219,7 @@ async def shadow_database(around: Surroundings, settings: Settings, patience: Pa
     if settings.database is None:
         raise ConfigurationError("DATABASE_URL is not set")
     async with _owner(settings.database) as owner:
-        await _administer(owner, "verify_drop", "verify_create", "verify_hasten")
+        await _administer(owner, QUERIES["verify_drop"], QUERIES["verify_create"], QUERIES["verify_hasten"])
         try:
             async with await open_pool(_beside(settings.database), size_max=4) as pool:
                 with _privileged(owner, "CREATE EXTENSION vector in template1"):
@@ -231,7 +227,7 @@ async def shadow_database(around: Surroundings, settings: Settings, patience: Pa
                 late: Callable[[], int] = lambda: _LATE_MS  # noqa: E731 (a clock that stands)
                 yield Shadow(replace(around, pool=pool, admin=_Nothing(), clock=late), settings, patience)
         finally:
-            await _administer(owner, "verify_drop")
+            await _administer(owner, QUERIES["verify_drop"])
 
 
 @asynccontextmanager
@@ -257,10 +253,10 @@ async def _owner(url: str) -> AsyncIterator[Any]:
         await connection.close(timeout=_MAKING_SECONDS_MAX)
 
 
-async def _administer(owner: Any, *names: str) -> None:
+async def _administer(owner: Any, *statements: str) -> None:
     with _privileged(owner), unavailable_when_away():
-        for name in names:
-            await owner.execute(QUERIES[name])
+        for statement in statements:
+            await owner.execute(statement)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.offsets import committed_offsets
+from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
-from highwater.connectors.stores.positions import Place
 from highwater.connectors.verify.kept import KEPT, kept_differences, note_decisions
 from highwater.connectors.verify.log import decoded, read_all, read_in_order
 from highwater.connectors.verify.notes import notes_on_disk

@@ -7,8 +7,8 @@ from typing import Any
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id, check_text, check_time, check_uuid
+from highwater.streams.identity.plans import PLAN_NAMES, SUBSCRIPTIONS
 from highwater.streams.jobs.args import parse_args
-from highwater.streams.jobs.plans import PLAN_NAMES, SUBSCRIPTIONS
 
 SUBMITTED, CONTROL, VIEWED = "jobs.job-submitted", "jobs.control", "jobs.view-recorded"
 PLAN_CHANGED, ROLE_CHANGED = "jobs.plan-changed", "jobs.role-changed"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from highwater.streams.league.matches import Cause, Match
+from highwater.schemas.positions import Cause
+from highwater.streams.league.matches import Match
 
 
 def newest(causes: Iterable[Cause | None]) -> str:

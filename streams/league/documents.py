@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.positions import Cause
 from highwater.streams.league.match_objects import by_kickoff, meta, moving, newest_first, settled
-from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.matches import Match, Status
 
 # The latest comments of a match (R4.18).
 COMMENTS_MAX = 120

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from highwater.streams.league.matches import Cause, Match, fold_finalized, fold_scheduled, fold_updated
+from highwater.schemas.positions import Cause
+from highwater.streams.league.matches import Match, fold_finalized, fold_scheduled, fold_updated
 
 SCHEDULED, UPDATED, FINALIZED = "league.match-scheduled", "league.match-updated", "league.match-finalized"
 # The part of a match that each topic tells, in the order in which parts are named.

@@ -9,19 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Cause(NamedTuple):
-    """The event behind a part of a match: the broker's time (ms since 1970), which orders topics, and its position."""
-
-    arrived_ms: int
-    position: str
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """What causes are compared by: events sent together have one broker's time, and of one partition 10 follows 9."""
-        return self.arrived_ms, len(self.position), self.position
+from highwater.schemas.positions import Cause
 
 
 class Status(StrEnum):

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from highwater.schemas.positions import Cause
 from highwater.streams.league.match_objects import settled
-from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.matches import Match
 from highwater.streams.league.standings import result_of
 
 EXACT_POINTS, OUTCOME_POINTS = 3, 1

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from highwater.schemas.positions import Cause
 from highwater.streams.league.match_objects import newest_first, settled
-from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.matches import Match
 
 
 def results(season: str, matches: Sequence[Match]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from highwater.streams.league.matches import Cause
+from highwater.schemas.positions import Cause
 
 # Whose word it is: match and user.
 Whose = tuple[str, str]

@@ -1,0 +1,1 @@
+"""What is decided about versioned pages: how fresh one is."""

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from highwater.streams.queries.analysis import clean_text
-from highwater.streams.queries.tokens import count_tokens, cut_to_tokens, surely_fits
+from highwater.streams.models.answers import clean_text
+from highwater.streams.models.tokens import count_tokens, cut_to_tokens, surely_fits
 
 # R1.22.
 PAYLOAD_TOKENS_MAX = 8_000

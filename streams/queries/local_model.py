@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from highwater.streams.queries.analysis import UnusableAnswerError, json_object_in
+from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
 from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
 from highwater.streams.queries.states import Stage

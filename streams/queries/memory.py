@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from highwater.streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in
-from highwater.streams.queries.tokens import cut_to_tokens
+from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
+from highwater.streams.models.tokens import cut_to_tokens
 
 TAGS_MAX = 16
 TAG_CHARACTERS_MAX = 64

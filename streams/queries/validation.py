@@ -7,8 +7,8 @@ from typing import Any
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_said, check_time, check_uuid
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import RESTARTABLE
-from highwater.streams.queries.tokens import count_tokens
 
 SUBMITTED, CONTROLLED, PROMPT = "queries.query-submitted", "queries.run-controlled", "queries.prompt-changed"
 # A query is never cut, and half of the 8,000 tokens of a final context (R1.22) is left for what was found.

@@ -10,7 +10,7 @@ import pytest
 
 from highwater.deploy.local.stack import LocalStack
 from tests.conftest import RUNNING
-from tests.integration.scripted_llm import ScriptedLLM
+from tests.integration.models.scripted_llm import ScriptedLLM
 from tests.product import Product
 
 # A call that is held must not time out while a process is killed and started again on a busy machine.

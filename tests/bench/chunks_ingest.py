@@ -23,15 +23,16 @@ from typing import Any
 import asyncpg
 import numpy as np
 
+from highwater.connectors.chunks.sink_chunks import ChunksSink, Prepared
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.sinks.chunks import ChunksSink, Prepared
-from highwater.connectors.stores import vectors
-from highwater.connectors.stores.postgres import migrate, open_pool
+from highwater.connectors.postgres import vectors
+from highwater.connectors.postgres.migrate import migrate
+from highwater.connectors.postgres.pool import open_pool
 from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.topics import TOPICS, all_topics
 from highwater.streams.chunks.identity import content_hash
@@ -40,6 +41,7 @@ from highwater.streams.clock import ProductClock, monotonic_seconds, to_datetime
 from highwater.streams.heap import settle_heap
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
+from tests import ROOT
 from tests.bench.figures import Figure, figure
 
 TOPIC = "chunks.chunk-submitted"
@@ -83,7 +85,7 @@ class Made:
     """Chunks that are the same in each run, and in each pass of it but for a tenth in the last."""
 
     def __init__(self, chunks: int, *, with_vectors: bool) -> None:
-        words = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text(encoding="utf-8").split()
+        words = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split()
         chance = np.random.default_rng(7)
         picked = chance.integers(len(words), size=(chunks, 250))
         self.texts = [" ".join(words[one] for one in row)[:CHARACTERS] for row in picked]

@@ -28,9 +28,12 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from highwater.connectors.stores import chunk_search, vectors
-from highwater.connectors.stores.chunk_search import search
-from highwater.connectors.stores.postgres import QUERIES, migrate, open_pool
+from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.postgres import vectors
+from highwater.connectors.postgres.migrate import migrate
+from highwater.connectors.postgres.pool import open_pool
+from highwater.connectors.retrieval import search as chunk_search
+from highwater.connectors.retrieval.search import search
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
 from highwater.streams.chunks.scoring import DAY_MS, Mode

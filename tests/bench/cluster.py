@@ -19,6 +19,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from tests import ROOT
 from tests.bench.data import vectors
 from tests.bench.figures import Figure, figure
 
@@ -55,7 +56,7 @@ def run(runs: int = 3) -> list[Figure]:
 def _measure(system: str, n: int) -> Measurement:
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.cluster", "--measure", system, str(n)],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         check=True,
         stdout=subprocess.PIPE,
     )

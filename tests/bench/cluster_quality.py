@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests import ROOT
 from tests.bench.data import insights, vectors
 from tests.bench.figures import Figure, figure
 from tests.bench.quality import NOISE, agreement, class_words, evaluate, members_of, softly_assigned, tokens_of
@@ -123,7 +124,7 @@ def run(runs: int = 3) -> list[Figure]:
         CommandFailedError: a peer is not installed.
     """
     if not is_umap_installed():
-        from highwater.api.cli.command import CommandFailedError
+        from highwater.api.command.command import CommandFailedError
 
         raise CommandFailedError(INSTALL)
     figures: list[Figure] = []
@@ -178,7 +179,7 @@ def _measure(system: str, folder: Path) -> Measurement:
     started = str(time.monotonic())  # one clock for all processes of a machine
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.cluster_quality", "--measure", system, str(folder), started],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         check=True,
         stdout=subprocess.PIPE,
         timeout=MEASUREMENT_SECONDS_MAX,

@@ -54,7 +54,7 @@ def run(runs: int = 3) -> list[Figure]:
         CommandFailedError: wrk is not installed.
     """
     if not wrk.is_installed():
-        from highwater.api.cli.command import CommandFailedError
+        from highwater.api.command.command import CommandFailedError
 
         raise CommandFailedError(wrk.INSTALL)
     for name in http_peers.missing():

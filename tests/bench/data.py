@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-SAMPLE = Path(__file__).parents[2] / "api" / "sample" / "commits.jsonl.gz"
+from tests import ROOT
+
+SAMPLE = ROOT / "api" / "sample" / "commits.jsonl.gz"
 
 
 @cache

@@ -14,7 +14,6 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy
@@ -22,14 +21,15 @@ from dbos import DBOS
 
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.clock import ProductClock, monotonic_seconds, to_datetime
-from highwater.streams.queries.analysis import clean_text, parse_analysis
+from highwater.streams.models.answers import clean_text, parse_analysis
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.context import analyzer_input, draft_context, final_payload
 from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import archivist_input, parse_summary
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.tokens import count_tokens
+from tests import ROOT
 
-MIGRATION = Path(__file__).parents[2] / "connectors" / "stores" / "migrations" / "0008_queries.sql"
+MIGRATION = ROOT / "connectors" / "postgres" / "migrations" / "0008_queries.sql"
 QUEUE = "queries"
 # Runs at once in a process, and threads that submit; more than cores and connections gain nothing.
 THREADS = 32

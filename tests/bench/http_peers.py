@@ -18,9 +18,11 @@ from typing import NamedTuple
 
 import httpx
 
+from tests import ROOT
+
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 10.0
-CHECKOUT = Path(__file__).parents[2]
+CHECKOUT = ROOT
 
 _NGINX = """
 {user}

@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.sinks.insights import InsightsSink
-from highwater.connectors.stores.postgres import migrate, open_pool
+from highwater.connectors.postgres.migrate import migrate
+from highwater.connectors.postgres.pool import open_pool
 from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.json_events import event_from_json
 from highwater.schemas.topics import TOPICS, all_topics
@@ -34,10 +35,11 @@ from highwater.streams.clock import ProductClock, monotonic_seconds, to_datetime
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
+from tests import ROOT
 
 TOPIC = "feeds.insight-ingested"
 DIMENSIONS = 384
-SAMPLE = Path(__file__).parents[2] / "api" / "sample" / "commits.jsonl.gz"
+SAMPLE = ROOT / "api" / "sample" / "commits.jsonl.gz"
 ROWS_MAX = 50_000
 COLUMNS = (
     "insight_id",

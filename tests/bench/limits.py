@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 import redis
 
-from highwater.connectors.stores.rate_limits import RateLimits, Whose
-from highwater.connectors.stores.redis import open_redis
+from highwater.connectors.identity.rate_limits import RateLimits, Whose
+from highwater.connectors.redis.link import open_redis
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
 from highwater.streams.clock import ProductClock, monotonic_seconds
-from highwater.streams.jobs.rate_limits import decide
+from highwater.streams.identity.rate_limits import decide
 from tests.bench.figures import Figure, figure
 
 DECISIONS, IN_FLIGHT = 20_000, (1, 32, 256)

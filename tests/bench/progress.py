@@ -32,9 +32,9 @@ import asyncpg
 import psutil
 import uvloop
 
+from highwater.connectors.jobs.progress import PROGRESSED, Progress
 from highwater.connectors.kafka.records import Event, Record
-from highwater.connectors.materializers.progress import PROGRESSED, Progress
-from highwater.connectors.stores.redis import RedisLink, open_redis
+from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.deploy.local.stack import LocalStack
 from highwater.streams.clock import ProductClock, to_datetime
 from tests.bench.figures import Figure, figure

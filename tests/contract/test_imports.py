@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 PACKAGES = ("api", "connectors", "deploy", "schemas", "streams")
 FAUST_MAY = {"streams/app.py"}
 # Waiting and the start of a supervised process are measured by the machine's own clock; deploy knows no product time.

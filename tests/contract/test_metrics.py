@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
 from highwater.streams import telemetry
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 DECLARED = {name: metric for name, metric in vars(telemetry).items() if isinstance(metric, MetricWrapperBase)}
 CODE = {
     path: path.read_text(encoding="utf-8")

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fastavro.validation import validate
 
 from highwater.schemas.avro_files import examples, parsed_schema, schema_names, schema_text
-
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
 
 
 def nodes(node: Any) -> list[dict[str, Any]]:

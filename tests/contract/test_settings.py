@@ -9,8 +9,8 @@ import pytest
 
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import SETTINGS, Settings, read_settings
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 # Name -> default, as the contract gives it; None where it gives none.
 PROMISED: dict[str, object] = {
     "KAFKA_BOOTSTRAP_SERVERS": None,

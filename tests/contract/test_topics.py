@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from highwater.connectors.materializers.cache import CacheVersions
-from highwater.connectors.materializers.mirror import Mirror
-from highwater.connectors.materializers.progress import Progress
-from highwater.connectors.materializers.timeline import Timeline
+from highwater.connectors.chunks.sink_chunks import ChunksSink
+from highwater.connectors.chunks.sink_ingests import IngestsSink
+from highwater.connectors.chunks.sink_namespaces import NamespacesSink
+from highwater.connectors.chunks.worker_backfill import BackfillRequests
+from highwater.connectors.feeds.mirror import Mirror
+from highwater.connectors.feeds.sink_insights import InsightsSink
+from highwater.connectors.feeds.worker_fanout import Fanout
+from highwater.connectors.feeds.worker_rebuild import RebuildWorker
+from highwater.connectors.identity.sink_organizations import OrganizationsSink
+from highwater.connectors.identity.sink_users import UsersSink
+from highwater.connectors.jobs.progress import Progress
+from highwater.connectors.jobs.sink_controls import JobControlsSink
+from highwater.connectors.jobs.sink_jobs import JobsSink
+from highwater.connectors.jobs.sink_usage import UsageSink
+from highwater.connectors.jobs.sink_views import ViewsSink
+from highwater.connectors.league.sink_fixtures import FixturesSink
+from highwater.connectors.league.sink_posts import PostsSink
+from highwater.connectors.league.sink_results import ResultsSink
+from highwater.connectors.league.sink_votes import VotesSink
+from highwater.connectors.league.worker_ratings import RatingsWorker
+from highwater.connectors.pages.cache import CacheVersions
+from highwater.connectors.queries.sink_controls import ControlsSink
+from highwater.connectors.queries.sink_queries import QueriesSink
+from highwater.connectors.queries.timeline import Timeline
 from highwater.connectors.run import CONNECTORS
-from highwater.connectors.sinks.chunks import ChunksSink
-from highwater.connectors.sinks.controls import ControlsSink
-from highwater.connectors.sinks.fixtures import FixturesSink
-from highwater.connectors.sinks.ingests import IngestsSink
-from highwater.connectors.sinks.insights import InsightsSink
-from highwater.connectors.sinks.job_controls import JobControlsSink
-from highwater.connectors.sinks.jobs import JobsSink
-from highwater.connectors.sinks.namespaces import NamespacesSink
-from highwater.connectors.sinks.organizations import OrganizationsSink
-from highwater.connectors.sinks.posts import PostsSink
-from highwater.connectors.sinks.queries import QueriesSink
-from highwater.connectors.sinks.results import ResultsSink
-from highwater.connectors.sinks.usage import UsageSink
-from highwater.connectors.sinks.users import UsersSink
-from highwater.connectors.sinks.views import ViewsSink
-from highwater.connectors.sinks.votes import VotesSink
-from highwater.connectors.workers.backfill import BackfillRequests
-from highwater.connectors.workers.fanout import Fanout
-from highwater.connectors.workers.ratings import RatingsWorker
-from highwater.connectors.workers.rebuild import RebuildWorker
 from highwater.schemas.avro_files import schema_names, schema_text
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX, MESSAGE_BYTES_MAX, TOPICS, all_topics
 from highwater.streams.jobs.states import REQUESTED
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 # Roles outside `connect` that produce or consume.
 ROLES = {"worker", "api", "outside", "operator"}
 # What the contract promises outsiders: topic -> key, fields (`?` marks an optional one).

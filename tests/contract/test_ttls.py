@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from highwater.streams.league.resources import KINDS, CacheOptions, resolve_cache_options
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 HEADING = "## How long a league page is good"
 COLUMNS = ("document", "key", "in window", "outside", "stale in", "stale outside")
 # Whole units only, the largest that fits.

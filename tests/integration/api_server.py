@@ -16,7 +16,9 @@ import asyncpg
 import httpx
 
 from highwater.api.app import create_app, server_of
-from highwater.connectors.stores.postgres import QUERIES, migrate, open_pool
+from highwater.connectors.pages.statements import QUERIES
+from highwater.connectors.postgres.migrate import migrate
+from highwater.connectors.postgres.pool import open_pool
 from highwater.streams.settings import Settings
 
 REDIS_NUMBER = 5

@@ -17,7 +17,7 @@ from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event, Record
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.stores.postgres import open_pool
+from highwater.connectors.postgres.pool import open_pool
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import ProductClock

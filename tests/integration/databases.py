@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.stores.postgres import migrate, open_pool
+from highwater.connectors.postgres.migrate import migrate
+from highwater.connectors.postgres.pool import open_pool
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, surroundings
 

@@ -10,7 +10,7 @@ from nicegui import ui
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.pages.user import numbers, table_html
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
-from highwater.connectors.stores import dashboard_reads
+from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.schemas.errors import HighwaterError
 
 _REFRESH_SECONDS = 5.0

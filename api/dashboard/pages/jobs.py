@@ -11,7 +11,7 @@ from nicegui import ui
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.pages.user import table_html
 from highwater.api.dashboard.view import View, chip, facts, link, page, segment, set_html, text, tile
-from highwater.connectors.stores import dashboard_reads
+from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.streams.jobs.states import JobStatus
 
 _REFRESH_SECONDS = 2.0

@@ -10,13 +10,13 @@ from nicegui import ui
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.view import View, heading, note, page, set_html, set_rows, tile
-from highwater.api.routes.explain import check_reader
-from highwater.connectors.materializers.documents import windows_of
-from highwater.connectors.stores import dashboard_reads
+from highwater.api.explain.routes import check_reader
+from highwater.connectors.dashboard import read_model as dashboard_reads
+from highwater.connectors.pages.maker import windows_of
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.league.refresh import Freshness, refresh_decision
 from highwater.streams.league.resources import KINDS, resource_of
 from highwater.streams.league.windows import is_match_window_active
+from highwater.streams.pages.refresh import Freshness, refresh_decision
 from highwater.streams.telemetry import DOCUMENT_READS
 
 _REFRESH_SECONDS = 3.0

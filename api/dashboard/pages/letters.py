@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from nicegui import events, ui
 
-from highwater.api.auth import Role
+from highwater.api.core.auth import Role
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.view import View, chip, facts, heading, note, page, set_html, set_rows, text
 from highwater.api.dead_letters.handling import Handler

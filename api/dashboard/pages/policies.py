@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from nicegui import ui
 
-from highwater.api.auth import Role
+from highwater.api.core.auth import Role
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.pages.user import table_html
 from highwater.api.dashboard.view import View, heading, note, page, set_html, text

@@ -10,7 +10,7 @@ from nicegui import ui
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.pages.user import table_html
 from highwater.api.dashboard.view import View, chip, link, page, segment, set_html, text, tile
-from highwater.connectors.stores import dashboard_reads
+from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.schemas.envelope import ms_from_iso
 from highwater.streams.checks import is_uuid
 from highwater.streams.queries.states import Status

@@ -7,15 +7,16 @@ from typing import Any
 
 from nicegui import ui
 
-from highwater.api.auth import require_user
+from highwater.api.core.auth import require_user
+from highwater.api.core.errors import ForbiddenError
 from highwater.api.dashboard import figures
 from highwater.api.dashboard import map as cluster_map
 from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.view import View, chip, heading, link, note, page, segment, set_html, text, tile
 from highwater.api.dashboard.why import Why, why
-from highwater.api.errors import ForbiddenError
-from highwater.connectors.stores import dashboard_reads, feeds_reads
-from highwater.connectors.stores.feeds_reads import UserRow
+from highwater.connectors.dashboard import read_model as dashboard_reads
+from highwater.connectors.feeds import read_model as feeds_reads
+from highwater.connectors.feeds.read_model import UserRow
 from highwater.streams.feeds.rules import UserFacts
 
 _REFRESH_SECONDS = 3.0

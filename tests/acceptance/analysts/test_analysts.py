@@ -13,10 +13,11 @@ import pytest
 from highwater.api.cli.sample import READER, SEASON, load_sample
 from highwater.schemas.json_events import event_to_json
 from highwater.streams.settings import read_settings
+from tests import ROOT
 from tests.product import Product
 
 TOPIC = "feeds.insight-ingested"
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebook.md"
+NOTEBOOK = ROOT / "docs" / "notebook.md"
 Place = tuple[int, int]
 
 

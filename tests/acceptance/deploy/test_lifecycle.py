@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from tests.acceptance.test_chunks import (
+from tests.acceptance.chunks.test_chunks import (
     chunks_of,
     counted,
     ended,

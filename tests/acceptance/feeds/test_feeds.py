@@ -15,9 +15,10 @@ from urllib.parse import quote
 import psutil
 import pytest
 
+from tests import ROOT
 from tests.product import TICK_SECONDS, Product
 
-BUNDLED = Path(__file__).parents[2] / "api" / "sample"
+BUNDLED = ROOT / "api" / "sample"
 INGESTED = "feeds.insight-ingested"
 
 

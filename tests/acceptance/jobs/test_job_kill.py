@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.scripted_llm import ScriptedLLM
+from tests.integration.models.scripted_llm import ScriptedLLM
 from tests.product import Product
 
 SLIDES = 15

@@ -14,7 +14,7 @@ import pytest
 import redis
 from pptx import Presentation
 
-from tests.integration.scripted_llm import ScriptedLLM, answer
+from tests.integration.models.scripted_llm import ScriptedLLM, answer
 from tests.product import Product
 
 SLIDES = 15

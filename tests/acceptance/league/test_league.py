@@ -23,9 +23,10 @@ import redis
 
 from highwater.deploy.local.stack import LocalStack
 from highwater.streams.clock import ProductClock, to_datetime
+from tests import ROOT
 from tests.product import Product
 
-SEASON = Path(__file__).parents[2] / "api" / "sample" / "season.json.gz"
+SEASON = ROOT / "api" / "sample" / "season.json.gz"
 SCHEDULED, FINALIZED = "league.match-scheduled", "league.match-finalized"
 TOKEN = "a token of this test"
 MATCHES = 50

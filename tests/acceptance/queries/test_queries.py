@@ -21,9 +21,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from highwater.schemas.envelope import header
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import MOVES, Status
-from highwater.streams.queries.tokens import count_tokens
-from tests.integration.scripted_llm import ScriptedLLM, answer, limited, status
+from tests.integration.models.scripted_llm import ScriptedLLM, answer, limited, status
 from tests.product import Product
 
 STAGES = ("analyzer", "assembler", "responder", "archivist")

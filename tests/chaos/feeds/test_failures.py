@@ -10,7 +10,7 @@ import redis
 from confluent_kafka import Producer
 
 from highwater.schemas.envelope import ms_from_iso
-from tests.acceptance.test_feeds import INGESTED, heads, insights, rebuilt, sample
+from tests.acceptance.feeds.test_feeds import INGESTED, heads, insights, rebuilt, sample
 from tests.product import Product
 
 # The session of a sink's group membership is 10 s; a process frozen this long has been replaced or declared dead.

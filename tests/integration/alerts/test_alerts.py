@@ -24,12 +24,12 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope
 
+from highwater.connectors.alerts import channels as alert_channels
+from highwater.connectors.alerts.channels import LogChannel, MailChannel, WebhookChannel, open_channels
+from highwater.connectors.alerts.worker_alerts import BURST, REFILL_SECONDS, AlertsWorker, Pace, plan_messages
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.workers import alert_channels
-from highwater.connectors.workers.alert_channels import LogChannel, MailChannel, WebhookChannel, open_channels
-from highwater.connectors.workers.alerts import BURST, REFILL_SECONDS, AlertsWorker, Pace, plan_messages
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.retry import RetryPolicy
 from highwater.streams.settings import read_settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from highwater.connectors.stores import vectors
+from highwater.connectors.postgres import vectors
 from highwater.streams.chunks.identity import content_hash
 from highwater.streams.clock import to_datetime
 

@@ -12,18 +12,19 @@ import asyncpg
 import numpy as np
 import pytest
 
+from highwater.connectors.chunks import indexes as chunk_indexes
+from highwater.connectors.chunks import waiting as chunk_backfill
+from highwater.connectors.chunks import worker_backfill as backfill
+from highwater.connectors.chunks.indexes import ChunkIndexes
+from highwater.connectors.chunks.worker_backfill import Backfill, BackfillWorker
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.llm.embeddings import EmbeddingError
-from highwater.connectors.stores import chunk_backfill
-from highwater.connectors.workers import backfill, chunk_indexes
-from highwater.connectors.workers.backfill import Backfill, BackfillWorker
-from highwater.connectors.workers.chunk_indexes import ChunkIndexes
+from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.identity import content_hash
 from highwater.streams.clock import to_datetime
 from highwater.streams.telemetry import CHUNKS_EMBEDDED
 from tests.conftest import Stack
-from tests.integration.chunk_rows import NOW_MS, Rows
+from tests.integration.chunks.chunk_rows import NOW_MS, Rows
 from tests.integration.connecting import fresh, send, until
 from tests.integration.databases import own_database
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.chunks.sink_chunks import ChunksSink
+from highwater.connectors.chunks.sink_ingests import IngestsSink
+from highwater.connectors.chunks.sink_namespaces import SWEEP, NamespacesSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.sinks.chunks import ChunksSink
-from highwater.connectors.sinks.ingests import IngestsSink
-from highwater.connectors.sinks.namespaces import SWEEP, NamespacesSink
 from highwater.streams.chunks.agents import DECIDED, PROGRESSED, IngestAgent
 from highwater.streams.chunks.completion import ABANDONED_MS
 from highwater.streams.chunks.passports import load_passports

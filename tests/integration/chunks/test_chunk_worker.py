@@ -14,7 +14,7 @@ import pytest
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.streams.chunks.agents import DECIDED, PROGRESSED, RATED, SERVED, SWEEP
 from highwater.streams.chunks.completion import ABANDONED_MS
-from tests.integration.test_worker import Kafka, Worker, empty, until
+from tests.integration.worker.test_worker import Kafka, Worker, empty, until
 from tests.unit.chunks.test_completion import progress
 
 HOUR_SECONDS = 3_600

@@ -19,18 +19,18 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.llm.embeddings import BuiltInEmbedder
-from highwater.connectors.stores import chunk_search
-from highwater.connectors.stores.postgres import QUERIES
+from highwater.connectors.models.embeddings import BuiltInEmbedder
+from highwater.connectors.pages.statements import QUERIES
+from highwater.connectors.retrieval import search as chunk_search
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.chunks.passports import PASSPORT_KEYS, load_passports
 from highwater.streams.chunks.temperature import temperature
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
-from tests.integration.test_jobs_api import account_for
-from tests.integration.test_queries_api import record_at
-from tests.integration.watching import ADA
+from tests.integration.jobs.test_jobs_api import account_for
+from tests.integration.jobs.watching import ADA
+from tests.integration.queries.test_queries_api import record_at
 
 REDIS_NUMBER = 8
 KEYS = f"admin:root-key,viewer:eye-key,editor:ed-key,viewer:ada-key:{ADA}"

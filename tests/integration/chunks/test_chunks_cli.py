@@ -19,7 +19,7 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
-from tests.integration.test_chunks_api import (
+from tests.integration.chunks.test_chunks_api import (
     FINISHED,
     SUBMITTED,
     bump,
@@ -28,8 +28,8 @@ from tests.integration.test_chunks_api import (
     store_ingest,
     store_namespace,
 )
-from tests.integration.test_jobs_api import account_for
-from tests.integration.test_queries_api import record_at
+from tests.integration.jobs.test_jobs_api import account_for
+from tests.integration.queries.test_queries_api import record_at
 
 PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "chunks"]
 REDIS_NUMBER = 9

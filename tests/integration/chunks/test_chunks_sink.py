@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from highwater.connectors.chunks.sink_chunks import ChunksSink
+from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.chunks import ChunksSink
-from highwater.connectors.sinks.ingests import IngestsSink
-from highwater.connectors.stores import vectors
+from highwater.connectors.postgres import vectors
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import TOPICS
 from highwater.streams.chunks.completion import ABANDONED_MS, decide, decided_event, progressed

@@ -11,11 +11,11 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
+from highwater.connectors.chunks import sink_namespaces as namespaces
+from highwater.connectors.chunks.namespaces import ensure_passports
+from highwater.connectors.chunks.sink_namespaces import CHANGED, RATED, SWEEP, NamespacesSink, align
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.sinks import namespaces
-from highwater.connectors.sinks.namespaces import CHANGED, RATED, SWEEP, NamespacesSink, align
-from highwater.connectors.stores.namespaces import ensure_passports
-from highwater.connectors.stores.postgres import transaction
+from highwater.connectors.postgres.pool import transaction
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.identity import content_hash
 from highwater.streams.chunks.passports import PASSPORT_KEYS, Passports, Removal, TtlMode, load_passports

@@ -16,8 +16,8 @@ import asyncpg
 import pytest
 from confluent_kafka import Producer
 
-from highwater.api.cli.groups import committed
 from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.groups import committed
 
 PROGRAM = [sys.executable, "-m", "highwater.api.cli.main"]
 TOPIC = "feeds.user-active"

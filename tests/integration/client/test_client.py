@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from highwater.api.client import Client
+from highwater.api.client.client import Client
 from highwater.connectors.replay.selection import InvalidSelectionError
 from highwater.connectors.replay.where import WhereError
 from highwater.schemas.errors import UnavailableError
-from tests.integration.test_cli import environment, printed, run
+from tests.integration.cli.test_cli import environment, printed, run
 
 __all__ = ["environment"]
 TOPIC = "feeds.insight-ingested"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.integration.test_cli import environment, printed, run, tail
+from tests.integration.cli.test_cli import environment, printed, run, tail
 
 __all__ = ["environment"]
 TOPIC = "jobs.role-changed"
@@ -97,8 +97,8 @@ def role(user: str) -> dict[str, Any]:
 
 def raw_of(stack: Any, position: str) -> bytes:
     """The bytes of a record."""
-    from highwater.api.cli.reading import open_reader, read_spans
     from highwater.connectors.kafka.admin import LogRange
+    from highwater.connectors.kafka.reading import open_reader, read_spans
     from highwater.schemas.positions import parse_position
 
     place = parse_position(position)

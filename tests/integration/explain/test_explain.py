@@ -10,15 +10,16 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from highwater.api import errors
-from highwater.api.paths import RouteOnRawPath
-from highwater.api.routes import explain
+from highwater.api.core import errors
+from highwater.api.core.paths import RouteOnRawPath
+from highwater.api.explain import routes as explain
 from highwater.api.services import make_services
+from highwater.connectors.explain.explaining import Explainer, UnknownResourceError
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import PARTITIONER
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.stores.explaining import Explainer, UnknownResourceError
-from highwater.connectors.stores.postgres import QUERIES, open_pool
+from highwater.connectors.pages.statements import QUERIES
+from highwater.connectors.postgres.pool import open_pool
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import PARTITIONS, TOPICS

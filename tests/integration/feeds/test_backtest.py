@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from highwater.connectors.kafka.finding import Finder
-from highwater.connectors.kafka.producer import PARTITIONER
-from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.stores.histories import (
+from highwater.connectors.feeds.histories import (
     partition_of,
     read_arrivals,
     read_recorded,
@@ -16,7 +13,10 @@ from highwater.connectors.stores.histories import (
     replay_live,
     replay_other,
 )
-from highwater.connectors.stores.postgres import open_pool
+from highwater.connectors.kafka.finding import Finder
+from highwater.connectors.kafka.producer import PARTITIONER
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.postgres.pool import open_pool
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import to_ms

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from highwater.connectors.feeds import worker_embed as embed
+from highwater.connectors.feeds.bases import read_active
+from highwater.connectors.feeds.sink_insights import INGESTED, InsightsSink
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.feeds.worker_embed import CHANGED, BasisFitError, EmbedWorker
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.llm.embedding_service import RemoteEmbedder
-from highwater.connectors.sinks.insights import INGESTED, InsightsSink
-from highwater.connectors.stores.bases import read_active
-from highwater.connectors.stores.postgres import QUERIES
-from highwater.connectors.workers import embed
-from highwater.connectors.workers.embed import CHANGED, BasisFitError, EmbedWorker
+from highwater.connectors.models.embedding_service import RemoteEmbedder
 from highwater.streams.feeds.basis import UNFITTED_ID, Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.retry import MODEL_CALL
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, until
 from tests.integration.databases import own_database
-from tests.integration.test_embed import DIMENSIONS, Service, service  # noqa: F401 - a fixture
+from tests.integration.feeds.test_embed import DIMENSIONS, Service, service  # noqa: F401 - a fixture
 from tests.unit.feeds import sample
 
 OWN = b"\x00\x00\x80?" * DIMENSIONS
@@ -359,7 +359,7 @@ async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, ser
 
 async def test_a_silent_service_changes_nothing(store: Store, service: Service, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
     """A service that fails keeps the store in its basis, with new insights in it, and the worker unready with the reason."""
-    monkeypatch.setattr("highwater.connectors.llm.embedding_service.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
+    monkeypatch.setattr("highwater.connectors.models.embedding_service.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
     service.mode = "failing"
     await store.ingest(10)
     worker = store.remote(service.url, "one")

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from highwater.connectors.feeds.worker_embed import INGESTED, EmbedWorker
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.llm import embedding_service
-from highwater.connectors.llm.embedding_service import RemoteEmbedder
-from highwater.connectors.workers.embed import INGESTED, EmbedWorker
+from highwater.connectors.models import embedding_service
+from highwater.connectors.models.embedding_service import RemoteEmbedder
 from highwater.streams.clock import to_datetime
 from highwater.streams.retry import RetryPolicy
 from tests.conftest import Stack

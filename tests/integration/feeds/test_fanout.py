@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from highwater.connectors.feeds.worker_fanout import DIRTY, NOVELTY, USER_CHANGED, Fanout
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import AsyncProducer
-from highwater.connectors.workers.fanout import DIRTY, NOVELTY, USER_CHANGED, Fanout
 from highwater.schemas.envelope import caused_by, header
 from highwater.schemas.topics import PARTITIONS
 from tests.conftest import Stack

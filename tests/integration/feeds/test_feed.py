@@ -12,9 +12,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from highwater.connectors.llm.chat import ChatModel, ModelError
-from highwater.connectors.llm.chat_service import ChatEndpoint
-from highwater.connectors.stores.redis import TRUSTED_MS, Head, ResourceCache, open_redis
+from highwater.connectors.models.chat import ChatModel, ModelError
+from highwater.connectors.models.chat_service import ChatEndpoint
+from highwater.connectors.redis.link import TRUSTED_MS, Head, ResourceCache, open_redis
 from highwater.streams.retry import RetryPolicy
 from tests.integration.api_server import (
     NOW,
@@ -26,7 +26,7 @@ from tests.integration.api_server import (
     old_cluster,
     running_api,
 )
-from tests.integration.chat_server import ChatServer
+from tests.integration.models.chat_server import ChatServer
 
 
 def _redis_url(stack) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from highwater.connectors.stores.redis import TRUSTED_MS
+from highwater.connectors.redis.link import TRUSTED_MS
 from highwater.streams.feeds.tracking import ChangeKind
 from tests.integration.api_server import (
     Api,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.feeds.sink_insights import INGESTED, RETRACTED, InsightsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.sinks.insights import INGESTED, RETRACTED, InsightsSink
 from highwater.streams.feeds.embedding import TextEmbedder
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.feeds.mirror import Mirror
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.materializers.cache import CacheVersions
-from highwater.connectors.materializers.mirror import Mirror
-from highwater.connectors.stores.redis import RedisLink, ResourceCache, open_redis
+from highwater.connectors.pages.cache import CacheVersions
+from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
 from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, surroundings, until

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from highwater.connectors.workers import pool as module
-from highwater.connectors.workers.pool import (
+from highwater.connectors.feeds import pool as module
+from highwater.connectors.feeds.pool import (
     ClusterPool,
     RebuildInputError,
     RebuildMemoryError,
@@ -22,9 +22,10 @@ from highwater.connectors.workers.pool import (
 )
 from highwater.streams.feeds.recluster import recluster
 from highwater.streams.feeds.versions import NewVersion, Window
+from tests import ROOT
 from tests.unit.feeds import sample
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = ROOT
 
 
 def job(n: int) -> Window:
@@ -206,8 +207,8 @@ async def test_a_process_dies_with_its_parent():
     """SIGKILL of the parent, which no handler sees, ends its workers."""
     program = (
         "import asyncio\n"
-        "from highwater.connectors.workers.pool import ClusterPool\n"
-        "from tests.integration.test_pool import job\n"
+        "from highwater.connectors.feeds.pool import ClusterPool\n"
+        "from tests.integration.feeds.test_pool import job\n"
         "async def main():\n"
         "    pool = ClusterPool()\n"
         "    await pool.run(job(20))\n"

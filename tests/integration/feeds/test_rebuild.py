@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.feeds.worker_rebuild import EVOLVED, FINISHED, REBUILT, REQUESTED, RebuildWorker
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.stores.postgres import QUERIES
-from highwater.connectors.stores.redis import RedisLink, open_redis
-from highwater.connectors.stores.redis_keys import USER_ENQUEUED, USER_LOCK, key
-from highwater.connectors.workers.pool import ClusterPool
-from highwater.connectors.workers.rebuild import EVOLVED, FINISHED, REBUILT, REQUESTED, RebuildWorker
+from highwater.connectors.redis.keys import USER_ENQUEUED, USER_LOCK, key
+from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.embedding import TextEmbedder

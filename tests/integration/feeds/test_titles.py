@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.titles import ClusterTitles
+from highwater.connectors.feeds.worker_rebuild import REBUILT, RebuildWorker
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.llm.chat import CALL_SECONDS_MAX, ChatModel
-from highwater.connectors.llm.chat_service import ChatEndpoint
-from highwater.connectors.llm.cluster_titles import ClusterTitles
+from highwater.connectors.models.chat import CALL_SECONDS_MAX, ChatModel
+from highwater.connectors.models.chat_service import ChatEndpoint
+from highwater.connectors.redis.keys import USER_LOCK, key
+from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.connectors.run import Wiring
-from highwater.connectors.stores.redis import RedisLink, open_redis
-from highwater.connectors.stores.redis_keys import USER_LOCK, key
-from highwater.connectors.workers.pool import ClusterPool
-from highwater.connectors.workers.rebuild import REBUILT, RebuildWorker
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.policy import load_policy
@@ -28,9 +28,9 @@ from highwater.streams.retry import REBUILD, RetryPolicy
 from highwater.streams.telemetry import CLUSTER_TITLES
 from tests.conftest import Stack
 from tests.integration.api_server import running_api
-from tests.integration.chat_server import ChatServer
 from tests.integration.connecting import in_transaction, surroundings, until
-from tests.integration.test_rebuild import DAY_MS, NOW_MS, Case
+from tests.integration.feeds.test_rebuild import DAY_MS, NOW_MS, Case
+from tests.integration.models.chat_server import ChatServer
 
 # Subjects far apart, each said in enough different words that its texts are no copies of each other.
 SUBJECTS = {

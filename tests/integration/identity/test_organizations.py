@@ -12,16 +12,16 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
+from highwater.connectors.identity import organizations, roles
+from highwater.connectors.identity.organizations import Organizations
+from highwater.connectors.identity.sink_organizations import OrganizationsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.organizations import OrganizationsSink
-from highwater.connectors.stores import organizations, roles
-from highwater.connectors.stores.organizations import Organizations
-from highwater.connectors.stores.postgres import open_pool, transaction
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink, open_redis
+from highwater.connectors.postgres.pool import open_pool, transaction
+from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
 from highwater.streams.clock import to_ms
-from highwater.streams.jobs.plans import PLANS
+from highwater.streams.identity.plans import PLANS
 from tests.integration.api_server import Api, Seeds, make_database, running_api
 from tests.integration.connecting import event, fresh, in_transaction, running, surroundings, until
 

@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from highwater.api.auth import key_id_of
-from highwater.connectors.stores import rate_limits
-from highwater.connectors.stores.rate_limits import RateLimits, Whose
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink, open_redis
+from highwater.api.core.auth import key_id_of
+from highwater.connectors.identity import rate_limits
+from highwater.connectors.identity.rate_limits import RateLimits, Whose
+from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
-from highwater.streams.jobs.rate_limits import WINDOW_SECONDS, minute_of
+from highwater.streams.identity.rate_limits import WINDOW_SECONDS, minute_of
 from highwater.streams.telemetry import RATE_LIMIT_OPEN
 from tests.integration.api_server import NOW, Api, Seeds, eventually, make_database, running_api
 from tests.integration.connecting import fresh

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.sinks.users import UsersSink
-from highwater.connectors.stores.postgres import QUERIES
 from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, surroundings

@@ -14,27 +14,27 @@ from typing import Any
 
 import numpy as np
 
+from highwater.connectors.engines.watch import Watch
+from highwater.connectors.jobs.engine import JobEngine
+from highwater.connectors.jobs.generation import GenerationSteps
+from highwater.connectors.jobs.semantic_cache import SemanticCache
+from highwater.connectors.jobs.steps import Steps
+from highwater.connectors.jobs.store import Jobs as JobStore
+from highwater.connectors.jobs.worker_jobs import JobCommands
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.llm.chat_service import ChatEndpoint, RemoteChat
-from highwater.connectors.stores.calls import Calls
-from highwater.connectors.stores.jobs import Jobs as JobStore
-from highwater.connectors.stores.redis import RedisLink, open_redis
-from highwater.connectors.stores.semantic_cache import SemanticCache
-from highwater.connectors.workers.jobs.commands import JobCommands
-from highwater.connectors.workers.jobs.engine import JobEngine
-from highwater.connectors.workers.jobs.generation import GenerationSteps
-from highwater.connectors.workers.jobs.steps import Steps
-from highwater.connectors.workers.model_calls import ModelCalls
-from highwater.connectors.workers.watch import Watch
+from highwater.connectors.models.call_rows import Calls
+from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
+from highwater.connectors.models.recorded_calls import ModelCalls
+from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.streams.clock import fresh_number, to_datetime
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.states import REQUESTED, Kind
-from highwater.streams.queries.costs import parse_prices
+from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
 from tests.integration.connecting import event, until
 from tests.integration.databases import own_database
-from tests.integration.queries import LEASE_MS, Time
-from tests.integration.scripted_llm import ScriptedLLM
+from tests.integration.models.scripted_llm import ScriptedLLM
+from tests.integration.queries.making import LEASE_MS, Time
 
 DIMENSIONS = 8
 

@@ -17,18 +17,18 @@ from typing import Any
 import httpx
 import pytest
 
-from highwater.api.errors import BadRequestError
-from highwater.api.uploads import Uploads
-from highwater.connectors.stores import blobs
-from highwater.connectors.stores.blobs import PART_BYTES, BlobTooLargeError
-from highwater.connectors.stores.postgres import open_pool
+from highwater.api.core.errors import BadRequestError
+from highwater.api.jobs.uploads import Uploads
+from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.blobs import PART_BYTES, BlobTooLargeError
+from highwater.connectors.postgres.pool import open_pool
 from highwater.deploy.local.ports import is_free
 from highwater.schemas.errors import UnavailableError
+from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api, wait_until
 from tests.integration.connecting import fresh, until
 
-ROOT = Path(__file__).parents[2]
 REDIS_NUMBER = 10
 KEYS = "admin:root-key,editor:edit-key,viewer:view-key"
 MIB = 1 << 20

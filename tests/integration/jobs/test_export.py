@@ -12,12 +12,12 @@ import pptx
 import pypdf
 import pytest
 
-from highwater.connectors.stores import blobs
-from highwater.connectors.workers.jobs.export import FORMATS, ExportSteps
+from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.export import FORMATS, ExportSteps
 from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.states import Kind
 from tests.conftest import Stack
-from tests.integration.jobs import Jobs, jobs
+from tests.integration.jobs.making import Jobs, jobs
 
 TITLE = "KRaft: Überblick — обзор"
 SLIDES: list[dict[str, Any]] = [

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from highwater.connectors.documents.reading import Chunked, DocumentReader
-from highwater.connectors.exports.pdf_file import write_pdf
-from highwater.connectors.exports.pptx_file import write_pptx
-from highwater.connectors.stores import blobs
-from highwater.connectors.workers.jobs.ingestion import CHUNK, CHUNKS_PER_STEP, FINISHED, IngestionSteps
+from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.ingestion import CHUNK, CHUNKS_PER_STEP, FINISHED, IngestionSteps
+from highwater.connectors.jobs.pdf_file import write_pdf
+from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.streams.chunks.documents import UnreadableDocumentError
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
 from tests.conftest import Stack
 from tests.integration.connecting import until
-from tests.integration.jobs import Jobs, jobs
+from tests.integration.jobs.making import Jobs, jobs
 
 DECK = Deck(
     "Streams", (Slide("Logs", ("A log is ordered.", "It is kept."), "Say so."), Slide("Groups", ("They share.",)))

@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from highwater.connectors.stores.jobs import Change, Deck, job_of
-from highwater.connectors.stores.postgres import Connection
-from highwater.connectors.workers.jobs.engine import JobEngine
-from highwater.connectors.workers.jobs.steps import Done, JobFailedError, Step
+from highwater.connectors.jobs.engine import JobEngine
+from highwater.connectors.jobs.steps import Done, JobFailedError, Step
+from highwater.connectors.jobs.store import Change, Deck, job_of
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.jobs.jobs import Job, finished, stepped
 from highwater.streams.jobs.progress import STEP_COMPLETED, Told
 from highwater.streams.jobs.states import Kind
 from tests.conftest import Stack
 from tests.integration.connecting import until
-from tests.integration.jobs import Jobs, Worker, jobs
-from tests.integration.queries import LEASE_MS
-from tests.integration.scripted_llm import answer
+from tests.integration.jobs.making import Jobs, Worker, jobs
+from tests.integration.models.scripted_llm import answer
+from tests.integration.queries.making import LEASE_MS
 
 CHECKPOINT, PROGRESS, USAGE = "jobs.checkpoint-saved", "jobs.progress", "jobs.usage-recorded"
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from highwater.api import job_stream
-from highwater.connectors.materializers.progress import Progress
-from highwater.connectors.stores.postgres import open_pool
-from highwater.connectors.stores.redis import RedisLink, open_redis
+from highwater.api.jobs import stream as job_stream
+from highwater.connectors.jobs.progress import Progress
+from highwater.connectors.postgres.pool import open_pool
+from highwater.connectors.redis.link import RedisLink, open_redis
 from tests.integration.api_server import Api, Seeds, make_database, running_api, wait_until
 from tests.integration.connecting import until
-from tests.integration.watching import (
+from tests.integration.jobs.watching import (
     ADA,
     BOB,
     change_job,
@@ -381,7 +381,7 @@ async def test_a_page_of_another_site_may_not_watch(api, jobs):
 async def test_a_session_that_is_ended_ends_its_streams(guarded, jobs, monkeypatch):
     """At the next look; a session of the organization may watch."""
     monkeypatch.setattr(job_stream, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr("highwater.api.routes.query_socket.RECHECK_SECONDS", 0.2)
+    monkeypatch.setattr("highwater.api.queries.routes_socket.RECHECK_SECONDS", 0.2)
     job = await jobs.job(1)
     async with guarded.client("root-key") as client:
         body = {"user_id": "eve", "organization_id": "acme"}

@@ -17,10 +17,10 @@ from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
-from highwater.streams.jobs.plans import load_plans
+from highwater.streams.identity.plans import load_plans
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
-from tests.integration.test_queries_api import record_at
-from tests.integration.watching import ADA, BOB, ORG, change_job, new_id, store_job
+from tests.integration.jobs.watching import ADA, BOB, ORG, change_job, new_id, store_job
+from tests.integration.queries.test_queries_api import record_at
 
 REDIS_NUMBER = 8
 KEYS = f"admin:root-key,viewer:eye-key,viewer:ada-key:{ADA},editor:bob-key:{BOB}"

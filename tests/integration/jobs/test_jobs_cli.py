@@ -15,12 +15,12 @@ from unittest.mock import patch
 import pytest
 
 from highwater.api.app import server_of
-from highwater.connectors.materializers.progress import Progress
-from highwater.connectors.stores.postgres import open_pool
-from highwater.connectors.stores.redis import open_redis
+from highwater.connectors.jobs.progress import Progress
+from highwater.connectors.postgres.pool import open_pool
+from highwater.connectors.redis.link import open_redis
 from tests.integration import api_server
 from tests.integration.api_server import Api, Seeds, make_database, running_api
-from tests.integration.watching import ADA, ORG, change_job, materialize, new_id, step, steps, store_job
+from tests.integration.jobs.watching import ADA, ORG, change_job, materialize, new_id, step, steps, store_job
 
 PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "jobs"]
 REDIS_NUMBER = 4

@@ -12,15 +12,15 @@ from typing import Any
 import orjson
 import pytest
 
+from highwater.connectors.identity.sink_users import UsersSink
+from highwater.connectors.jobs.sink_controls import JobControlsSink
+from highwater.connectors.jobs.sink_jobs import JobsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.job_controls import JobControlsSink
-from highwater.connectors.sinks.jobs import JobsSink
-from highwater.connectors.sinks.users import UsersSink
 from highwater.streams.clock import to_datetime
+from highwater.streams.identity.plans import PLANS
 from highwater.streams.jobs.jobs import period_of
-from highwater.streams.jobs.plans import PLANS
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until

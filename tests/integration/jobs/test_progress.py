@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from highwater.connectors.jobs.progress import PROGRESSED, SAVED, Progress
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.materializers.progress import PROGRESSED, SAVED, Progress
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink, open_redis
+from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, running, send, until
 from tests.integration.databases import own_database
-from tests.integration.watching import AT_MS, checkpoint, materialize, new_id, step, steps, tombstone, used
+from tests.integration.jobs.watching import AT_MS, checkpoint, materialize, new_id, step, steps, tombstone, used
 
 
 @pytest.fixture(scope="module")

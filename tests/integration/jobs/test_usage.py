@@ -16,20 +16,21 @@ import asyncpg
 import pytest
 from redis import Redis
 
+from highwater.connectors.jobs.sink_usage import UsageSink
+from highwater.connectors.jobs.usage import Amounts, recompute_usage, usage_of
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.sinks.usage import UsageSink
-from highwater.connectors.stores.postgres import migrate, open_pool, transaction
-from highwater.connectors.stores.usage import Amounts, recompute_usage, usage_of
+from highwater.connectors.postgres.migrate import migrate
+from highwater.connectors.postgres.pool import open_pool, transaction
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.agents import FLUSHED, RECORDED
-from highwater.streams.queries.costs import parse_prices
+from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
 from tests.integration.api_server import REDIS_NUMBER, Api, Seeds, make_database, running_api
 from tests.integration.connecting import event
 from tests.integration.databases import own_database
-from tests.integration.jobs import jobs
-from tests.integration.test_worker import Kafka, Worker, empty, until
+from tests.integration.jobs.making import jobs
+from tests.integration.worker.test_worker import Kafka, Worker, empty, until
 from tests.unit.jobs.test_usage import Case, used
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
@@ -160,7 +161,7 @@ async def test_recomputed_totals_are_only_raised(around: Surroundings):
 async def test_29_cents_are_29_cents(stack: Stack, monkeypatch: pytest.MonkeyPatch):
     """A deck of $0.29 in two calls: 29 in the event, the totals, PostgreSQL and the recomputation (R2.36)."""
     assert int(0.29 * 100) == 28
-    monkeypatch.setattr("tests.integration.jobs.parse_prices", lambda _text: parse_prices("small=1450/0"))
+    monkeypatch.setattr("tests.integration.jobs.making.parse_prices", lambda _text: parse_prices("small=1450/0"))
     async with jobs(stack) as j:
         worker = j.worker()
         job_id = await j.submit(slides=1)

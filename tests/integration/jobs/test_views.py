@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.jobs.sink_views import ViewsSink
+from highwater.connectors.jobs.views import ViewDeltas
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.sinks.views import ViewsSink
-from highwater.connectors.stores.redis import RedisLink, open_redis
-from highwater.connectors.stores.views import ViewDeltas
+from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
+from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.api_server import Api, Seeds, running_api
 from tests.integration.connecting import event, in_transaction, running, send, surroundings, until
 
-ROOT = Path(__file__).parents[2]
 VIEWED = "jobs.view-recorded"
 # A dead member is replaced after this long.
 SESSION_MS = 2_000
@@ -181,7 +181,7 @@ async def is_stored(around: Surroundings, deck: str, count: int) -> bool:
 @contextmanager
 def child(stack: Stack, folder: Path, where: str) -> Iterator[subprocess.Popen[bytes]]:
     """A sink of views in a process of its own, which does not outlive the test."""
-    command = [sys.executable, "-m", "tests.integration.test_views", str(folder), where]
+    command = [sys.executable, "-m", "tests.integration.jobs.test_views", str(folder), where]
     environment = stack.environment(SESSION_MS=str(SESSION_MS), PYTHONPATH=str(ROOT))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)

@@ -13,8 +13,8 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from highwater.connectors.jobs.progress import PROGRESSED, RECORDED, SAVED, Progress
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
-from highwater.connectors.materializers.progress import PROGRESSED, RECORDED, SAVED, Progress
 from highwater.streams.clock import ProductClock, to_datetime
 from tests.integration.api_server import Api, Seeds
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from highwater.connectors.feeds.sink_insights import InsightsSink
+from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.producer import AsyncProducer
-from highwater.connectors.outbox import Relay
-from highwater.connectors.sinks.insights import InsightsSink
-from highwater.connectors.sinks.users import UsersSink
 from highwater.streams.clock import to_ms
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, fresh, running, send, surroundings, until

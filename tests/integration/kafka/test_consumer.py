@@ -18,16 +18,16 @@ from structlog.testing import capture_logs
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.outbox import Relay
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.positions import Position
+from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, fresh, running, send, surroundings, until
-from tests.integration.tally import IDS, Tally, own_topic
+from tests.integration.kafka.tally import IDS, Tally, own_topic
 
-ROOT = Path(__file__).parents[2]
 # A dead member is replaced after this long; the product's own ten seconds would make each such test wait as long.
 SESSION_MS = 2_000
 
@@ -101,7 +101,7 @@ class Case:
         """A consumer in a process of its own; `where` names the hook in which it holds its first batch."""
         folder.mkdir()
         environment = self.stack.environment(SESSION_MS=str(SESSION_MS), PYTHONPATH=str(ROOT))
-        command = [sys.executable, "-m", "tests.integration.tally", self.group, self.topic, str(folder), where]
+        command = [sys.executable, "-m", "tests.integration.kafka.tally", self.group, self.topic, str(folder), where]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
         try:

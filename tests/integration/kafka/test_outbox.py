@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from confluent_kafka import Message
 
-from highwater.connectors import outbox
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.connectors.kafka.outbox import OutboxRow, Relay
 from highwater.connectors.kafka.producer import AsyncProducer
-from highwater.connectors.outbox import OutboxRow, Relay
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
-from highwater.connectors.sinks.fixtures import FixturesSink
-from highwater.connectors.sinks.posts import PostsSink
-from highwater.connectors.sinks.results import ResultsSink
-from highwater.connectors.sinks.users import UsersSink
-from highwater.connectors.sinks.votes import VotesSink
-from highwater.connectors.workers.ratings import RatingsWorker
+from highwater.connectors.league.sink_fixtures import FixturesSink
+from highwater.connectors.league.sink_posts import PostsSink
+from highwater.connectors.league.sink_results import ResultsSink
+from highwater.connectors.league.sink_votes import VotesSink
+from highwater.connectors.league.worker_ratings import RatingsWorker
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack

@@ -11,12 +11,14 @@ from typing import Any
 import orjson
 import pytest
 
-from highwater.connectors.materializers.league_documents import DAYS_MAX, Built, builders
-from highwater.connectors.stores.league_rows import MATCH_COLUMNS, match_of
-from highwater.connectors.stores.postgres import QUERIES, Connection
+from highwater.connectors.league.documents import DAYS_MAX, Built, builders
+from highwater.connectors.league.rows import MATCH_COLUMNS, match_of
+from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime
 from highwater.streams.league.documents import COMMENTS_MAX, PAGE_USERS
-from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.matches import Match, Status
 from highwater.streams.league.ratings import Prediction, Rating, Stake, Vote, rate
 from highwater.streams.league.resources import KINDS
 from highwater.streams.league.stats import TOP_MATCHES

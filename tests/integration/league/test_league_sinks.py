@@ -13,17 +13,17 @@ from asyncpg import UniqueViolationError
 
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.sinks import posts
-from highwater.connectors.sinks.fixtures import FixturesSink
-from highwater.connectors.sinks.known import Known
-from highwater.connectors.sinks.known_matches import SCHEDULES, KnownMatches
-from highwater.connectors.sinks.results import ResultsSink
-from highwater.connectors.stores.league_rows import match_of
+from highwater.connectors.kafka.known import Known
+from highwater.connectors.league import sink_posts as posts
+from highwater.connectors.league.known_matches import SCHEDULES, KnownMatches
+from highwater.connectors.league.rows import match_of
+from highwater.connectors.league.sink_fixtures import FixturesSink
+from highwater.connectors.league.sink_results import ResultsSink
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.league.matches import Cause
+from highwater.schemas.positions import Cause
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, in_transaction, running, surroundings, until
-from tests.integration.league import KICKOFF_MS, League, reasons
+from tests.integration.league.making import KICKOFF_MS, League, reasons
 
 CHANGED = "league.match-changed"
 

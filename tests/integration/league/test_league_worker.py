@@ -14,7 +14,7 @@ import pytest
 
 from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.envelope import caused_by, header, make_headers
-from tests.integration.test_worker import CODEC, Answer, Kafka, Worker, empty, partition_of, until
+from tests.integration.worker.test_worker import CODEC, Answer, Kafka, Worker, empty, partition_of, until
 
 CHANGED, REFRESH, PREWARM = "league.match-changed", "league.refresh-requested", "cache.prewarm-requested"
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from highwater.connectors.stores.live_requests import LiveRequests
-from highwater.connectors.stores.redis import RedisAwayError, RedisLink, open_redis
-from highwater.connectors.stores.redis_keys import LIVE_REQUESTS, key
+from highwater.connectors.league.live_requests import LiveRequests
+from highwater.connectors.redis.keys import LIVE_REQUESTS, key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
 from tests.integration.api_server import Api, Seeds, make_database, running_api
 from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.stores.league_rows import match_of
-from highwater.connectors.workers.ratings import RUN_MS, RatingsWorker
-from highwater.streams.league.matches import Cause
+from highwater.connectors.league.rows import match_of
+from highwater.connectors.league.worker_ratings import RUN_MS, RatingsWorker
+from highwater.schemas.positions import Cause
 from highwater.streams.league.ratings import Prediction, Rating, Stake, Vote, rate
 from highwater.streams.league.resources import resource
 from tests.conftest import Stack
 from tests.integration.connecting import in_transaction, until
 from tests.integration.databases import own_database
-from tests.integration.league import KICKOFF_MS, League
+from tests.integration.league.making import KICKOFF_MS, League
 
 BEFORE, AFTER = KICKOFF_MS - 1, KICKOFF_MS
 SEED = 20_181_110

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.sinks.fixtures import FixturesSink
-from highwater.connectors.sinks.users import UsersSink
-from highwater.connectors.sinks.votes import VotesSink
-from highwater.connectors.stores.postgres import QUERIES
+from highwater.connectors.league.sink_fixtures import FixturesSink
+from highwater.connectors.league.sink_votes import VotesSink
+from highwater.connectors.pages.statements import QUERIES
 from highwater.streams.clock import to_datetime
+from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, in_transaction, running, surroundings, until
-from tests.integration.league import League, reasons
-from tests.integration.tally import own_topic
-from tests.integration.test_consumer import Case, names
+from tests.integration.kafka.tally import own_topic
+from tests.integration.kafka.test_consumer import Case, names
+from tests.integration.league.making import League, reasons
 
-ROOT = Path(__file__).parents[2]
 VOTE, PREDICTION = "league.vote-cast", "league.prediction-made"
 # A dead member is replaced after this long.
 SESSION_MS = 2_000
@@ -314,7 +314,7 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
 @contextmanager
 def child(stack: Stack, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A consumer of votes in a process of its own, which does not outlive the test."""
-    command = [sys.executable, "-m", "tests.integration.league", str(folder)]
+    command = [sys.executable, "-m", "tests.integration.league.making", str(folder)]
     environment = stack.environment(SESSION_MS=str(SESSION_MS), PYTHONPATH=str(ROOT))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)

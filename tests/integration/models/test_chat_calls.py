@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from highwater.connectors.llm import chat_service
-from highwater.connectors.llm.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat, open_chat_port
-from highwater.connectors.llm.chat import ChatModel, ModelError
-from highwater.connectors.llm.chat_service import ChatEndpoint, RemoteChat
+from highwater.connectors.models import chat_service
+from highwater.connectors.models.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat, open_chat_port
+from highwater.connectors.models.chat import ChatModel, ModelError
+from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
 from highwater.schemas.errors import ConfigurationError
-from highwater.streams.queries.retries import Failure
+from highwater.streams.models.retries import Failure
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.tokens import count_tokens
 from highwater.streams.retry import RetryPolicy
 from highwater.streams.settings import read_settings
 from tests.integration.connecting import until
-from tests.integration.scripted_llm import STEPS, Reply, ScriptedLLM, Step, answer, big, limited, status
+from tests.integration.models.scripted_llm import STEPS, Reply, ScriptedLLM, Step, answer, big, limited, status
 
 KEY = "sk-very-secret-0123456789"
 CALL = ChatCall(Stage.ANALYZER, "run-1/analyzer/1", "small", "You are the Analyzer.", "what?", 0.7, 2_000, is_json=True)

@@ -11,18 +11,18 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
-from highwater.connectors.materializers.document_reads import DocumentPendingError, Documents, NoSuchDocumentError
-from highwater.connectors.materializers.documents import DocumentMaker, Outcome, Wanted
-from highwater.connectors.materializers.regeneration import RegenerationLocks
-from highwater.connectors.stores.copies import IDENTITY, Copies
-from highwater.connectors.stores.leases import HELD_SECONDS, LEASE_SECONDS, CopyLease
-from highwater.connectors.stores.postgres import open_pool, transaction
-from highwater.connectors.stores.redis import TRUSTED_MS, RedisLink, ResourceCache, open_redis
-from highwater.connectors.stores.redis_keys import DOCUMENT
+from highwater.connectors.pages.copies import IDENTITY, Copies
+from highwater.connectors.pages.leases import HELD_SECONDS, LEASE_SECONDS, CopyLease
+from highwater.connectors.pages.maker import DocumentMaker, Outcome, Wanted
+from highwater.connectors.pages.reads import DocumentPendingError, Documents, NoSuchDocumentError
+from highwater.connectors.pages.regeneration import RegenerationLocks
+from highwater.connectors.postgres.pool import open_pool, transaction
+from highwater.connectors.redis.keys import DOCUMENT
+from highwater.connectors.redis.link import TRUSTED_MS, RedisLink, ResourceCache, open_redis
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import fresh_id, monotonic_seconds
-from highwater.streams.league.refresh import Freshness
 from highwater.streams.league.resources import resource
+from highwater.streams.pages.refresh import Freshness
 from tests.integration.databases import own_database
 
 ADS, TABLE = resource("ads"), resource("league_table", "s")

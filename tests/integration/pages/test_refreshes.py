@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.materializers.documents import DocumentMaker
-from highwater.connectors.materializers.refreshes import INVALIDATION, PREWARM, REFRESH, RELATIVES_MADE_MAX, Refreshes
-from highwater.connectors.stores.postgres import transaction
-from highwater.connectors.stores.redis import RedisLink, ResourceCache, open_redis
-from highwater.connectors.stores.redis_keys import DOCUMENT
+from highwater.connectors.pages.maker import DocumentMaker
+from highwater.connectors.pages.refreshes import INVALIDATION, PREWARM, REFRESH, RELATIVES_MADE_MAX, Refreshes
+from highwater.connectors.postgres.pool import transaction
+from highwater.connectors.redis.keys import DOCUMENT
+from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
 from highwater.streams.league.resources import KINDS, Resource, resource
 from tests.integration.connecting import event
 from tests.integration.databases import own_database

@@ -10,23 +10,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from highwater.connectors.engines.watch import Watch
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.llm.chat_service import ChatEndpoint, RemoteChat
-from highwater.connectors.stores.calls import Calls
-from highwater.connectors.stores.runs import Runs
-from highwater.connectors.workers.model_calls import ModelCalls
-from highwater.connectors.workers.queries.commands import StageCommands
-from highwater.connectors.workers.queries.engine import Engine
-from highwater.connectors.workers.queries.stages import Stages
-from highwater.connectors.workers.watch import Watch
+from highwater.connectors.models.call_rows import Calls
+from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
+from highwater.connectors.models.recorded_calls import ModelCalls
+from highwater.connectors.queries.engine import Engine
+from highwater.connectors.queries.stages import Stages
+from highwater.connectors.queries.store import Runs
+from highwater.connectors.queries.worker_stages import StageCommands
 from highwater.streams.clock import fresh_number, to_datetime
-from highwater.streams.queries.costs import parse_prices
+from highwater.streams.models.costs import parse_prices
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
 from tests.integration.connecting import event, until
 from tests.integration.databases import own_database
-from tests.integration.scripted_llm import ScriptedLLM
+from tests.integration.models.scripted_llm import ScriptedLLM
 
 START_MS = 1_700_000_000_000
 LEASE_MS = 120_000

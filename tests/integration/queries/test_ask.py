@@ -16,7 +16,7 @@ from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import Api, Seeds, make_database, running_api
 from tests.integration.connecting import Reader
-from tests.integration.pipeline import complete, new_id, store_run
+from tests.integration.feeds.pipeline import complete, new_id, store_run
 
 PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "ask"]
 SUBMITTED = "queries.query-submitted"

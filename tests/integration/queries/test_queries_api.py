@@ -17,7 +17,7 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
-from tests.integration.pipeline import change_run, complete, new_id, sources, store_call, store_run, told_sources
+from tests.integration.feeds.pipeline import change_run, complete, new_id, sources, store_call, store_run, told_sources
 
 ADA, BOB = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 KEYS = (

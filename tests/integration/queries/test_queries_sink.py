@@ -11,13 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
+from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.known import Known
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.sinks.controls import SUBMISSIONS, ControlsSink
-from highwater.connectors.sinks.known import Known
-from highwater.connectors.sinks.queries import QueriesSink
-from highwater.connectors.sinks.users import UsersSink
+from highwater.connectors.queries.sink_controls import SUBMISSIONS, ControlsSink
+from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.streams.queries.states import Stage, Status, waiting_status
 from highwater.streams.telemetry import RAW_LOG_FAILURES
 from tests.conftest import Stack

@@ -11,10 +11,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from highwater.api.monitor import Monitor
-from highwater.connectors.stores import query_metrics
-from highwater.connectors.stores.postgres import open_pool
-from highwater.connectors.stores.redis import RedisLink
+from highwater.api.league.monitor import Monitor
+from highwater.connectors.postgres.pool import open_pool
+from highwater.connectors.queries import metrics as query_metrics
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.errors import UnavailableError
 from highwater.streams import telemetry
 from highwater.streams.clock import to_ms

@@ -15,14 +15,14 @@ from confluent_kafka.admin import AdminClient
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from highwater.api import query_stream
-from highwater.api.query_stream import QueryHub, partition_of
+from highwater.api.queries import stream as query_stream
+from highwater.api.queries.stream import QueryHub, partition_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import Api, Seeds, eventually, make_database, running_api, wait_until
-from tests.integration.pipeline import STAGE_TOPIC, complete, new_id, publish, stage_event, store_run
+from tests.integration.feeds.pipeline import STAGE_TOPIC, complete, new_id, publish, stage_event, store_run
 
 ADA, BOB = "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"
 KEYS = f"admin:root-key,viewer:eye-key,viewer:ada-key:{ADA},viewer:bob-key:{BOB},viewer:tom-key:tom"
@@ -190,13 +190,13 @@ async def test_a_browser_names_its_key_by_subprotocol_or_first_message(guarded, 
 
 async def test_who_says_nothing_is_sent_away(guarded, monkeypatch):
     """4401 after the time to say so."""
-    monkeypatch.setattr("highwater.api.routes.query_socket.AUTH_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("highwater.api.queries.routes_socket.AUTH_SECONDS_MAX", 0.2)
     assert await closed(guarded, f"user_id={ADA}") == 4401
 
 
 async def test_a_session_that_is_ended_ends_its_socket(guarded, monkeypatch):
     """4401 at the next look."""
-    monkeypatch.setattr("highwater.api.routes.query_socket.RECHECK_SECONDS", 0.2)
+    monkeypatch.setattr("highwater.api.queries.routes_socket.RECHECK_SECONDS", 0.2)
     async with guarded.client("root-key") as client:
         made = (await client.post("/api/sessions", json={"user_id": ADA})).json()["session_id"]
         async with socket(guarded, token=made) as connection:

@@ -13,7 +13,7 @@ import pytest
 
 from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.envelope import caused_by
-from tests.integration.test_worker import Answer, Kafka, Worker, empty, partition_of, until
+from tests.integration.worker.test_worker import Answer, Kafka, Worker, empty, partition_of, until
 
 STAGE, ARCHIVED, REQUESTED = "queries.pipeline-stage", "queries.run-archived", "queries.stage-requested"
 

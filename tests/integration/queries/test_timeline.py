@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.materializers.timeline import Timeline
+from highwater.connectors.queries.timeline import Timeline
 from tests.integration.api_server import Seeds
 from tests.integration.connecting import event, in_transaction, running, until
 from tests.integration.databases import own_database
-from tests.integration.pipeline import (
+from tests.integration.feeds.pipeline import (
     ARCHIVED_TOPIC,
     STAGE_TOPIC,
     archived_event,

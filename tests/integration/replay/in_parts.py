@@ -32,5 +32,5 @@ if __name__ == "__main__":
     shares.SHARE_RECORDS_MIN = 1
     os.sched_getaffinity = lambda _: {0, 1}
     if os.environ.get("HW_SLOW_PART"):
-        parts._PROGRAM = "from tests.integration.in_parts import slow_part; slow_part()"
+        parts._PROGRAM = "from tests.integration.replay.in_parts import slow_part; slow_part()"
     main()

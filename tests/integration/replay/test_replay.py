@@ -29,6 +29,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.envelope import ms_from_iso
 from highwater.schemas.topics import TOPICS
+from tests import ROOT
 from tests.integration.connecting import fresh, send
 from tests.unit.replay.making import changed, encoded, insight
 
@@ -358,7 +359,7 @@ def test_an_interrupted_replay_leaves_no_file(environment, sent: signal.Signals,
     slow = Path(__file__).parent / "slow_disk.py"
     process = subprocess.Popen(
         [sys.executable, str(slow), "replay", INSIGHTS, "--output", str(tmp_path / "o.jsonl")],
-        env=environment, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2],
+        env=environment, stderr=subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob(".o.jsonl.*.partial")):

@@ -21,12 +21,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.topics import TOPICS
+from tests import ROOT
 from tests.integration.connecting import fresh, send
 from tests.unit.replay.making import encoded
 
-PROGRAM = [sys.executable, "-m", "tests.integration.in_parts", "replay"]
+PROGRAM = [sys.executable, "-m", "tests.integration.replay.in_parts", "replay"]
 ALONE = [sys.executable, "-m", "highwater.api.cli.main", "replay"]
-ROOT = Path(__file__).parents[2]
 TOPIC = "feeds.insight-retracted"
 LARGE = "jobs.role-changed"
 

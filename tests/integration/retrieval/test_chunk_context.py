@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from highwater.connectors.stores import blobs
-from highwater.connectors.workers.chunk_context import ChunkContext
-from highwater.connectors.workers.jobs.generation import GenerationSteps
-from highwater.connectors.workers.queries.stages import Stages
+from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.generation import GenerationSteps
+from highwater.connectors.queries.stages import Stages
+from highwater.connectors.retrieval.context import ChunkContext
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.jobs.jobs import Job
 from tests.conftest import Stack
-from tests.integration.chunk_rows import NOW_MS, Rows
+from tests.integration.chunks.chunk_rows import NOW_MS, Rows
 from tests.integration.databases import own_database
 
 
@@ -95,7 +95,7 @@ async def test_documents_that_were_ingested_as_a_whole(rows: Rows):
 
 async def test_the_sources_of_a_query(rows: Rows, monkeypatch: pytest.MonkeyPatch):
     """Insights and chunks stand together, ranked by the words that they have; a chunk is named by its key and its event."""
-    from highwater.connectors.workers.queries import stages
+    from highwater.connectors.queries import stages
 
     await rows.namespace("docs", is_open=True)
     await rows.put("guide", ["How the sail is mended"], title="Boats", published_days=3)

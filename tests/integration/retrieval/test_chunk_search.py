@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from highwater.connectors.stores import chunk_search
-from highwater.connectors.stores.chunk_search import Found, WrongVectorError, search
-from highwater.connectors.stores.postgres import QUERIES
-from highwater.connectors.workers.chunk_indexes import ChunkIndexes
+from highwater.connectors.chunks.indexes import ChunkIndexes
+from highwater.connectors.retrieval import search as chunk_search
+from highwater.connectors.retrieval.search import Found, WrongVectorError, search
+from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import TEXT_SHARE, Mode
 from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
-from tests.integration.chunk_rows import DAY_MS, NOW_MS, Rows
+from tests.integration.chunks.chunk_rows import DAY_MS, NOW_MS, Rows
 from tests.integration.databases import own_database
 
 NAN = float("nan")
@@ -155,7 +155,7 @@ COUNT, LENGTH = 3_000, 16
 async def _large(rows: Rows, monkeypatch: pytest.MonkeyPatch, ages: Any) -> Any:
     """A namespace whose chunks are too many to be compared, with its index; returns their vectors."""
     monkeypatch.setattr(chunk_search, "COMPARED_MAX", 500)
-    monkeypatch.setattr("highwater.connectors.workers.chunk_indexes.COMPARED_MAX", 500)
+    monkeypatch.setattr("highwater.connectors.chunks.indexes.COMPARED_MAX", 500)
     rng = np.random.default_rng(1)
     made = rng.standard_normal((COUNT, LENGTH)).astype(np.float32)
     await rows.namespace(dimensions=LENGTH)

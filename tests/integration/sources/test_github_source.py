@@ -12,7 +12,7 @@ import pytest
 from highwater.connectors.sources.github import GONE_ASKED_MAX, KINDS, Listing, is_repository
 from highwater.connectors.sources.github_pages import GitHubApi, GitHubError, next_link
 from highwater.schemas.errors import ConfigurationError
-from tests.integration.github_server import CUT, REPOSITORY, GitHubServer, Reply, issue, refused, used_up
+from tests.integration.sources.github_server import CUT, REPOSITORY, GitHubServer, Reply, issue, refused, used_up
 from tests.unit.sources.origins import drawn, submitted
 
 
@@ -407,6 +407,6 @@ def test_names_of_repositories(name, is_one):
 
 def test_the_command_offers_each_kind():
     """What `import github --what` takes are the kinds there are."""
-    from highwater.api.cli.import_chunks import _KINDS
+    from highwater.api.chunks.cli_import import _KINDS
 
     assert set(_KINDS) == set(KINDS)

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from highwater.connectors.exports.pdf_file import write_pdf
-from highwater.connectors.exports.pptx_file import write_pptx
+from highwater.connectors.chunks.sink_chunks import ChunksSink
+from highwater.connectors.chunks.sink_ingests import IngestsSink
+from highwater.connectors.jobs.pdf_file import write_pdf
+from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event, record_of
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.sinks.chunks import ChunksSink
-from highwater.connectors.sinks.ingests import IngestsSink
 from highwater.connectors.sources.chunked import FINISHED, SUBMITTED
 from highwater.connectors.sources.git import INSIGHT
 from highwater.schemas.codec import Codec
@@ -32,8 +32,8 @@ from highwater.streams.chunks.passports import load_passports
 from highwater.streams.jobs.layout import Deck, Slide
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction, surroundings
-from tests.integration.github_server import REPOSITORY, GitHubServer, issue, refused
 from tests.integration.records import records
+from tests.integration.sources.github_server import REPOSITORY, GitHubServer, issue, refused
 from tests.unit.sources.origins import Repo
 
 DECK = Deck("Streams", (Slide("Logs", ("A log is ordered.",), "Say so."),))

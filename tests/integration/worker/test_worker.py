@@ -28,11 +28,12 @@ from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import caused_by, header
 from highwater.schemas.topics import PARTITIONS, TOPICS, all_topics
+from tests import ROOT
 
 # Above the 60 s after which a worker that hangs ends itself: then its own line says why, and not only this deadline.
 WAIT_SECONDS = 60.0  # a takeover waits out a session, a rebalance and a recovery; far less on an idle machine
 TICK_SECONDS = 0.25
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = ROOT
 CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
 CONSUMED = (
     "streams.tick",

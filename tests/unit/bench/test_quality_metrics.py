@@ -4,13 +4,13 @@ import json
 import math
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 
-from highwater.api.cli.command import CommandFailedError
+from highwater.api.command.command import CommandFailedError
+from tests import ROOT
 from tests.bench import cluster_quality
 from tests.bench.quality import (
     agreement,
@@ -205,7 +205,7 @@ def test_peak_memory_is_the_programs_own():
     held = np.ones(50_000_000)
     told = subprocess.run(
         [sys.executable, "-c", "from tests.bench.cluster_quality import _peak_mb; print(_peak_mb())"],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         check=True,
         stdout=subprocess.PIPE,
     )

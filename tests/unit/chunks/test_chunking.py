@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from highwater.streams.chunks.chunking import TITLE_CHARACTERS_MAX, Block, Chunk, Count, cut, divided, pack
-from highwater.streams.queries.tokens import count_tokens
+from highwater.streams.models.tokens import count_tokens
 
 LIMIT = 24
 

@@ -55,7 +55,7 @@ def test_a_bad_part_of_a_key_is_refused(value: str, reason: str):
     assert (caught.value.reason, caught.value.field) == (reason, "slot")
 
 
-@pytest.mark.parametrize("value", ["docs", "api/routes/chunks.py", "a b", "ü" * 256, "https://x.y/?a=b&c"])
+@pytest.mark.parametrize("value", ["docs", "api/chunks/routes.py", "a b", "ü" * 256, "https://x.y/?a=b&c"])
 def test_a_good_part_of_a_key_is_taken(value: str):
     """Paths, addresses and names of any script."""
     check_key_part("source_id", value)

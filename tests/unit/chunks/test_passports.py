@@ -9,8 +9,8 @@ import pytest
 
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.chunks.passports import PASSPORT_KEYS, Passport, Removal, TtlMode, load_passports
+from tests import ROOT
 
-ROOT = Path(__file__).parents[3]
 DEFAULT = Passport(
     half_life_days=30,
     ttl_days=365,
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path):
 
 def test_the_keys_are_columns():
     """In the order in which the table has them, so that a row can be made of a passport."""
-    table = (ROOT / "connectors/stores/migrations/0010_chunks.sql").read_text(encoding="utf-8")
+    table = (ROOT / "connectors/postgres/migrations/0010_chunks.sql").read_text(encoding="utf-8")
     columns = table.split("CREATE TABLE chunk_namespaces (", 1)[1].split(");", 1)[0].splitlines()
     names = [line.split()[0] for line in columns if line.strip()]
     assert names[1 : len(PASSPORT_KEYS) + 1] == list(PASSPORT_KEYS)

@@ -11,9 +11,9 @@ from xml.etree import ElementTree as ET
 import click
 import pytest
 
-from highwater.api.cli.backtest import backtest
-from highwater.api.cli.command import Group, run_command
-from highwater.api.cli.plots import layout, write_plot
+from highwater.api.command.command import Group, run_command
+from highwater.api.feeds.cli_backtest import backtest
+from highwater.api.feeds.plots import layout, write_plot
 
 
 @click.group(cls=Group)

@@ -11,12 +11,12 @@ import pytest
 
 from highwater.api.cli.bench import bench_names
 from highwater.api.cli.checks import clock_verdict, disk_verdict, migrations_verdict
-from highwater.api.cli.command import run_command
 from highwater.api.cli.doctor import settings_rows
 from highwater.api.cli.main import highwater
 from highwater.api.cli.reset import Target, parse_target, place_in
 from highwater.api.cli.stack import ROLES, make_plan
-from highwater.api.cli.terminal import printable
+from highwater.api.command.command import run_command
+from highwater.api.command.terminal import printable
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.run import resolve_names
 from highwater.deploy.local.errors import PortTakenError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from highwater.api.cli.lines import (
+from highwater.api.command.lines import (
     Line,
     anchor_field,
     decompressed,

@@ -13,10 +13,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from highwater.api.client import Client, NoTopicError, RefusedError
-from highwater.api.frames import TIME, Frame, table_of
-from highwater.api.read_models import READ_MODELS
-from highwater.api.topic_frames import text_of
+from highwater.api.client.client import Client, NoTopicError, RefusedError
+from highwater.api.client.frames import TIME, Frame, table_of
+from highwater.api.client.read_models import READ_MODELS
+from highwater.api.client.topic_frames import text_of
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.schemas.positions import Position
 from highwater.streams.settings import SETTINGS

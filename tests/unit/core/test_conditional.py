@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 import pytest
 from fastapi import Request
 
-from highwater.api.activity import ActivityNotes
-from highwater.api.auth import Authenticator, Principal, Role, parse_api_keys, refuse_open_door
-from highwater.api.changes import event_id, parse_last_event_id
-from highwater.api.conditional import is_match
-from highwater.api.errors import BadRequestError, UnauthorizedError, UnprocessableError
-from highwater.api.freshness import PositionWatcher, is_accounted_for, max_wait_ms, min_positions
-from highwater.api.paging import decode_cursor, encode_cursor
-from highwater.api.paths import IdConvertor, canonical_path
-from highwater.connectors.llm.chat import ModelError
-from highwater.connectors.llm.feed_items import FeedCluster, FeedInsight, FeedWriter, extractive_item
-from highwater.connectors.stores.redis import TRUSTED_MS, Head, RedisLink
+from highwater.api.core.activity import ActivityNotes
+from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys, refuse_open_door
+from highwater.api.core.changes import event_id, parse_last_event_id
+from highwater.api.core.conditional import is_match
+from highwater.api.core.errors import BadRequestError, UnauthorizedError, UnprocessableError
+from highwater.api.core.freshness import PositionWatcher, is_accounted_for, max_wait_ms, min_positions
+from highwater.api.core.paging import decode_cursor, encode_cursor
+from highwater.api.core.paths import IdConvertor, canonical_path
+from highwater.connectors.feeds.items import FeedCluster, FeedInsight, FeedWriter, extractive_item
+from highwater.connectors.models.chat import ModelError
+from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisLink
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 
 

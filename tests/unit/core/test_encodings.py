@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.api.encodings import ALL, Encoding, negotiate
+from highwater.api.core.encodings import ALL, Encoding, negotiate
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.api.errors import TooManyRequestsError
-from highwater.api.limits import LiveLimit, LocalRequests, client_address, parse_networks
-from highwater.connectors.stores.live_requests import LiveRequests
-from highwater.connectors.stores.redis import RedisLink
+from highwater.api.core.errors import TooManyRequestsError
+from highwater.api.core.limits import LiveLimit, LocalRequests, client_address, parse_networks
+from highwater.connectors.league.live_requests import LiveRequests
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.telemetry import LIVE_REFUSED
 from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from highwater.api.auth import Authenticator, parse_api_keys
+from highwater.api.core.auth import Authenticator, parse_api_keys
 from highwater.api.dashboard.door import COOKIE, VISITORS_MAX, Door
 
 

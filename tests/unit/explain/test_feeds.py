@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.explain.explanations import Explanation, Step, chain
+from highwater.connectors.explain.feeds import FeedFacts, NewInsight, NovelChannel, novel_channels, trace_feed
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.stores.explained_feeds import FeedFacts, NewInsight, NovelChannel, novel_channels, trace_feed
-from highwater.connectors.stores.explanations import Explanation, Step, chain
 from highwater.schemas.positions import Position
-from tests.unit.explaining.memory_log import MemoryLog
+from tests.unit.explain.memory_log import MemoryLog
 
 USER = "alice"
 T = 1_800_000_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from highwater.connectors.stores.explained_pages import trace_page
-from highwater.connectors.stores.explanations import Step, chain
+from highwater.connectors.explain.explanations import Step, chain
+from highwater.connectors.explain.pages import trace_page
 from highwater.schemas.positions import Position
-from tests.unit.explaining.memory_log import MemoryLog
+from tests.unit.explain.memory_log import MemoryLog
 
 T = 1_800_000_000_000
 KEY = "league:table:2025-26"

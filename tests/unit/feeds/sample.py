@@ -3,15 +3,15 @@
 import gzip
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from highwater.streams.feeds.embedding import TextEmbedder
+from tests import ROOT
 
-SAMPLE = Path(__file__).parents[3] / "api" / "sample" / "commits.jsonl.gz"
+SAMPLE = ROOT / "api" / "sample" / "commits.jsonl.gz"
 
 
 @cache

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.connectors.llm.chat import ModelError
-from highwater.connectors.llm.cluster_titles import CLUSTERS_ASKED_MAX, ClusterTitles, keep_titles, telling_texts
+from highwater.connectors.feeds.titles import CLUSTERS_ASKED_MAX, ClusterTitles, keep_titles, telling_texts
+from highwater.connectors.models.chat import ModelError
 from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
 
 NUMBER = 10

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import hdbscan
 import numpy as np
@@ -27,9 +26,10 @@ from highwater.streams.feeds.clustering import (
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.graph import averaged, ties
 from highwater.streams.feeds.neighbours import Neighbours
+from tests import ROOT
 from tests.unit.feeds import sample
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = ROOT
 
 
 def same_partition(one, other) -> bool:

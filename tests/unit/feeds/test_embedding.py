@@ -4,7 +4,6 @@ import hashlib
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,9 +19,10 @@ from highwater.streams.feeds.embedding import (
     vector_from_bytes,
 )
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX, words_of
+from tests import ROOT
 from tests.unit.feeds import sample
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = ROOT
 GOLDEN = [
     "Fix KAFKA-17415: avoid overflow",
     "",

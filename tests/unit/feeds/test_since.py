@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.connectors.llm.feed_items import FeedInsight, extractive_item
-from highwater.connectors.materializers.feed_documents import feed_cluster, feed_news
-from highwater.connectors.stores.feeds_reads import (
+from highwater.connectors.feeds.documents import feed_cluster, feed_news
+from highwater.connectors.feeds.items import FeedInsight, extractive_item
+from highwater.connectors.feeds.read_model import (
     ClusterInsights,
     Clusters,
     ClustersSince,
@@ -19,7 +19,7 @@ from highwater.connectors.stores.feeds_reads import (
     tracked_cluster,
     unread_clusters,
 )
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.redis.link import Head
 from highwater.streams.feeds.tracking import new_since
 from tests.integration.api_server import cluster, old_cluster
 

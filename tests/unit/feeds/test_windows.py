@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.connectors.workers.windows import (
+from highwater.connectors.feeds.windows import (
     HISTORY_COLUMNS,
     choose_basis,
     clusters_json,

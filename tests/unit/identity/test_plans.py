@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from highwater.schemas.errors import ConfigurationError
-from highwater.streams.jobs.plans import PLANS, Limit, Plan, Usage, load_plans, plan_of, refusal, refusal_text
+from highwater.streams.identity.plans import PLANS, Limit, Plan, Usage, load_plans, plan_of, refusal, refusal_text
 from highwater.streams.jobs.states import Kind
 
 SMALL = Plan("pro", 3, 1_000, 2, 1, 60)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.api.auth import key_id_of, parse_api_keys
-from highwater.api.rate_limits import _Judged, limit_headers
-from highwater.connectors.stores.rate_limits import _Asked, _tell
-from highwater.streams.jobs.rate_limits import WINDOW_SECONDS, Verdict, decide, minute_of
+from highwater.api.core.auth import key_id_of, parse_api_keys
+from highwater.api.core.rate_limits import _Judged, limit_headers
+from highwater.connectors.identity.rate_limits import _Asked, _tell
+from highwater.streams.identity.rate_limits import WINDOW_SECONDS, Verdict, decide, minute_of
 
 # From 1970 to 2100.
 TIMES = st.integers(0, 4_102_444_800_000)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.feeds.users import Subscription, User, UserStep, fold_user
+from highwater.streams.identity.users import Subscription, User, UserStep, fold_user
 
 NOW = 1_000_000
 CHANNELS = ["a", "b", "c", "d"]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from highwater.connectors.llm.calls import ChatCall, LocalChat
+from highwater.connectors.models.calls import ChatCall, LocalChat
 from highwater.streams.jobs.decks import (
     OUTLINE,
     PASSAGE_CHARACTERS,

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import highwater.api.app  # noqa: F401 - the routes know their converters once the application was put together
-from highwater.api.auth import Principal, Role
-from highwater.api.cli.jobs import _parsed
-from highwater.api.errors import BadRequestError, ForbiddenError
-from highwater.api.job_access import may_read, require_ender, require_reader, submitter
-from highwater.api.job_stream import WINDOW_MAX, Channel, JobHub, entry_frame, gap_frames
-from highwater.api.routes.jobs import job_id_of, place_after
-from highwater.connectors.stores.job_reads import JobRead
-from highwater.connectors.stores.job_streams import Entry, Reading
-from highwater.connectors.stores.redis import RedisAwayError
+from highwater.api.core.auth import Principal, Role
+from highwater.api.core.errors import BadRequestError, ForbiddenError
+from highwater.api.jobs.access import may_read, require_ender, require_reader, submitter
+from highwater.api.jobs.cli_jobs import _parsed
+from highwater.api.jobs.routes import job_id_of, place_after
+from highwater.api.jobs.stream import WINDOW_MAX, Channel, JobHub, entry_frame, gap_frames
+from highwater.connectors.jobs.read_model import JobRead
+from highwater.connectors.jobs.streams import Entry, Reading
+from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.errors import UnavailableError
 
 JOB = "11111111-1111-4111-8111-11111111111a"
@@ -219,7 +219,7 @@ async def test_a_stream_that_is_gone_is_told_once(hub, streams, jobs):
 
 async def test_redis_away_skips_nothing(hub, streams, monkeypatch):
     """A listener that could not read its past reads it once Redis is back."""
-    monkeypatch.setattr("highwater.api.job_stream._AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("highwater.api.jobs.stream._AGAIN_SECONDS", 0.02)
     streams.entries[JOB] = [entry(seq) for seq in range(1, 100)]
     streams.is_up = False
     with hub.listening(JOB, 0) as listener:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from highwater.connectors.exports.pdf_file import write_pdf
-from highwater.connectors.exports.pptx_file import write_pptx
+from highwater.connectors.jobs.pdf_file import write_pdf
+from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.streams.jobs.layout import (
     BODY_BOTTOM,
     BODY_SIZES,
@@ -89,8 +89,8 @@ def test_the_same_deck_is_the_same_file(seed: str):
     """Whichever process writes it: its bytes are a function of the deck."""
     program = (
         "import hashlib, time; from highwater.streams.jobs.layout import Deck, Slide\n"
-        "from highwater.connectors.exports.pdf_file import write_pdf\n"
-        "from highwater.connectors.exports.pptx_file import write_pptx\n"
+        "from highwater.connectors.jobs.pdf_file import write_pdf\n"
+        "from highwater.connectors.jobs.pptx_file import write_pptx\n"
         f"deck = {DECK}\n"
         "print(*(hashlib.sha256(write(deck)).hexdigest() for write in (write_pdf, write_pptx)))"
     )

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from highwater.connectors.llm.embeddings import BuiltInEmbedder
-from highwater.connectors.stores.semantic_cache import Wanted, embedding_hash, entry_hash_of, nearest
+from highwater.connectors.jobs.semantic_cache import Wanted, embedding_hash, entry_hash_of, nearest
+from highwater.connectors.models.embeddings import BuiltInEmbedder
 
 
 def vector(cosine: float) -> bytes:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import orjson
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from highwater.streams.league.matches import Cause, Match, Status
+from highwater.schemas.positions import Cause
+from highwater.streams.league.matches import Match, Status
+from tests import ROOT
 
-SAMPLE = Path(__file__).parents[3] / "api" / "sample" / "season.json.gz"
+SAMPLE = ROOT / "api" / "sample" / "season.json.gz"
 SEASON = "s"
 KICKOFF_MS = 1_535_200_200_000  # 2018-08-25T12:30:00Z
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

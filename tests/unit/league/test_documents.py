@@ -9,6 +9,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.schemas.positions import Cause
 from highwater.streams.league.causes import everything, newest
 from highwater.streams.league.causes import live as live_causes
 from highwater.streams.league.documents import (
@@ -27,7 +28,7 @@ from highwater.streams.league.documents import (
     predictions_active,
     predictions_causes,
 )
-from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.matches import Match, Status
 from tests.unit.league.facts import DAY_MS, KICKOFF_MS, final, live, scheduled, seasons, unhurried, with_goal
 
 CAST = Cause(50, "league.vote-cast/0/1")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from highwater.api.matches import DROPPED_MAX, MatchDocuments
-from highwater.connectors.materializers.document_reads import DocumentPendingError, NoSuchDocumentError, Served
-from highwater.connectors.stores.redis import Head
-from highwater.streams.league.refresh import Freshness
+from highwater.api.league.matches import DROPPED_MAX, MatchDocuments
+from highwater.connectors.pages.reads import DocumentPendingError, NoSuchDocumentError, Served
+from highwater.connectors.redis.link import Head
 from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.pages.refresh import Freshness
 
 META, LIVE = "md:m:meta", "md:m:live"
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.schemas.positions import Cause
 from highwater.streams.league.folding import (
     FINALIZED,
     PARTS,
@@ -18,7 +19,7 @@ from highwater.streams.league.folding import (
     fold_match,
     former_teams,
 )
-from highwater.streams.league.matches import Cause, Match, State, Status
+from highwater.streams.league.matches import Match, State, Status
 from highwater.streams.league.votes import Settled, Word, settle_words
 
 SEASON = "2018-19_en.1"

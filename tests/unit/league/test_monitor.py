@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from highwater.api.monitor import SAMPLES_MAX, HttpCounters, Look, Monitor, _report, http_counters
-from highwater.connectors.stores.league_api import DatabaseCounters
-from highwater.connectors.stores.redis import RedisLink
+from highwater.api.league.monitor import SAMPLES_MAX, HttpCounters, Look, Monitor, _report, http_counters
+from highwater.connectors.league.read_model import DatabaseCounters
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.errors import UnavailableError
 from highwater.streams import telemetry
 

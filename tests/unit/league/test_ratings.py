@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.schemas.positions import Cause
 from highwater.streams.league.causes import newest
-from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.matches import Match
 from highwater.streams.league.ratings import (
     Judgement,
     Prediction,

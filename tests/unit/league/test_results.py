@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.schemas.positions import Cause
 from highwater.streams.league.causes import newest
-from highwater.streams.league.matches import Cause, Match
+from highwater.streams.league.matches import Match
 from highwater.streams.league.results import results, results_causes
 from tests.unit.league.facts import HOUR_MS, KICKOFF_MS, SEASON, final, live, scheduled, seasons, unhurried, with_goal
 

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.schemas.positions import Cause
 from highwater.streams.league.causes import newest, settled
-from highwater.streams.league.matches import Cause, Match, Status
+from highwater.streams.league.matches import Match, Status
 from highwater.streams.league.schedule import schedule
 from tests.unit.league.facts import (
     DAY_MS,

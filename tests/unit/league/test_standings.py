@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.league.matches import Cause, Match, Status, fold_finalized, fold_scheduled, fold_updated
+from highwater.schemas.positions import Cause
+from highwater.streams.league.matches import Match, Status, fold_finalized, fold_scheduled, fold_updated
 from highwater.streams.league.standings import result_of, table
 from tests.unit.league.facts import (
     KICKOFF_MS,

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.league.matches import Cause, Match, Status
+from highwater.schemas.positions import Cause
+from highwater.streams.league.matches import Match, Status
 from highwater.streams.league.resources import KINDS, CacheOptions, resolve_cache_options
 from highwater.streams.league.windows import (
     LOOK_BACK_MS,

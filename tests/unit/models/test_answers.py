@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.queries.analysis import UnusableAnswerError, clean_text, json_object_in, parse_analysis
+from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in, parse_analysis
 
 WHOLE = {
     "needs_context": True,

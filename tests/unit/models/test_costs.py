@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from highwater.schemas.errors import ConfigurationError
-from highwater.streams.queries.costs import parse_prices
+from highwater.streams.models.costs import parse_prices
 from highwater.streams.settings import Settings
 
 

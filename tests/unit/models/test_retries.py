@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from highwater.streams.queries.retries import (
+from highwater.streams.models.retries import (
     ATTEMPTS_MAX,
     EXHAUSTED,
     RATE_LIMIT_MS,

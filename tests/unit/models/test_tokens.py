@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.queries.tokens import count_tokens, cut_to_tokens
+from highwater.streams.models.tokens import count_tokens, cut_to_tokens
+from tests import ROOT
 
 # Counted with the vocabularies of cl100k_base and o200k_base; the larger of the two.
 COUNTED = [
@@ -48,7 +48,7 @@ def test_an_estimate_is_not_below_the_real_count_and_not_far_above(text: str, to
 
 def test_prose_is_estimated_near_the_truth() -> None:
     """The licence, whose real count is known, is estimated within 1.35 times of it."""
-    text = (Path(__file__).parents[3] / "LICENSE").read_text(encoding="utf-8")
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     assert 2_263 <= count_tokens(text) <= 1.35 * 2_263
 
 

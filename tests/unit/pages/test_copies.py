@@ -6,8 +6,8 @@ import gzip
 
 import brotli
 
-from highwater.connectors.stores.copies import BROTLI, GZIP, IDENTITY, Copies, compress, decompress
-from highwater.connectors.stores.redis import Head
+from highwater.connectors.pages.copies import BROTLI, GZIP, IDENTITY, Copies, compress, decompress
+from highwater.connectors.redis.link import Head
 
 
 def head(version: int, **more: int) -> Head:

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from highwater.api.app import create_app
-from highwater.api.auth import Authenticator, Principal, parse_api_keys
-from highwater.api.documents import ATTEMPTS_MAX, document_headers
-from highwater.connectors.materializers.document_reads import DocumentPendingError, Served
-from highwater.connectors.stores.redis import Head
+from highwater.api.core.auth import Authenticator, Principal, parse_api_keys
+from highwater.api.pages.documents import ATTEMPTS_MAX, document_headers
+from highwater.connectors.pages.reads import DocumentPendingError, Served
+from highwater.connectors.redis.link import Head
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.league.refresh import Freshness
 from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.pages.refresh import Freshness
 from highwater.streams.settings import read_settings
 
 OPTIONS = CacheOptions(30, 120, 10)

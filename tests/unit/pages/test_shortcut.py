@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highwater.api.app import Application, create_app
-from highwater.api.auth import Authenticator, Principal, Role, parse_api_keys
-from highwater.api.errors import TooManyRequestsError
-from highwater.api.matches import MatchDocuments
-from highwater.api.routes.league_reads import PAGES
-from highwater.api.shortcut import PATHS_MAX, ShortCut
-from highwater.connectors.materializers.document_reads import NoSuchDocumentError, Served
-from highwater.connectors.stores.redis import Head
-from highwater.streams.league.refresh import Freshness
+from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys
+from highwater.api.core.errors import TooManyRequestsError
+from highwater.api.league.matches import MatchDocuments
+from highwater.api.league.routes_reads import PAGES
+from highwater.api.pages.shortcut import PATHS_MAX, ShortCut
+from highwater.connectors.pages.reads import NoSuchDocumentError, Served
+from highwater.connectors.redis.link import Head
 from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.pages.refresh import Freshness
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import CONDITIONAL_GETS, HTTP_SECONDS
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from highwater.connectors.stores.group_commit import ITEMS_MAX, GroupCommit
+from highwater.connectors.postgres.group_commit import ITEMS_MAX, GroupCommit
 from highwater.schemas.errors import UnavailableError
 
 

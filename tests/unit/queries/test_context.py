@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from highwater.streams.models.tokens import count_tokens, cut_to_tokens
 from highwater.streams.queries.context import (
     DRAFT_TOKENS_MAX,
     PAYLOAD_TOKENS_MAX,
@@ -22,7 +23,6 @@ from highwater.streams.queries.context import (
     final_payload,
     records_pointed_at,
 )
-from highwater.streams.queries.tokens import count_tokens, cut_to_tokens
 
 QUERY_TOKENS_MAX = 4_000
 NO_ANALYSIS = {"needs_context": False}

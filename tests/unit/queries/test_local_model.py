@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from highwater.schemas.envelope import ms_from_iso
-from highwater.streams.queries.analysis import parse_analysis
+from highwater.streams.models.answers import parse_analysis
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.context import (
     PAYLOAD_TOKENS_MAX,
     LogLine,
@@ -25,7 +26,6 @@ from highwater.streams.queries.context import (
 from highwater.streams.queries.local_model import NOTHING_ASKED, NOTHING_FOUND, SHOWN_MAX, local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.tokens import count_tokens
 
 COMMITS = [
     (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from highwater.streams.queries.analysis import UnusableAnswerError
+from highwater.streams.models.answers import UnusableAnswerError
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.memory import SUMMARY_TOKENS_MAX, archivist_input, parse_summary
-from highwater.streams.queries.tokens import count_tokens
 
 
 def test_the_archivist_gets_query_answer_and_time() -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from highwater.connectors import stores
+from highwater.connectors.postgres import migrate
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
-from highwater.streams.queries.tokens import count_tokens
 
-_FILE = Path(stores.__file__).parent / "migrations" / "0008_queries.sql"
+_FILE = migrate.FOLDER / "0008_queries.sql"
 PROMPTS = dict(re.findall(r"\('(\w+)', \$prompt\$(.*?)\$prompt\$, true,", _FILE.read_text(encoding="utf-8"), re.DOTALL))
 
 

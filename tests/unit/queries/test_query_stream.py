@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from highwater.api import query_stream
-from highwater.api.query_stream import TOPIC, QueryHub, Seen, Subscriber
-from highwater.connectors.stores.query_reads import Answer
+from highwater.api.queries import stream as query_stream
+from highwater.api.queries.stream import TOPIC, QueryHub, Seen, Subscriber
+from highwater.connectors.queries.read_model import Answer
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError, UnknownSchemaError
 

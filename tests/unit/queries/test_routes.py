@@ -9,12 +9,12 @@ import pytest
 from starlette.requests import Request
 
 from highwater.api.app import create_app  # the routes know their converters once the application was put together
-from highwater.api.askers import asker, canonical_uuid
-from highwater.api.auth import Principal, Role
-from highwater.api.errors import BadRequestError, ForbiddenError, UnprocessableError
-from highwater.api.routes.queries import idempotency_key, request_id_of
-from highwater.api.run_timeline import timeline_document
-from highwater.connectors.stores.query_reads import RunHistory, told_archive_status
+from highwater.api.core.askers import asker, canonical_uuid
+from highwater.api.core.auth import Principal, Role
+from highwater.api.core.errors import BadRequestError, ForbiddenError, UnprocessableError
+from highwater.api.queries.routes import idempotency_key, request_id_of
+from highwater.api.queries.timeline import timeline_document
+from highwater.connectors.queries.read_model import RunHistory, told_archive_status
 
 ADA, BOB = "11111111-1111-4111-8111-11111111111a", "22222222-2222-4222-8222-22222222222b"
 assert create_app

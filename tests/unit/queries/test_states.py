@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +21,9 @@ from highwater.streams.queries.states import (
     stage_at,
     waiting_status,
 )
+from tests import ROOT
 
-ARCHITECTURE = Path(__file__).parents[3] / "ARCHITECTURE.md"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 
 
 @pytest.mark.parametrize(("status", "move"), list(itertools.product(Status, Move)))

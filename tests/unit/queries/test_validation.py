@@ -8,7 +8,7 @@ import pytest
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import is_uuid
-from highwater.streams.queries.tokens import count_tokens
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.validation import (
     PROMPT_BYTES_MAX,
     QUERY_BYTES_MAX,

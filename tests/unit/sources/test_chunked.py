@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.connectors.exports.pptx_file import write_pptx
+from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.connectors.sources.chunked import (
     FINISHED,
     Ending,

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import re
 from ast import PyCF_ALLOW_TOP_LEVEL_AWAIT
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from highwater.streams.driver import AgentFailedError, Driver
 from highwater.streams.feeds.state import decode_user
+from tests import ROOT
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
 MINUTE = 60_000
@@ -22,7 +22,7 @@ CHANGED, NOVELTY, REQUESTED, FINISHED = (
 )  # fmt: skip
 
 
-GUIDE = Path(__file__).parents[2] / "docs" / "driver.md"
+GUIDE = ROOT / "docs" / "driver.md"
 
 
 async def test_the_guide_runs():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from highwater.connectors.sinks.fixtures import FixturesSink
-from highwater.connectors.sinks.insights import InsightsSink
-from highwater.connectors.sinks.jobs import JobsSink
-from highwater.connectors.sinks.posts import PostsSink
-from highwater.connectors.sinks.queries import QueriesSink
-from highwater.connectors.sinks.results import ResultsSink
-from highwater.connectors.sinks.users import UsersSink
-from highwater.connectors.sinks.votes import VotesSink
+from highwater.connectors.feeds.sink_insights import InsightsSink
+from highwater.connectors.identity.sink_users import UsersSink
+from highwater.connectors.jobs.sink_jobs import JobsSink
+from highwater.connectors.league.sink_fixtures import FixturesSink
+from highwater.connectors.league.sink_posts import PostsSink
+from highwater.connectors.league.sink_results import ResultsSink
+from highwater.connectors.league.sink_votes import VotesSink
+from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.verify.models import MODELS, unusable_groups
 from highwater.connectors.verify.report import LISTED_MAX, Checked, Difference
 

@@ -1,0 +1,16 @@
+"""Wires the worker of alerts."""
+
+from __future__ import annotations
+
+from highwater.connectors.alerts.worker_alerts import open_alerts
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.wiring import Connector, Slice, Wiring
+
+
+async def _alerts(w: Wiring) -> Connector:
+    worker = open_alerts(w.around, w.settings)
+    w.close_at_end(worker.close)
+    return BatchConsumer(worker, w.around)
+
+
+SLICE = Slice(workers={"alerts": _alerts})

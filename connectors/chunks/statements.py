@@ -1,0 +1,60 @@
+"""The statements of this folder by name, written from its `*.sql` by `highwater.connectors.postgres.sql_files`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, TypedDict
+
+from highwater.connectors.postgres.sql_files import load_statements
+
+
+class Statements(TypedDict):
+    """Each is the text of a statement."""
+
+    sources_to_fill: str
+    claim_sources: str
+    let_sources_go: str
+    chunks_to_fill: str
+    name_models: str
+    namespaces_of_model: str
+    hold_sources_to_fill: str
+    store_vectors: str
+    namespaces_not_filled: str
+    try_index_keeper: str
+    vector_indexes_wanted: str
+    set_build_memory: str
+    chunk_namespace_read: str
+    chunk_ingest_read: str
+    chunk_ingest_statuses_read: str
+    chunk_ingest_sources_read: str
+    chunk_ingest_failures_read: str
+    chunk_lifecycle_read: str
+    make_namespaces: str
+    lock_namespaces: str
+    align_namespaces: str
+    rate_namespaces: str
+    namespaces_to_sweep: str
+    orphans_to_remove: str
+    cold_to_remove: str
+    cold_count: str
+    lock_sources_to_sweep: str
+    remove_chunks: str
+    chunk_namespaces_of: str
+    hold_namespaces_without_dimensions: str
+    set_namespace_dimensions: str
+    ensure_chunk_sources: str
+    lock_chunk_sources: str
+    store_chunk_sources: str
+    chunk_ingests_of: str
+    store_chunk_ingests: str
+    chunks_of: str
+    store_chunks: str
+    chunk_failures_of: str
+    store_chunk_failures: str
+    mark_orphans: str
+    end_chunk_ingests: str
+    hold_ingest: str
+    ingest_totals: str
+
+
+QUERIES: Final = load_statements(Path(__file__).parent, Statements)

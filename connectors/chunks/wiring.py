@@ -1,0 +1,36 @@
+"""Wires the connectors of chunks."""
+
+from __future__ import annotations
+
+from highwater.connectors.chunks.sink_chunks import ChunksSink
+from highwater.connectors.chunks.sink_ingests import IngestsSink
+from highwater.connectors.chunks.sink_namespaces import NamespacesSink, align
+from highwater.connectors.chunks.worker_backfill import Backfill
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.models.embeddings import open_embedder
+from highwater.connectors.wiring import Connector, Slice, Wiring
+from highwater.streams.chunks.passports import load_passports
+
+
+async def _chunks(w: Wiring) -> Connector:
+    return BatchConsumer(ChunksSink(w.around, load_passports(w.settings.namespaces_file)), w.around)
+
+
+async def _ingests(w: Wiring) -> Connector:
+    return BatchConsumer(IngestsSink(w.around), w.around)
+
+
+async def _namespaces(w: Wiring) -> Connector:
+    around = w.around
+    await align(around.pool, around.codec, load_passports(w.settings.namespaces_file), around.clock())
+    return BatchConsumer(NamespacesSink(around), around)
+
+
+async def _backfill(w: Wiring) -> Connector:
+    return Backfill(w.database(), w.around, open_embedder(w.settings))
+
+
+SLICE = Slice(
+    sinks={"chunks": _chunks, "ingests": _ingests, "namespaces": _namespaces},
+    workers={"backfill": _backfill},
+)

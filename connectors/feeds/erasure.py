@@ -1,0 +1,33 @@
+"""What an erasure of users takes of the feeds: high-water marks, clusters with their history, and the feed's document.
+
+Law: it erases alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.codec import Codec
+from highwater.schemas.positions import Cause
+
+_ERASED = (
+    QUERIES["erase_hwm"], QUERIES["erase_clusters"], QUERIES["erase_history"], QUERIES["erase_feed"],
+)  # fmt: skip
+
+
+def resources_of_user(user_id: str) -> Sequence[str]:
+    """The keys of what is served of a user."""
+    return (f"feed:{user_id}", f"clusters:{user_id}")
+
+
+async def erase_from_feeds(tx: Connection, _codec: Codec, erased: Mapping[str, Cause], _now_ms: int) -> None:
+    """Erase users in the transaction of their erasures; the sink of users tells of it."""
+    for user_id in erased:
+        for statement in _ERASED:
+            await tx.execute(statement, user_id)
+
+
+ERASURE = ErasureStep(erase_from_feeds, resources=resources_of_user)

@@ -1,0 +1,57 @@
+"""Wires the connectors of feeds."""
+
+from __future__ import annotations
+
+from highwater.connectors.feeds.erasure import ERASURE
+from highwater.connectors.feeds.mirror import Mirror
+from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.sink_insights import InsightsSink
+from highwater.connectors.feeds.titles import ClusterTitles
+from highwater.connectors.feeds.worker_embed import EmbedWorker
+from highwater.connectors.feeds.worker_fanout import Fanout
+from highwater.connectors.feeds.worker_rebuild import RebuildWorker
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.models.chat import open_chat_model
+from highwater.connectors.models.embeddings import open_remote_embedder
+from highwater.connectors.redis.link import ResourceCache
+from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
+from highwater.streams.feeds.policy import load_policy
+
+
+async def _insights(w: Wiring) -> Connector:
+    dimensions = w.settings.embedding_dimensions
+    sink = InsightsSink(w.around.codec, w.around.clock, w.around.pool, dimensions=dimensions)
+    return BatchConsumer(sink, w.around)
+
+
+async def _fanout(w: Wiring) -> Connector:
+    return BatchConsumer(Fanout(w.around.pool, await w.producer(), w.around.codec, w.around.clock), w.around)
+
+
+async def _rebuild(w: Wiring) -> Connector:
+    pool = await w.keep(
+        ClusterPool(processes=w.settings.rebuild_processes, task_seconds_max=w.settings.rebuild_seconds_max)
+    )
+    policy, redis = load_policy(w.settings.policy_file), await w.redis()
+    titles = ClusterTitles(open_chat_model(w.settings))
+    w.close_at_end(titles.close)
+    worker = RebuildWorker(w.around, w.settings, policy, redis, pool, titles)
+    return BatchConsumer(worker, w.around)
+
+
+async def _embed(w: Wiring) -> Connector:
+    return EmbedWorker(w.around, open_remote_embedder(w.settings), wait_seconds=w.settings.embed_wait_seconds)
+
+
+async def _mirror(w: Wiring) -> Connector:
+    cache = ResourceCache(await w.redis_of_cache())
+    mirror = Mirror(w.around.pool, await w.redis(), cache, w.around.clock, tick_seconds=w.settings.tick_seconds)
+    return WithWatch(BatchConsumer(mirror, w.around), mirror.watch)
+
+
+SLICE = Slice(
+    sinks={"insights": _insights},
+    workers={"fanout": _fanout, "rebuild": _rebuild, "embed": _embed},
+    materializers={"mirror": _mirror},
+    erasure=ERASURE,
+)

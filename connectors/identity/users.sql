@@ -1,0 +1,40 @@
+-- Users: their plans, activity and subscriptions. Rows are locked in the order of ids.
+
+-- name: ensure_users
+INSERT INTO user_stats (user_id) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING
+
+-- name: lock_users
+SELECT user_id, revision, plan, plan_changed_ms, last_active_at, subscriptions_replaced_ms
+FROM user_stats WHERE user_id = ANY ($1::text[]) ORDER BY user_id FOR UPDATE
+
+-- name: subscriptions_of_users
+SELECT user_id, channel_id, subscribed, changed_ms FROM subscriptions WHERE user_id = ANY ($1::text[])
+
+-- name: update_users
+UPDATE user_stats AS u
+SET revision = c.revision, plan = c.plan, plan_changed_ms = c.plan_changed_ms, last_active_at = c.last_active_at,
+    subscriptions_replaced_ms = c.replaced_ms, caused_by = c.caused_by
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::text[])
+     AS c (user_id, revision, plan, plan_changed_ms, last_active_at, replaced_ms, caused_by)
+WHERE u.user_id = c.user_id
+
+-- name: upsert_subscriptions
+INSERT INTO subscriptions (user_id, channel_id, subscribed, changed_ms)
+SELECT * FROM unnest($1::text[], $2::text[], $3::boolean[], $4::bigint[])
+ON CONFLICT (user_id, channel_id) DO UPDATE SET subscribed = EXCLUDED.subscribed, changed_ms = EXCLUDED.changed_ms
+
+-- name: erase_subscriptions
+DELETE FROM subscriptions WHERE user_id = $1
+
+-- name: erase_role
+DELETE FROM user_roles WHERE user_id = $1
+
+-- name: erase_stats
+UPDATE user_stats
+SET pending_insights_count = 0, last_clustered_at = NULL, last_active_at = NULL, last_enqueued_at = NULL,
+    last_checked_at = NULL, cluster_version = 0, plan = 'free', plan_changed_ms = 0, subscriptions_replaced_ms = 0,
+    in_flight = NULL, in_flight_until = NULL, last_request = NULL, caused_by = NULL
+WHERE user_id = $1
+
+-- name: erase_stats_row
+DELETE FROM user_stats WHERE user_id = $1

@@ -1,0 +1,27 @@
+"""Wires the connectors of users and organizations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.identity.sink_organizations import OrganizationsSink
+from highwater.connectors.identity.sink_users import UsersSink
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.wiring import Connector, Slice, Wiring
+from highwater.streams.identity.plans import load_plans
+
+
+def slice_of(erasure: Sequence[ErasureStep]) -> Slice:
+    """What this household adds; `erasure` is what the others take away of an erased user."""
+
+    async def users(w: Wiring) -> Connector:
+        sink = UsersSink(w.around.codec, w.around.clock, erasure, dimensions=w.settings.embedding_dimensions)
+        return BatchConsumer(sink, w.around)
+
+    return Slice(sinks={"users": users, "organizations": _organizations})
+
+
+async def _organizations(w: Wiring) -> Connector:
+    sink = OrganizationsSink(w.around, await w.redis(), load_plans(w.settings.plans_file))
+    return BatchConsumer(sink, w.around)

@@ -1,0 +1,55 @@
+"""The statements of this folder by name, written from its `*.sql` by `highwater.connectors.postgres.sql_files`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, TypedDict
+
+from highwater.connectors.postgres.sql_files import load_statements
+
+
+class Statements(TypedDict):
+    """Each is the text of a statement."""
+
+    hold_storage: str
+    storage_of: str
+    store_blob: str
+    store_blob_part: str
+    store_blob_owner: str
+    blobs_of: str
+    blob_of_anybody: str
+    read_blob_part: str
+    deck_to_export: str
+    wanted_jobs: str
+    take_due_jobs: str
+    forgotten_jobs: str
+    workers_with_jobs: str
+    lost_jobs: str
+    jobs_of_worker: str
+    hold_jobs: str
+    store_jobs: str
+    totals_of_jobs: str
+    store_presentation: str
+    next_usage_place: str
+    semantic_vectors_of: str
+    store_semantic_vector: str
+    prune_semantic_vectors: str
+    jobs_read: str
+    jobs_of_organization_read: str
+    presentation_read: str
+    known_submissions: str
+    known_jobs: str
+    lock_jobs: str
+    revoke_jobs: str
+    republish_jobs: str
+    jobs_to_erase: str
+    erase_jobs: str
+    erase_presentations: str
+    erase_presentation_shares: str
+    raise_usage: str
+    usage_of_jobs: str
+    store_views: str
+    presentation_is_there: str
+
+
+QUERIES: Final = load_statements(Path(__file__).parent, Statements)

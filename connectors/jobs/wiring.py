@@ -1,0 +1,95 @@
+"""Wires the connectors of jobs."""
+
+from __future__ import annotations
+
+from highwater.connectors.engines.watch import Watch
+from highwater.connectors.jobs.engine import JobEngine
+from highwater.connectors.jobs.erasure import ERASURE
+from highwater.connectors.jobs.export import ExportSteps
+from highwater.connectors.jobs.generation import GenerationSteps
+from highwater.connectors.jobs.ingestion import IngestionSteps
+from highwater.connectors.jobs.progress import Progress
+from highwater.connectors.jobs.semantic_cache import SemanticCache
+from highwater.connectors.jobs.sink_controls import JobControlsSink
+from highwater.connectors.jobs.sink_jobs import JobsSink
+from highwater.connectors.jobs.sink_usage import UsageSink
+from highwater.connectors.jobs.sink_views import ViewsSink
+from highwater.connectors.jobs.steps import Steps
+from highwater.connectors.jobs.store import Jobs
+from highwater.connectors.jobs.views import ViewDeltas
+from highwater.connectors.jobs.worker_jobs import JobCommands
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.models.call_rows import Calls
+from highwater.connectors.models.calls import BUILT_IN, open_chat_port
+from highwater.connectors.models.embeddings import open_embedder
+from highwater.connectors.models.recorded_calls import ModelCalls
+from highwater.connectors.wiring import Connector, Pool, Slice, Wiring, WithWatch
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.clock import fresh_number
+from highwater.streams.identity.plans import load_plans
+from highwater.streams.jobs.states import Kind
+from highwater.streams.models.costs import parse_prices
+
+
+async def _jobs(w: Wiring) -> Connector:
+    return BatchConsumer(JobsSink(w.around, load_plans(w.settings.plans_file)), w.around)
+
+
+async def _job_controls(w: Wiring) -> Connector:
+    return BatchConsumer(JobControlsSink(w.around), w.around)
+
+
+async def _usage(w: Wiring) -> Connector:
+    return BatchConsumer(UsageSink(), w.around)
+
+
+async def _views(w: Wiring) -> Connector:
+    sink = ViewsSink(ViewDeltas(await w.redis()), window_seconds=w.settings.view_window_seconds)
+    return BatchConsumer(sink, w.around)
+
+
+async def _generation(w: Wiring) -> Connector:
+    s, clock = w.settings, w.around.clock
+    if s.job_lease_seconds <= s.llm_timeout_seconds:
+        raise ConfigurationError("HIGHWATER_JOB_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
+    pool = await w.pool_of_engine()
+    embedder = open_embedder(s)
+    cache = SemanticCache(pool, await w.redis_of_cache(), embedder)
+    model = s.llm_model if s.llm_url else BUILT_IN
+    steps = GenerationSteps(pool, cache, clock, model=model, embedder=embedder)
+    calls = ModelCalls(Calls(pool), open_chat_port(s), parse_prices(s.llm_prices), clock)
+    return _worker(w, Kind.GENERATION, pool, steps, calls)
+
+
+async def _ingestion(w: Wiring) -> Connector:
+    pool = await w.pool_of_engine()
+    return _worker(w, Kind.INGESTION, pool, IngestionSteps(pool, w.around.clock))
+
+
+async def _export(w: Wiring) -> Connector:
+    pool = await w.pool_of_engine()
+    return _worker(w, Kind.EXPORT, pool, ExportSteps(pool, w.around.clock))
+
+
+def _worker(w: Wiring, kind: Kind, pool: Pool, steps: Steps, calls: ModelCalls | None = None) -> Connector:
+    """The consumer of one kind of job with its engine and watch."""
+    s, around = w.settings, w.around
+    jobs = Jobs(pool, around.codec, kind)
+    lease_ms = int(s.job_lease_seconds * 1000)
+    engine = JobEngine(
+        jobs, steps, calls, around.clock, worker=fresh_number(), lease_ms=lease_ms, slots=s.job_concurrency
+    )
+    watch = Watch(w.database(), jobs, engine, around.clock)
+    return WithWatch(BatchConsumer(JobCommands(engine, watch, around.clock), around), watch.run)
+
+
+async def _progress(w: Wiring) -> Connector:
+    return BatchConsumer(Progress(w.around.pool, await w.redis()), w.around)
+
+
+SLICE = Slice(
+    sinks={"jobs": _jobs, "jobcontrols": _job_controls, "usage": _usage, "views": _views},
+    workers={"generation": _generation, "ingestion": _ingestion, "export": _export},
+    materializers={"progress": _progress},
+    erasure=ERASURE,
+)

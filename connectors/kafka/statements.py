@@ -1,0 +1,23 @@
+"""The statements of this folder by name, written from its `*.sql` by `highwater.connectors.postgres.sql_files`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, TypedDict
+
+from highwater.connectors.postgres.sql_files import load_statements
+
+
+class Statements(TypedDict):
+    """Each is the text of a statement."""
+
+    positions_of: str
+    insert_positions: str
+    skip_to: str
+    advance_positions: str
+    outbox_take: str
+    outbox_delete: str
+    outbox_lock: str
+
+
+QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -1,0 +1,53 @@
+"""Wires the connectors of leagues."""
+
+from __future__ import annotations
+
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.league.documents import builders
+from highwater.connectors.league.erasure import ERASURE
+from highwater.connectors.league.sink_fixtures import FixturesSink
+from highwater.connectors.league.sink_posts import PostsSink
+from highwater.connectors.league.sink_results import ResultsSink
+from highwater.connectors.league.sink_votes import VotesSink
+from highwater.connectors.league.worker_ratings import RatingsWorker
+from highwater.connectors.pages.maker import DocumentMaker
+from highwater.connectors.pages.refreshes import Refreshes
+from highwater.connectors.redis.keys import DOCUMENT
+from highwater.connectors.redis.link import ResourceCache
+from highwater.connectors.wiring import Connector, Slice, Wiring
+from highwater.streams.league.windows import window_options
+
+
+async def _fixtures(w: Wiring) -> Connector:
+    return BatchConsumer(FixturesSink(w.around.codec, w.around.clock), w.around)
+
+
+async def _results(w: Wiring) -> Connector:
+    return BatchConsumer(ResultsSink(w.around), w.around)
+
+
+async def _votes(w: Wiring) -> Connector:
+    return BatchConsumer(VotesSink(w.around, window_seconds=w.settings.vote_window_seconds), w.around)
+
+
+async def _posts(w: Wiring) -> Connector:
+    return BatchConsumer(PostsSink(w.around), w.around)
+
+
+async def _ratings(w: Wiring) -> Connector:
+    return BatchConsumer(RatingsWorker(w.around.codec, w.around.clock), w.around)
+
+
+async def _documents(w: Wiring) -> Connector:
+    cache = ResourceCache(await w.redis_of_cache(), DOCUMENT)
+    made = builders(window_options(w.settings))
+    maker = DocumentMaker(made, lambda: w.around.codec, cache, w.around.clock)
+    return BatchConsumer(Refreshes(maker, w.around.pool), w.around)
+
+
+SLICE = Slice(
+    sinks={"fixtures": _fixtures, "results": _results, "votes": _votes, "posts": _posts},
+    workers={"ratings": _ratings},
+    materializers={"documents": _documents},
+    erasure=ERASURE,
+)

@@ -1,0 +1,35 @@
+"""The statements of this folder by name, written from its `*.sql` by `highwater.connectors.postgres.sql_files`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, TypedDict
+
+from highwater.connectors.postgres.sql_files import load_statements
+
+
+class Statements(TypedDict):
+    """Each is the text of a statement."""
+
+    lock_document: str
+    document: str
+    document_head: str
+    documents_of: str
+    document_keys: str
+    document_keys_from: str
+    put_document: str
+    touch_document: str
+    announce_documents: str
+    drop_documents: str
+    copy_barrier: str
+    copy_versions: str
+    renew_copy_lease: str
+    end_copy_lease: str
+    raise_copy_barrier: str
+    copies_not_told: str
+    bump_version: str
+    raise_version_floor: str
+    erase_resources: str
+
+
+QUERIES: Final = load_statements(Path(__file__).parent, Statements)

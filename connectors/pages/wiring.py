@@ -1,0 +1,15 @@
+"""Wires the connector that all versioned pages share."""
+
+from __future__ import annotations
+
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.pages.cache import CacheVersions
+from highwater.connectors.redis.link import ResourceCache
+from highwater.connectors.wiring import Connector, Slice, Wiring
+
+
+async def _cache(w: Wiring) -> Connector:
+    return BatchConsumer(CacheVersions(ResourceCache(await w.redis_of_cache())), w.around)
+
+
+SLICE = Slice(materializers={"cache": _cache})

@@ -1,0 +1,41 @@
+"""The migrations: `migrations/*.sql`, applied in the order of their names, each once, and never edited after that."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import asyncpg
+
+from highwater.connectors.postgres.pool import transaction
+from highwater.schemas.errors import ConfigurationError
+
+FOLDER = Path(__file__).parent / "migrations"
+# An arbitrary constant that only the migrations lock; the outbox uses the two-number form of advisory locks.
+_MIGRATION_LOCK = 4_815_162_342
+
+
+def _migrations() -> list[tuple[str, str]]:
+    return [(path.stem, path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.sql"))]
+
+
+async def migrate(pool: asyncpg.Pool[asyncpg.Record]) -> list[str]:
+    """Apply the migrations not yet applied, each in order, all under one lock; returns their names.
+
+    Raises:
+        ConfigurationError: an applied migration was changed since.
+    """
+    applied = []
+    async with transaction(pool) as tx:
+        await tx.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        await tx.execute("CREATE TABLE IF NOT EXISTS schema_migrations (name text PRIMARY KEY, sha256 text NOT NULL)")
+        known = {row["name"]: row["sha256"] for row in await tx.fetch("SELECT name, sha256 FROM schema_migrations")}
+        for name, text in _migrations():
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            if name not in known:
+                await tx.execute(text)
+                await tx.execute("INSERT INTO schema_migrations VALUES ($1, $2)", name, digest)
+                applied.append(name)
+            elif known[name] != digest:
+                raise ConfigurationError(f"migration {name} was changed after it was applied; write a new one instead")
+    return applied

@@ -1,0 +1,62 @@
+"""Wires the connectors of queries."""
+
+from __future__ import annotations
+
+from highwater.connectors.engines.watch import Watch
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.models.call_rows import Calls
+from highwater.connectors.models.calls import open_chat_port
+from highwater.connectors.models.embeddings import open_embedder
+from highwater.connectors.models.recorded_calls import ModelCalls
+from highwater.connectors.queries.engine import Engine
+from highwater.connectors.queries.erasure import ERASURE
+from highwater.connectors.queries.sink_controls import ControlsSink
+from highwater.connectors.queries.sink_queries import QueriesSink
+from highwater.connectors.queries.stages import Stages
+from highwater.connectors.queries.store import Runs
+from highwater.connectors.queries.timeline import Timeline
+from highwater.connectors.queries.worker_stages import StageCommands
+from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.clock import fresh_number
+from highwater.streams.models.costs import parse_prices
+
+
+async def _queries(w: Wiring) -> Connector:
+    return BatchConsumer(QueriesSink(w.around), w.around)
+
+
+async def _controls(w: Wiring) -> Connector:
+    return BatchConsumer(ControlsSink(w.around), w.around)
+
+
+async def _stages(w: Wiring) -> Connector:
+    s, around = w.settings, w.around
+    if s.query_lease_seconds <= s.llm_timeout_seconds:
+        raise ConfigurationError("HIGHWATER_QUERY_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
+    pool = await w.pool_of_engine()
+    runs = Runs(pool, around.codec)
+    stages = Stages(pool, model=s.llm_model, strong_model=s.llm_strong_model, embedder=open_embedder(s))
+    engine = Engine(
+        runs,
+        stages,
+        ModelCalls(Calls(pool), open_chat_port(s), parse_prices(s.llm_prices), around.clock),
+        around.clock,
+        worker=fresh_number(),
+        lease_ms=int(s.query_lease_seconds * 1000),
+        slots=s.query_concurrency,
+    )
+    watch = Watch(w.database(), runs, engine, around.clock)
+    return WithWatch(BatchConsumer(StageCommands(engine, watch, around.clock), around), watch.run)
+
+
+async def _timeline(w: Wiring) -> Connector:
+    return BatchConsumer(Timeline(), w.around)
+
+
+SLICE = Slice(
+    sinks={"queries": _queries, "controls": _controls},
+    workers={"stages": _stages},
+    materializers={"timeline": _timeline},
+    erasure=ERASURE,
+)

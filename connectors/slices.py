@@ -1,0 +1,21 @@
+"""The households of `highwater connect`, in the order in which their connectors are listed and users are erased."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from highwater.connectors.alerts.wiring import SLICE as ALERTS
+from highwater.connectors.chunks.wiring import SLICE as CHUNKS
+from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.feeds.wiring import SLICE as FEEDS
+from highwater.connectors.identity.wiring import slice_of
+from highwater.connectors.jobs.wiring import SLICE as JOBS
+from highwater.connectors.league.wiring import SLICE as LEAGUE
+from highwater.connectors.pages.wiring import SLICE as PAGES
+from highwater.connectors.queries.wiring import SLICE as QUERIES
+from highwater.connectors.wiring import Slice
+
+_OTHERS = (FEEDS, LEAGUE, QUERIES, JOBS, CHUNKS, ALERTS, PAGES)
+# What the sink of users takes away of an erased user.
+ERASURE: Sequence[ErasureStep] = tuple(one.erasure for one in _OTHERS if one.erasure is not None)
+SLICES: Sequence[Slice] = (slice_of(ERASURE), *_OTHERS)

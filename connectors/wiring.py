@@ -1,0 +1,135 @@
+"""What the wiring of every household is made of: a connector, the parts that those of one process share, and a slice.
+
+A slice says what a household adds to `highwater connect`, each connector by its name, and what it takes away of an erased user.
+`connectors/slices.py` lists the slices; `connectors/run.py` runs what is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, TypeVar
+
+import asyncpg
+
+from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.postgres.pool import open_pool
+from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.settings import Settings
+
+# Connections of an engine: one of each group commit, the watch, and reads of as many stages or steps as have CPU.
+_ENGINE_POOL_SIZE = 8
+
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+T = TypeVar("T")
+
+
+class Connector(Protocol):
+    """Something that runs until stopped and says why it is not ready."""
+
+    group: str
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not ready; None when it is."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set."""
+
+
+class WithWatch:
+    """A connector with something beside it that runs as long."""
+
+    def __init__(self, connector: Connector, watch: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+        self._connector = connector
+        self._watch = watch
+        self.group = connector.group
+
+    @property
+    def problem(self) -> str | None:
+        """That of the connector."""
+        return self._connector.problem
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run both; the failure of one ends the other."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._connector.run(stop))
+            tasks.create_task(_awaited(self._watch(stop)))
+
+
+async def _awaited(awaitable: Awaitable[None]) -> None:
+    await awaitable
+
+
+class Wiring:
+    """The parts that the connectors of one process share, made once."""
+
+    def __init__(self, settings: Settings, around: Surroundings, resources: contextlib.AsyncExitStack) -> None:
+        self.settings = settings
+        self.around = around
+        self._resources = resources
+        self._producer: AsyncProducer | None = None
+        self._redis: dict[str | None, RedisLink] = {}
+
+    async def producer(self) -> AsyncProducer:
+        """The process's one producer."""
+        if self._producer is None:
+            self._producer = AsyncProducer(self.settings.kafka_client(), client_id="highwater-connect")
+            self._resources.push_async_callback(self._producer.close)
+        return self._producer
+
+    async def redis(self) -> RedisLink:
+        """The process's one link to Redis."""
+        return await self._link(self.settings.redis)
+
+    async def redis_of_cache(self) -> RedisLink:
+        """The link to the Redis of evictable keys, which may be the same."""
+        return await self._link(self.settings.redis_cache or self.settings.redis)
+
+    async def _link(self, url: str | None) -> RedisLink:
+        if url not in self._redis:
+            link = self._redis[url] = await open_redis(url)
+            self._resources.push_async_callback(link.close)
+        return self._redis[url]
+
+    def database(self) -> str:
+        """The address of PostgreSQL.
+
+        Raises:
+            ConfigurationError: none is known.
+        """
+        if self.settings.database is None:
+            raise ConfigurationError("DATABASE_URL is not set")
+        return self.settings.database
+
+    async def pool_of_engine(self) -> Pool:
+        """A pool of an engine's own, on which all is done in transactions."""
+        return await self.keep(await open_pool(self.database(), size_max=_ENGINE_POOL_SIZE, is_cleaned=False))
+
+    def close_at_end(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have something closed at the end."""
+        self._resources.push_async_callback(close)
+
+    async def keep(self, pool: AbstractAsyncContextManager[T]) -> T:
+        """Have a pool, of processes or connections, closed at the end."""
+        return await self._resources.enter_async_context(pool)
+
+
+Make: TypeAlias = Callable[[Wiring], Awaitable[Connector]]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a household adds: its connectors by name and kind, and its step of an erasure."""
+
+    sinks: Mapping[str, Make] = field(default_factory=dict)
+    workers: Mapping[str, Make] = field(default_factory=dict)
+    materializers: Mapping[str, Make] = field(default_factory=dict)
+    erasure: ErasureStep | None = None
