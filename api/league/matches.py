@@ -18,7 +18,8 @@ from highwater.connectors.league.read_model import version_of
 from highwater.connectors.pages.copies import IDENTITY
 from highwater.connectors.pages.reads import Documents, NoSuchDocumentError, Served
 from highwater.connectors.redis.link import Head
-from highwater.streams.league.resources import Resource, resource
+from highwater.streams.league.resources import resource
+from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import Freshness
 
 # Matches without a live part remembered by one process, 200 bytes each: all of a season in several leagues. One forgotten costs

@@ -23,7 +23,8 @@ from highwater.api.core.errors import NotAcceptableError
 from highwater.api.services import Services
 from highwater.connectors.pages.reads import Served
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.league.resources import KINDS, Resource
+from highwater.streams.league.resources import KINDS
+from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import Freshness
 from highwater.streams.telemetry import CONDITIONAL_GETS
 

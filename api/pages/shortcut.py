@@ -26,7 +26,8 @@ from highwater.connectors.pages.copies import IDENTITY
 from highwater.connectors.pages.reads import Served
 from highwater.connectors.redis.link import Head
 from highwater.streams.clock import monotonic_seconds
-from highwater.streams.league.resources import KINDS, Resource, resource
+from highwater.streams.league.resources import KINDS, resource
+from highwater.streams.pages.kinds import Resource
 from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS
 
 # Paths whose resource is remembered, about 2 KiB each: more than there are copies of documents in memory, spelled in two ways.

@@ -18,7 +18,8 @@ from highwater.connectors.pages import rows as documents
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Cause
-from highwater.streams.league.resources import Resource, resource
+from highwater.streams.league.resources import resource
+from highwater.streams.pages.kinds import Resource
 
 _SOURCE, _REASON = "sinks/users", "erased"
 

@@ -9,7 +9,7 @@ from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.schemas.codec import Codec
 from highwater.schemas.league import RefreshRequested
 from highwater.schemas.positions import parse_position
-from highwater.streams.league.resources import Resource
+from highwater.streams.pages.kinds import Resource
 
 REFRESH = "league.refresh-requested"
 

@@ -22,7 +22,8 @@ from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime
-from highwater.streams.league.resources import Resource, resource
+from highwater.streams.league.resources import resource
+from highwater.streams.pages.kinds import Resource
 
 COMMENT, AD = "league.comment-posted", "league.ad-changed"
 # Shown are 120 (R4.18); those behind them move up when users are erased. Eight times as many bounds what a match may hold.

@@ -21,8 +21,9 @@ from highwater.connectors.league.sink_fixtures import Prepared
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.league.votes import PREDICTION, VOTE, newest_causes, recount, store_words
 from highwater.connectors.postgres.pool import Connection
-from highwater.streams.league.resources import PREDICTION_DAYS, Resource, resource
+from highwater.streams.league.resources import PREDICTION_DAYS, resource
 from highwater.streams.league.votes import Word
+from highwater.streams.pages.kinds import Resource
 
 
 class VotesSink:

@@ -21,7 +21,8 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
 from highwater.streams.clock import Clock
 from highwater.streams.league.matches import State
-from highwater.streams.league.resources import Resource, resource
+from highwater.streams.league.resources import resource
+from highwater.streams.pages.kinds import Resource
 
 CHANGED, TICK = "league.match-changed", "streams.tick"
 # A full recalculation each six hours of the ticks' time (R4.22).

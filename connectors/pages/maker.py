@@ -28,9 +28,10 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.streams.clock import Clock, monotonic_seconds
-from highwater.streams.league.resources import Resource, resource, resource_of
-from highwater.streams.league.windows import Window
+from highwater.streams.league.resources import resource, resource_of
+from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import refresh_decision
+from highwater.streams.pages.windows import Window
 from highwater.streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
 
 SOURCE = "/connectors/materializers/documents"

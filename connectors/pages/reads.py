@@ -34,7 +34,7 @@ from highwater.connectors.postgres.shared_reads import FollowingReads
 from highwater.connectors.redis.link import Head, ResourceCache
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import Clock
-from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.pages.kinds import CacheOptions, Resource
 from highwater.streams.pages.refresh import Freshness, Refresh, refresh_decision
 from highwater.streams.telemetry import DOCUMENT_READS, get_log
 

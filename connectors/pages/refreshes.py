@@ -17,7 +17,8 @@ from highwater.connectors.pages import rows as documents
 from highwater.connectors.pages.maker import DocumentMaker, Wanted
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.league.resources import SEASON_PAGES, Resource, resource, resource_of
+from highwater.streams.league.resources import SEASON_PAGES, resource, resource_of
+from highwater.streams.pages.kinds import Resource
 from highwater.streams.telemetry import get_log
 
 REFRESH, PREWARM, INVALIDATION = (

@@ -14,7 +14,7 @@ from typing import Any
 from highwater.connectors.redis.keys import DOCUMENT_LOCK, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.streams.clock import fresh_id
-from highwater.streams.league.resources import LOCK_SECONDS
+from highwater.streams.pages.kinds import LOCK_SECONDS
 
 _RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end

@@ -21,12 +21,12 @@ from highwater.schemas.league import MatchChanged
 from highwater.streams.league.matches import State, Status
 from highwater.streams.league.windows import (
     Prewarm,
-    Window,
     WindowOptions,
     live_ends_ms,
     match_window,
     maybe_prewarm_public_league_caches,
 )
+from highwater.streams.pages.windows import Window
 
 _ROW_VERSION = 1
 _SEPARATOR = b"\0"

@@ -1,18 +1,17 @@
-"""Match windows: when the pages of a season are hot, and until when a page is fresh because of it (R4.9 to R4.14).
+"""Match windows: when the pages of a season are hot (R4.9 to R4.12).
 
-The law: windows follow from matches, options and `now_ms` alone. A page is fresh for as long as at no moment since it was
-made its age had reached the life that held at that moment: so a life of a week ends when a window begins, and nothing that
-was once old becomes fresh again. Windows are half-open, [start, end), in milliseconds since 1970.
+The law: windows follow from matches, options and `now_ms` alone. What they mean for a page: `streams/pages/windows.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from highwater.streams.league.matches import Status
-from highwater.streams.league.resources import STALE_SECONDS_OUTSIDE_MAX, WEEK_SECONDS, CacheOptions
+from highwater.streams.pages.kinds import STALE_SECONDS_OUTSIDE_MAX, WEEK_SECONDS
+from highwater.streams.pages.windows import Window
 from highwater.streams.settings import Settings
 
 # A match not finalized counts as over after its duration; one that lasts longer (extra time, penalties, a storm) is known by
@@ -27,12 +26,9 @@ _RESULT_DELAY_MS_MAX = 86_400_000
 
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 
-# [start, end): a pair, or a list of two where it comes from JSON.
-Window = Sequence[int]
-
 
 class Timed(Protocol):
-    """What a window needs to know of a match; `highwater.streams.league.matches.Match` is one. Times in ms since 1970."""
+    """What a window needs to know of a match; `streams.league.matches.Match` is one. Times in ms since 1970."""
 
     @property
     def season(self) -> str:
@@ -170,54 +166,6 @@ def merge_windows(windows: Iterable[Window]) -> list[list[int]]:
         else:
             merged.append([start_ms, end_ms])
     return merged
-
-
-def is_match_window_active(windows: Iterable[Window], now_ms: int) -> bool:
-    """Whether any window contains `now_ms` (R4.12)."""
-    return any(start_ms <= now_ms < end_ms for start_ms, end_ms in windows)
-
-
-def next_window_start(windows: Iterable[Window], now_ms: int) -> int | None:
-    """The start of the next window that begins after `now_ms`; None when none is known."""
-    return min((start_ms for start_ms, _ in windows if start_ms > now_ms), default=None)
-
-
-def first_active_ms(windows: Iterable[Window], at_ms: int) -> int | None:
-    """The first instant at or after `at_ms` that lies in a window; None when there is none."""
-    return min((max(start_ms, at_ms) for start_ms, end_ms in windows if at_ms < end_ms), default=None)
-
-
-def expires_at_ms(built_ms: int, inside: CacheOptions, outside: CacheOptions, windows: Iterable[Window]) -> int:
-    """When a page made at `built_ms` stops being fresh, by the windows as they are known now (R4.14).
-
-    The first instant at which its age has reached the life of that instant: the life outside a window ends it anywhere, that
-    inside ends it in a window. A page with a week to live is thus old as soon as a window has begun and the life inside has
-    passed since it was made. Windows that were learned later count, so this is asked at each read.
-
-    Args:
-        built_ms: when the page was made.
-        inside: lives inside a window; no longer than those outside.
-        outside: lives outside.
-        windows: of the page's season, back to `built_ms`.
-    """
-    lived_outside_ms = built_ms + outside.ttl_seconds * 1000
-    lived_inside_ms = first_active_ms(windows, built_ms + inside.ttl_seconds * 1000)
-    return lived_outside_ms if lived_inside_ms is None else min(lived_outside_ms, lived_inside_ms)
-
-
-def stale_until_ms(expires_ms: int, inside: CacheOptions, outside: CacheOptions, windows: Iterable[Window]) -> int:
-    """Until when a page that expired at `expires_ms` is served while a newer one is made (R4.13, R4.27).
-
-    The stale life is that of the instant at which it expired; if a window begins meanwhile, what is left is at most the stale
-    life inside.
-    """
-    inside_ms, outside_ms = (o.stale_while_revalidate_seconds * 1000 for o in (inside, outside))
-    active_ms = first_active_ms(windows, expires_ms)
-    if active_ms is None:
-        return expires_ms + outside_ms
-    if active_ms == expires_ms:
-        return expires_ms + inside_ms
-    return min(expires_ms + outside_ms, active_ms + inside_ms)
 
 
 def maybe_prewarm_public_league_caches(

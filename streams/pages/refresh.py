@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from highwater.streams.league.resources import CacheOptions, Kind, resolve_cache_options
-from highwater.streams.league.windows import Window, expires_at_ms, is_match_window_active, stale_until_ms
+from highwater.streams.pages.kinds import CacheOptions, Kind, resolve_cache_options
+from highwater.streams.pages.windows import Window, expires_at_ms, is_match_window_active, stale_until_ms
 
 # Clocks of two machines differ a little: a document made so far ahead of now counts as made now. Well below the shortest life
 # (4 s); anything beyond means that a clock was moved.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from highwater.streams.league.resources import KINDS, CacheOptions, resolve_cache_options
+from highwater.streams.league.resources import KINDS
+from highwater.streams.pages.kinds import CacheOptions, resolve_cache_options
 from tests import ROOT
 
 HEADING = "## How long a league page is good"

@@ -15,8 +15,8 @@ from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.connectors.pages.maker import windows_of
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.league.resources import KINDS, resource_of
-from highwater.streams.league.windows import is_match_window_active
 from highwater.streams.pages.refresh import Freshness, refresh_decision
+from highwater.streams.pages.windows import is_match_window_active
 from highwater.streams.telemetry import DOCUMENT_READS
 
 _REFRESH_SECONDS = 3.0

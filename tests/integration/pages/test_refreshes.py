@@ -13,7 +13,8 @@ from highwater.connectors.pages.refreshes import INVALIDATION, PREWARM, REFRESH,
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
-from highwater.streams.league.resources import KINDS, Resource, resource
+from highwater.streams.league.resources import KINDS, resource
+from highwater.streams.pages.kinds import Resource
 from tests.integration.connecting import event
 from tests.integration.databases import own_database
 

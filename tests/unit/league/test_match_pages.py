@@ -10,7 +10,7 @@ import pytest
 from highwater.api.league.matches import DROPPED_MAX, MatchDocuments
 from highwater.connectors.pages.reads import DocumentPendingError, NoSuchDocumentError, Served
 from highwater.connectors.redis.link import Head
-from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.pages.kinds import CacheOptions, Resource
 from highwater.streams.pages.refresh import Freshness
 
 META, LIVE = "md:m:meta", "md:m:live"

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highwater.schemas.topics import TOPICS
-from highwater.streams.league.resources import (
-    KINDS,
-    SEASON_PAGES,
-    resolve_cache_options,
-    resource,
-    resource_of,
-)
+from highwater.streams.league.resources import KINDS, SEASON_PAGES, resource, resource_of
+from highwater.streams.pages.kinds import resolve_cache_options
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3_600, 86_400
 

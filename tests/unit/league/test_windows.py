@@ -12,22 +12,25 @@ from hypothesis import strategies as st
 
 from highwater.schemas.positions import Cause
 from highwater.streams.league.matches import Match, Status
-from highwater.streams.league.resources import KINDS, CacheOptions, resolve_cache_options
+from highwater.streams.league.resources import KINDS
 from highwater.streams.league.windows import (
     LOOK_BACK_MS,
     Prewarm,
     WindowOptions,
-    expires_at_ms,
-    first_active_ms,
-    is_match_window_active,
     kickoff_range,
     match_window,
     maybe_prewarm_public_league_caches,
     merge_windows,
-    next_window_start,
     season_windows,
-    stale_until_ms,
     window_options,
+)
+from highwater.streams.pages.kinds import CacheOptions, resolve_cache_options
+from highwater.streams.pages.windows import (
+    expires_at_ms,
+    first_active_ms,
+    is_match_window_active,
+    next_window_start,
+    stale_until_ms,
 )
 from highwater.streams.settings import read_settings
 

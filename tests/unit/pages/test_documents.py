@@ -14,7 +14,7 @@ from highwater.api.pages.documents import ATTEMPTS_MAX, document_headers
 from highwater.connectors.pages.reads import DocumentPendingError, Served
 from highwater.connectors.redis.link import Head
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.pages.kinds import CacheOptions, Resource
 from highwater.streams.pages.refresh import Freshness
 from highwater.streams.settings import read_settings
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.league.resources import KINDS, resolve_cache_options
-from highwater.streams.league.windows import is_match_window_active
+from highwater.streams.league.resources import KINDS
+from highwater.streams.pages.kinds import resolve_cache_options
 from highwater.streams.pages.refresh import CLOCK_SKEW_MS_MAX, Freshness, refresh_decision
+from highwater.streams.pages.windows import is_match_window_active
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NOW = 1_790_000_000_000

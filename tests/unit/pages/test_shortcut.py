@@ -19,7 +19,7 @@ from highwater.api.league.routes_reads import PAGES
 from highwater.api.pages.shortcut import PATHS_MAX, ShortCut
 from highwater.connectors.pages.reads import NoSuchDocumentError, Served
 from highwater.connectors.redis.link import Head
-from highwater.streams.league.resources import CacheOptions, Resource
+from highwater.streams.pages.kinds import CacheOptions, Resource
 from highwater.streams.pages.refresh import Freshness
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import CONDITIONAL_GETS, HTTP_SECONDS

@@ -1,0 +1,98 @@
+"""What a page is: its kind, how long it is good, who may see it, and which topics feed it (R4.6, R4.13).
+
+A page is what one key names: bytes with a version, an entity tag and the event behind it. Lives are in seconds, inside and
+outside a window in which pages are hot; a stale life of None follows the rule of R4.13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+DAY_SECONDS = 86_400
+WEEK_SECONDS = 7 * DAY_SECONDS
+# Stale lives that the source leaves open (R4.13): four lives inside a window, a tenth of a life and at most an hour outside.
+STALE_LIVES_IN_WINDOW = 4
+STALE_SHARE_OUTSIDE, STALE_SECONDS_OUTSIDE_MAX = 0.1, 3_600
+LOCK_SECONDS = 10
+
+
+class CacheOptions(NamedTuple):
+    """How long a document is good, how long it is served while a newer one is made, and how long making it may take."""
+
+    ttl_seconds: int
+    stale_while_revalidate_seconds: int
+    lock_timeout_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of document. `template` is the key with `{id}` for what it is about; without it there is one document."""
+
+    name: str
+    template: str
+    ttl_in_window_seconds: int
+    ttl_outside_seconds: int
+    topics: frozenset[str] = frozenset()
+    stale_in_window_seconds: int | None = None
+    stale_outside_seconds: int | None = None
+    is_private: bool = False
+    is_live: bool = False
+    is_family: bool = False  # its documents come from the same facts: what makes one old makes all of them old
+    about: str = ""
+    pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        pattern = re.escape(self.template).replace(re.escape("{id}"), "(?P<id>.+)")
+        object.__setattr__(self, "pattern", re.compile(pattern, re.DOTALL))
+
+    @property
+    def has_id(self) -> bool:
+        """Whether there are several documents of this kind."""
+        return "{id}" in self.template
+
+
+class Resource(NamedTuple):
+    """One document: its kind and what it is about (empty where there is only one)."""
+
+    kind: Kind
+    id: str = ""
+
+    @property
+    def key(self) -> str:
+        """The key under which it is stored, versioned and cached."""
+        return self.kind.template.replace("{id}", self.id)
+
+
+class Catalogue:
+    """The kinds of pages of a household, and which page a key names."""
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self.kinds: Mapping[str, Kind] = {kind.name: kind for kind in kinds}
+
+    def page(self, kind: str, about: str = "") -> Resource:
+        """The page of a kind about something."""
+        return Resource(self.kinds[kind], about)
+
+    def page_of(self, key: str) -> Resource | None:
+        """The page that a key names; None when it names none. No two templates of a catalogue match one key."""
+        for kind in self.kinds.values():
+            match = kind.pattern.fullmatch(key)
+            if match is not None:
+                return Resource(kind, match["id"] if kind.has_id else "")
+        return None
+
+
+def resolve_cache_options(kind: Kind, *, is_window_active: bool) -> CacheOptions:
+    """How long a document of this kind is good now (R4.12 to R4.14)."""
+    if is_window_active:
+        ttl = kind.ttl_in_window_seconds
+        stale = kind.stale_in_window_seconds
+        return CacheOptions(ttl, STALE_LIVES_IN_WINDOW * ttl if stale is None else stale, LOCK_SECONDS)
+    ttl = kind.ttl_outside_seconds
+    stale = kind.stale_outside_seconds
+    if stale is None:
+        stale = min(int(ttl * STALE_SHARE_OUTSIDE), STALE_SECONDS_OUTSIDE_MAX)
+    return CacheOptions(ttl, stale, LOCK_SECONDS)
