@@ -17,8 +17,8 @@ from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import notes_on_disk
 from highwater.connectors.verify.patience import Patience
 from highwater.connectors.verify.report import Checked, Difference
+from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
-from highwater.streams.agents import TICK
 from highwater.streams.feeds.policy import load_policy
 from highwater.streams.settings import Settings
 

@@ -16,7 +16,7 @@ from highwater.connectors.verify.notes import Noting
 from highwater.schemas.envelope import caused_by, iso_from_ms
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
-from highwater.streams.agents import TICK
+from highwater.schemas.streams import TICK
 from highwater.streams.chunks import completion
 from highwater.streams.chunks.states import Outcome
 from highwater.streams.chunks.temperature import HOUR_MS

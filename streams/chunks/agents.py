@@ -12,7 +12,8 @@ from typing import Any
 
 from highwater.schemas.chunks import IngestProgressed, QueriesServed, SweepRequested
 from highwater.schemas.envelope import iso_from_ms
-from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.schemas.streams import TICK
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of
 from highwater.streams.chunks import completion, temperature
 from highwater.streams.chunks.completion import Decision, Ingest
 from highwater.streams.chunks.passports import Passports

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from highwater.schemas.jobs import UsageRecorded
-from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.schemas.streams import TICK
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.jobs.usage import (

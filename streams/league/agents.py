@@ -13,7 +13,8 @@ from typing import Any
 
 from highwater.schemas.envelope import header, ms_from_iso
 from highwater.schemas.league import MatchChanged, RefreshRequested
-from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.schemas.streams import TICK
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.league.affected import affected_keys
