@@ -6,7 +6,7 @@ The names stand beside the records in `schemas/<subsystem>.py`, written from the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 # Any of the generated records.
 EventT = TypeVar("EventT", bound=Mapping[str, object])
@@ -23,3 +23,8 @@ class TopicName(str, Generic[EventT_co]):
         def __class_getitem__(cls, _event: Any) -> type[str]:
             """A plain string: nothing that takes a name has to know of this class."""
             return str
+
+
+def event_of(name: TopicName[EventT], topic: str, value: Mapping[str, object]) -> EventT | None:
+    """The value of an event of `topic`, as the record of the topic `name`; None where that is another topic."""
+    return cast("EventT", value) if topic == name else None

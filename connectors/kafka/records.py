@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple, cast
+from typing import Generic, NamedTuple
 
 from confluent_kafka import Message
 
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.schemas.envelope import HEADERS_UNREADABLE, Headers, iso_from_ms
 from highwater.schemas.positions import Position
-from highwater.schemas.topic_names import EventT, EventT_co, TopicName
+from highwater.schemas.topic_names import EventT, EventT_co, TopicName, event_of
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX
 
 # Kafka allows any bytes as a header; what is kept of a detail fits a screen.
@@ -46,7 +46,7 @@ class Event(NamedTuple, Generic[EventT_co]):
 
     def of(self, topic: TopicName[EventT]) -> EventT | None:
         """The value as an event of a topic; None where the record is of another one."""
-        return cast("EventT", self.value) if self.record.topic == topic else None
+        return event_of(topic, self.record.topic, self.value)
 
 
 class DeadLetter(NamedTuple):
