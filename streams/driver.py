@@ -20,7 +20,7 @@ An event of a topic without a key (`feeds.novelty`) is for a partition: `publish
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -246,7 +246,7 @@ class Driver:
         return frozenset(self._readers)
 
     @property
-    def sources(self) -> Mapping[str, tuple[str, ...]]:
+    def sources(self) -> Mapping[str, Sequence[str]]:
         """Table -> the topics of the agents that write it."""
         return {self._table_of[name]: agent.topics for name, agent in self.agents.items()}
 

@@ -10,12 +10,26 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
+from highwater.schemas.feeds import (
+    CHANNEL_ADVANCED,
+    CHANNEL_DIRTY,
+    NOVELTY,
+    REBUILD_FINISHED,
+    REBUILD_REQUESTED,
+    USER_CHANGED,
+    ChannelAdvanced,
+    ChannelDirty,
+    NoveltyFound,
+    RebuildFinished,
+    RebuildRequested,
+    UserChanged,
+)
 from highwater.schemas.positions import Position
-from highwater.schemas.streams import TICK
+from highwater.schemas.streams import TICK, Tick
 from highwater.schemas.topics import PARTITIONS
-from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of, on
 from highwater.streams.due import DueIndex
-from highwater.streams.feeds.dirty import advance, clear, decode_channel, encode_channel, tick_quota
+from highwater.streams.feeds.dirty import Channel, advance, clear, decode_channel, encode_channel, tick_quota
 from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import Rebuild, Trigger, Wait
@@ -30,10 +44,6 @@ from highwater.streams.feeds.state import (
 )
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.telemetry import DECISIONS, PENDING_CLAMPED, get_log
-
-ADVANCED, DIRTY = "feeds.channel-advanced", "feeds.channel-dirty"
-CHANGED, NOVELTY, FINISHED = "feeds.user-changed", "feeds.novelty", "feeds.rebuild-finished"
-REQUESTED = "feeds.rebuild-requested"
 
 # Users judged in one partition at one tick. Judging costs about 40 us, requesting about 250 us: at the worst a few seconds,
 # a fraction of the default tick, and whoever is left over is first at the next.
@@ -57,14 +67,14 @@ class ChannelAgent(TableAgent):
     """Heads of channels, and at each tick the oldest dirty ones told (R0.29, R0.30)."""
 
     name = "channels"
-    topics = (ADVANCED, TICK)
+    topics = (CHANNEL_ADVANCED, TICK)
 
     def __init__(self, options: FeedsOptions, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
         self._options = options
-        self.handlers = {ADVANCED: self._on_advanced, TICK: self._on_tick}
+        self.handlers = dict((on(CHANNEL_ADVANCED, self._on_advanced), on(TICK, self._on_tick)))
 
-    async def _on_advanced(self, event: Any, record: Record) -> None:
+    async def _on_advanced(self, event: ChannelAdvanced, record: Record) -> None:
         key = event["channel_id"].encode()
         channel = decode_channel(self._rows.get(key))
         advance(channel, event["head"], event["arrived_at"])
@@ -73,7 +83,7 @@ class ChannelAgent(TableAgent):
         if channel.dirty_since is not None:
             self._index(record.partition).put(event["channel_id"], channel.dirty_since)
 
-    async def _on_tick(self, tick: Any, record: Record) -> None:
+    async def _on_tick(self, tick: Tick, record: Record) -> None:
         is_admitted = self._admit(tick, record)
         if is_admitted:
             index = self._index(record.partition)
@@ -86,7 +96,11 @@ class ChannelAgent(TableAgent):
             }
             acks = [
                 await self._send(
-                    DIRTY, channel_id, _channel_dirty(channel_id, channel, tick), position_of(record), tick["now"]
+                    CHANNEL_DIRTY,
+                    channel_id,
+                    _channel_dirty(channel_id, channel, tick),
+                    position_of(record),
+                    tick["now"],
                 )
                 for channel_id, channel in told.items()
             ]
@@ -110,30 +124,32 @@ class UserAgent(TableAgent):
     """Rows of users, and at each tick those judged whose time has come (R0.8)."""
 
     name = "users"
-    topics = (CHANGED, NOVELTY, FINISHED, TICK)
+    topics = (USER_CHANGED, NOVELTY, REBUILD_FINISHED, TICK)
     shared_topics = (TICK,)
 
     def __init__(self, options: FeedsOptions, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
         self._options = options
-        self.handlers = {
-            CHANGED: self._on_changed,
-            NOVELTY: self._on_novelty,
-            FINISHED: self._on_finished,
-            TICK: self._on_tick,
-        }
+        self.handlers = dict(
+            (
+                on(USER_CHANGED, self._on_changed),
+                on(NOVELTY, self._on_novelty),
+                on(REBUILD_FINISHED, self._on_finished),
+                on(TICK, self._on_tick),
+            )
+        )
 
-    async def _on_changed(self, event: Any, record: Record) -> None:
+    async def _on_changed(self, event: UserChanged, record: Record) -> None:
         user = self._read(event["user_id"])
         apply_changed(user, event)
         self._write(event["user_id"], user, record)
 
-    async def _on_finished(self, event: Any, record: Record) -> None:
+    async def _on_finished(self, event: RebuildFinished, record: Record) -> None:
         user = self._read(event["user_id"])
         apply_finished(user, event)
         self._write(event["user_id"], user, record)
 
-    async def _on_novelty(self, event: Any, record: Record) -> None:
+    async def _on_novelty(self, event: NoveltyFound, record: Record) -> None:
         # A user reached through several channels of the record is read and written once.
         heads: dict[str, list[tuple[str, int]]] = {}
         for channel in event["heads"]:
@@ -147,7 +163,7 @@ class UserAgent(TableAgent):
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    async def _on_tick(self, tick: Any, record: Record) -> None:
+    async def _on_tick(self, tick: Tick, record: Record) -> None:
         is_admitted = self._admit(tick, record)
         if is_admitted:
             index, now = self._index(record.partition), tick["now"]
@@ -157,7 +173,7 @@ class UserAgent(TableAgent):
                 rebuild = self._judge(user_id, user, index, now)
                 if rebuild is not None:
                     event = _rebuild_requested(user_id, user, rebuild, self._options.policy, tick, position_of(record))
-                    ack = await self._send(REQUESTED, user_id, event, position_of(record), now)
+                    ack = await self._send(REBUILD_REQUESTED, user_id, event, position_of(record), now)
                     requests.append((user_id, user, rebuild, ack))
                 if number % ROWS_PER_TURN == 0:
                     await asyncio.sleep(0)
@@ -220,7 +236,8 @@ def _report_clamped(user_id: str, pending: Pending) -> None:
         _log.warning("pending_clamped", user_id=user_id, channels=pending.clamped)
 
 
-def _channel_dirty(channel_id: str, channel: Any, tick: Any) -> dict[str, Any]:
+def _channel_dirty(channel_id: str, channel: Channel, tick: Tick) -> ChannelDirty:
+    assert channel.dirty_since is not None, channel_id  # only such channels are told
     return {
         "channel_id": channel_id,
         "head": channel.head,
@@ -231,8 +248,8 @@ def _channel_dirty(channel_id: str, channel: Any, tick: Any) -> dict[str, Any]:
 
 
 def _rebuild_requested(
-    user_id: str, user: User, rebuild: Rebuild, policy: Policy, tick: Any, position: Position
-) -> dict[str, Any]:
+    user_id: str, user: User, rebuild: Rebuild, policy: Policy, tick: Tick, position: Position
+) -> RebuildRequested:
     """The request with everything the decision was made from."""
     return {
         "user_id": user_id,

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from highwater.schemas.feeds import REBUILD_REQUESTED, RebuildFinished, UserChanged
 from highwater.schemas.positions import Position
 from highwater.streams.due import DueIndex
-from highwater.streams.feeds.agents import REQUESTED, USERS_PER_TICK_MAX
+from highwater.streams.feeds.agents import USERS_PER_TICK_MAX
 from highwater.streams.feeds.novelty import Forget, Remember, facts_of, judge, pending_in_channel, pending_of
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import Rebuild, Trigger, UserFacts, Wait, reason_to_skip
@@ -164,7 +165,7 @@ class Changed(NamedTuple):
     """A `feeds.user-changed`."""
 
     at_ms: int
-    event: Any
+    event: UserChanged
 
 
 class Told(NamedTuple):
@@ -188,7 +189,7 @@ class Answered(NamedTuple):
     """A `feeds.rebuild-finished`, of the recorded request or of one that was played."""
 
     at_ms: int
-    event: Any
+    event: RebuildFinished
 
 
 Happening: TypeAlias = Ticked | Changed | Told | Advanced | Answered
@@ -208,7 +209,7 @@ class Player:
         self._now: dict[int, int] = {}
         self._number: dict[int, int] = {}
         self._arrivals: dict[str, list[int]] = {}
-        self._answers: list[tuple[int, str, int, Any]] = []
+        self._answers: list[tuple[int, str, int, RebuildFinished]] = []
         self._rebuilt: set[str] = set()
 
     def play(self, history: Iterable[Happening]) -> None:
@@ -331,16 +332,20 @@ class Player:
         clustered_ms: int | None = None,
         checked_ms: int | None = None,
     ) -> None:
-        event = {
-            "user_id": user_id,
-            "request_position": str(Position(REQUESTED, 0, number)),
-            "hwm": dict(hwm or {}),
-            "last_clustered_at": clustered_ms if clustered_ms is not None else user.last_clustered_at,
-            "last_checked_at": checked_ms,
-        }
+        event = RebuildFinished(
+            user_id=user_id,
+            request_position=str(Position(REBUILD_REQUESTED, 0, number)),
+            outcome="skipped" if clustered_ms is None else "rebuilt",
+            reason="",
+            cluster_version=0,  # versions are not counted here
+            hwm=dict(hwm or {}),
+            last_clustered_at=clustered_ms if clustered_ms is not None else user.last_clustered_at,
+            last_checked_at=checked_ms,
+            finished_at=at_ms,
+        )
         heapq.heappush(self._answers, (at_ms, user_id, number, event))
 
-    def _answer(self, event: Any) -> None:
+    def _answer(self, event: RebuildFinished) -> None:
         self._change(event["user_id"], lambda user: apply_finished(user, event))
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from highwater.schemas.feeds import UserChanged
 from highwater.streams.feeds.backtest import (
     DAY_MS,
     Advanced,
@@ -176,7 +176,7 @@ def _own_events(population: Population) -> Iterator[Changed]:
 
 def _changed(
     number: int, revision: int, *, plan: str | None = None, subscribed: Iterable[str] = (), active_ms: int | None = None
-) -> dict[str, Any]:
+) -> UserChanged:
     return {
         "user_id": user_name(number),
         "revision": revision,

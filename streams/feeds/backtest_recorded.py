@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, islice
 from typing import Any, NamedTuple
 
+from highwater.schemas.feeds import RebuildFinished, RebuildRequested
 from highwater.schemas.positions import parse_position
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.agents import USERS_PER_TICK_MAX
@@ -45,7 +46,7 @@ class Asked(NamedTuple):
     pending: int
     plan: str
     offset: int
-    answer: Mapping[str, Any] | None
+    answer: RebuildFinished | None
     answered_ms: int = 0
     policy_hash: str = ""
 
@@ -261,17 +262,17 @@ def _with_next(user: User, coming: Sequence[_Merge]) -> Iterator[_Order]:
 def _merges_of(happening: Happening) -> Iterable[tuple[str, _Merge]]:
     """What a happening changes of which users."""
     match happening:
-        case Changed(at_ms, event):
-            yield event["user_id"], _Merge(at_ms, "changed", lambda user: apply_changed(user, event))
-        case Answered(at_ms, event):
-            yield event["user_id"], _Merge(at_ms, "answered", lambda user: apply_finished(user, event))
+        case Changed(at_ms, changed):
+            yield changed["user_id"], _Merge(at_ms, "changed", lambda user: apply_changed(user, changed))
+        case Answered(at_ms, answer):
+            yield answer["user_id"], _Merge(at_ms, "answered", lambda user: apply_finished(user, answer))
         case Told(at_ms, channel_id, head, users):
             for user_id in users:
                 yield user_id, _Merge(at_ms, "told", lambda user: apply_head(user, channel_id, head))
 
 
 def asked_by(
-    requests: Iterable[tuple[int, Mapping[str, Any]]], answers: Iterable[tuple[int, Mapping[str, Any]]]
+    requests: Iterable[tuple[int, RebuildRequested]], answers: Iterable[tuple[int, RebuildFinished]]
 ) -> AskedBy:
     """Recorded requests (offset, value) with their answers (broker time, value).
 
@@ -279,8 +280,8 @@ def asked_by(
     one, in flight until its last copy is answered.
     """
     answered = {}
-    for at_ms, value in answers:
-        answered[value["user_id"], parse_position(value["request_position"]).offset] = (value, at_ms)
+    for at_ms, finished in answers:
+        answered[finished["user_id"], parse_position(finished["request_position"]).offset] = (finished, at_ms)
     found: dict[tuple[str, int], Asked] = {}
     for offset, value in requests:
         key = value["user_id"], value["planned_at"]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.feeds import INSIGHT_INGESTED, PLAN_CHANGED, SUBSCRIPTIONS_REPLACED, InsightIngested
+from highwater.schemas.topic_names import event_of
 from highwater.streams.checks import ID_BYTES_MAX, check_id, check_name, check_text, check_time
 from highwater.streams.feeds.embedding import validate_embedding
 
@@ -38,12 +40,12 @@ def check_feeds_event(topic: str, event: Mapping[str, Any], *, embedding_dimensi
         if name in event:
             check_id(name, event[name])
     check_time("ts", event.get("ts", 0))
-    if topic == "feeds.insight-ingested":
-        _check_insight(event, embedding_dimensions)
-    elif topic == "feeds.subscriptions-replaced":
-        _check_channels(event["channels"])
-    elif topic == "feeds.plan-changed":
-        check_name("plan", event["plan"], PLAN_BYTES_MAX)
+    if insight := event_of(INSIGHT_INGESTED, topic, event):
+        _check_insight(insight, embedding_dimensions)
+    elif replaced := event_of(SUBSCRIPTIONS_REPLACED, topic, event):
+        _check_channels(replaced["channels"])
+    elif changed := event_of(PLAN_CHANGED, topic, event):
+        check_name("plan", changed["plan"], PLAN_BYTES_MAX)
 
 
 def _check_channels(channels: list[str]) -> None:
@@ -55,10 +57,14 @@ def _check_channels(channels: list[str]) -> None:
         check_name("channels", channel_id, ID_BYTES_MAX)
 
 
-def _check_insight(event: Mapping[str, Any], embedding_dimensions: int) -> None:
-    for name, bytes_max in (("text", TEXT_BYTES_MAX), ("url", URL_BYTES_MAX), ("embedding_model", ID_BYTES_MAX)):
-        if event[name] is not None:
-            check_text(name, event[name], bytes_max)
+def _check_insight(event: InsightIngested, embedding_dimensions: int) -> None:
+    for name, text, bytes_max in (
+        ("text", event["text"], TEXT_BYTES_MAX),
+        ("url", event["url"], URL_BYTES_MAX),
+        ("embedding_model", event["embedding_model"], ID_BYTES_MAX),
+    ):
+        if text is not None:
+            check_text(name, text, bytes_max)
     if event["embedding"] is not None:
         try:
             validate_embedding(event["embedding"], embedding_dimensions)
