@@ -7,7 +7,7 @@ Law: nothing here joins a group or commits; every read has an end that was fixed
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -15,6 +15,7 @@ from highwater.connectors.kafka.records import Event, Record, record_of
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import Position
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
 # What one search reads: a second of reading, and hours of a partition at 50 events/s. An effect follows its cause within
@@ -57,7 +58,7 @@ class Finder:
         """Let go of the connection."""
         self._consumer.close()
 
-    def at(self, position: Position) -> Event | None:
+    def at(self, position: Position) -> Event[Mapping[str, Any]] | None:
         """The event at a position; None when the log does not hold it, or it is no event of its topic."""
         place = (position.topic, position.partition)
         low, high = self._ends(place)
@@ -72,14 +73,16 @@ class Finder:
         """First and one-past-last offset of a partition; both 0 where there is none."""
         return self._ends(place)
 
-    def span(self, place: tuple[str, int], end: int) -> Iterator[Event]:
+    def span(self, place: tuple[TopicName[EventT], int], end: int) -> Iterator[Event[EventT]]:
         """All events of a partition up to an offset, however many."""
         for record in self._records(place, self._ends(place)[0], end):
             event = self._decoded(record)
             if event is not None:
                 yield event
 
-    def events(self, place: tuple[str, int], from_ms: int, is_candidate: Callable[[Record], bool]) -> Iterator[Event]:
+    def events(
+        self, place: tuple[TopicName[EventT], int], from_ms: int, is_candidate: Callable[[Record], bool]
+    ) -> Iterator[Event[EventT]]:
         """Events of a partition from a broker time on that pass a look at their bytes, which costs less than decoding."""
         _, high = self._ends(place)
         begin = self._offset_at(place, from_ms)
@@ -93,14 +96,14 @@ class Finder:
 
     def first(
         self,
-        place: tuple[str, int],
+        place: tuple[TopicName[EventT], int],
         from_ms: int,
         is_candidate: Callable[[Record], bool],
-        wanted: Mapping[_Name, Callable[[Event], bool]],
+        wanted: Mapping[_Name, Callable[[Event[EventT]], bool]],
         until_ms: int | None = None,
-    ) -> dict[_Name, Event]:
+    ) -> dict[_Name, Event[EventT]]:
         """Of each that is wanted the first event that fits; what is not found is left out. One pass for all of them."""
-        found: dict[_Name, Event] = {}
+        found: dict[_Name, Event[EventT]] = {}
         if not wanted:
             return found
         for event in self.events(place, from_ms, is_candidate):
@@ -112,7 +115,7 @@ class Finder:
                 break
         return found
 
-    def _decoded(self, record: Record) -> Event | None:
+    def _decoded(self, record: Record) -> Event[Any] | None:
         try:
             return Event(record, self._codec.decode(record.topic, record.value))
         except InvalidEventError:

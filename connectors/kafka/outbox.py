@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import asyncpg
 import orjson
@@ -22,7 +21,7 @@ from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import AWAY, Connection
+from highwater.connectors.postgres.pool import AWAY, Connection, Row
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -105,7 +104,7 @@ async def add(tx: Connection, rows: Sequence[OutboxRow]) -> None:
     await tx.execute(f"NOTIFY {CHANNEL}")
 
 
-def _headers_of(row: Mapping[str, Any]) -> Headers:
+def _headers_of(row: Row) -> Headers:
     kept = [(name, base64.b64decode(value)) for name, value in orjson.loads(row["headers"])]
     # A dead letter keeps the ce_id it came with.
     return kept if any(name == "ce_id" for name, _ in kept) else [*kept, ("ce_id", f"outbox-{row['id']}".encode())]
@@ -145,7 +144,7 @@ class Relay:
                 OUTBOX_SHARDS.set(0)
                 connection.terminate()  # closes at once; the locks go with the session
 
-    def _on_notify(self, *_: Any) -> None:
+    def _on_notify(self, *_: object) -> None:
         self._wake.set()
 
     async def _pause(self, problem: str, attempt: int, stop: asyncio.Event) -> None:
@@ -154,7 +153,7 @@ class Relay:
         self.problem = problem
         await pause(stop, unavailable_seconds(attempt))
 
-    async def _cycles(self, connection: Any, stop: asyncio.Event) -> Any:
+    async def _cycles(self, connection: Connection, stop: asyncio.Event) -> AsyncIterator[int]:
         loop = asyncio.get_running_loop()
         locked_at = float("-inf")
         while not stop.is_set():
@@ -170,13 +169,13 @@ class Relay:
             if published < _ROWS_MAX:
                 await _wait_any(stop, self._wake, _POLL_SECONDS)
 
-    async def _lock_shards(self, connection: Any) -> None:
+    async def _lock_shards(self, connection: Connection) -> None:
         for shard in range(SHARDS):
             if shard not in self._shards and await connection.fetchval(QUERIES["outbox_lock"], LockClass.OUTBOX, shard):
                 self._shards.add(shard)
         OUTBOX_SHARDS.set(len(self._shards))
 
-    async def _publish_some(self, connection: Any) -> int:
+    async def _publish_some(self, connection: Connection) -> int:
         rows = await connection.fetch(QUERIES["outbox_take"], list(self._shards), _ROWS_MAX)
         if not rows:
             return 0

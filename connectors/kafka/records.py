@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, NamedTuple
@@ -47,6 +48,11 @@ class Event(NamedTuple, Generic[EventT_co]):
     def of(self, topic: TopicName[EventT]) -> EventT | None:
         """The value as an event of a topic; None where the record is of another one."""
         return event_of(topic, self.record.topic, self.value)
+
+
+def events_of(topic: TopicName[EventT], events: Iterable[Event[Mapping[str, object]]]) -> list[Event[EventT]]:
+    """Those of a topic."""
+    return [Event(event.record, value) for event in events if (value := event.of(topic)) is not None]
 
 
 class DeadLetter(NamedTuple):
