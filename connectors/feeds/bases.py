@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, one_row
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 
@@ -28,7 +28,7 @@ class ActiveBasis:
 
 async def read_active(tx: Connection) -> ActiveBasis:
     """What is active as of now."""
-    row = await tx.fetchrow(QUERIES["read_active_basis"])
+    row = await one_row(tx, QUERIES["read_active_basis"])
     return ActiveBasis(row["basis_id"], row["next_id"])
 
 
@@ -56,7 +56,7 @@ class Embedders:
         self._made = {basis_id: self._made[basis_id] for basis_id in wanted if basis_id in self._made}
         for basis_id in wanted:
             if basis_id not in self._made:
-                row = await tx.fetchrow(QUERIES["read_basis"], basis_id)
+                row = await one_row(tx, QUERIES["read_basis"], basis_id)
                 is_remote = row["kind"] == "remote"
                 self._made[basis_id] = None if is_remote else TextEmbedder(Basis.from_bytes(row["content"], basis_id))
         return self._made

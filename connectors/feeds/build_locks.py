@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 import asyncpg
 
@@ -29,7 +28,7 @@ class BuildLocks:
 
     def __init__(self, database_url: str | None) -> None:
         self._url = database_url
-        self._connection: Any = None
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._using = asyncio.Lock()
 
     @asynccontextmanager

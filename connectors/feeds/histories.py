@@ -18,8 +18,11 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka.finding import Finder
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.records import Event
-from highwater.connectors.postgres.pool import reading
+from highwater.connectors.postgres.pool import one_row, reading
 from highwater.schemas.errors import HighwaterError
+from highwater.schemas.feeds import CHANNEL_ADVANCED, NOVELTY, REBUILD_FINISHED, REBUILD_REQUESTED, USER_CHANGED
+from highwater.schemas.streams import TICK
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.schemas.topics import PARTITIONS, TOPICS
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.backtest import (
@@ -38,14 +41,7 @@ from highwater.streams.feeds.backtest_recorded import AskedBy, Comparison, Recor
 from highwater.streams.feeds.policy import Policy
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
-TICK, CHANGED, NOVELTY, ADVANCED, FINISHED, REQUESTED = (
-    "streams.tick",
-    "feeds.user-changed",
-    "feeds.novelty",
-    "feeds.channel-advanced",
-    "feeds.rebuild-finished",
-    "feeds.rebuild-requested",
-)
+_READ = (TICK, USER_CHANGED, NOVELTY, CHANNEL_ADVANCED, REBUILD_FINISHED, REBUILD_REQUESTED)
 # Happenings of the recorded users are held in memory to be put in order: 2 million are about 1 GB.
 HAPPENINGS_MAX = 2_000_000
 _DAY_MS = 86_400_000
@@ -65,7 +61,7 @@ class Arrivals(NamedTuple):
 async def read_span(pool: Pool, *, by_arrival: bool) -> tuple[int, int] | None:
     """When the first and the last insight came; None where there is none."""
     async with reading(pool) as connection:
-        row = await connection.fetchrow(QUERIES["backtest_span"])
+        row = await one_row(connection, QUERIES["backtest_span"])
     first, last = ("first_arrived_at", "last_arrived_at") if by_arrival else ("first_ts", "last_ts")
     return None if row[first] is None else (to_ms(row[first]), to_ms(row[last]))
 
@@ -108,17 +104,17 @@ def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None)
     Raises:
         TooMuchHistoryError: it does not fit into memory.
     """
-    ends = {place: finder.ends(place)[1] for topic in (TICK, CHANGED, NOVELTY, ADVANCED, FINISHED, REQUESTED)
-            for place in ((topic, partition) for partition in range(TOPICS[topic].partitions))}  # fmt: skip
+    ends: dict[str, list[int]] = {
+        topic: [finder.ends((topic, partition))[1] for partition in range(TOPICS[topic].partitions)] for topic in _READ
+    }
 
-    def events(topic: str) -> Iterable[Event]:
-        for place, end in ends.items():
-            if place[0] == topic:
-                yield from finder.span(place, end)
+    def events(topic: TopicName[EventT]) -> Iterable[Event[EventT]]:
+        for partition, end in enumerate(ends[topic]):
+            yield from finder.span((topic, partition), end)
 
     happenings: list[Happening] = []
-    for topic in (CHANGED, NOVELTY, ADVANCED, FINISHED, TICK):
-        for event in events(topic):
+    for told in (USER_CHANGED, NOVELTY, CHANNEL_ADVANCED, REBUILD_FINISHED, TICK):
+        for event in events(told):
             happenings += _happenings(event, from_ms, until_ms)
             if len(happenings) > HAPPENINGS_MAX:
                 raise TooMuchHistoryError
@@ -126,7 +122,7 @@ def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None)
     happenings.sort(key=lambda one: one.at_ms)
     requests = [
         (record.offset, value)
-        for record, value in events(REQUESTED)
+        for record, value in events(REBUILD_REQUESTED)
         if from_ms <= value["planned_at"] and (until_ms is None or value["planned_at"] < until_ms)
     ]
     answers = [(one.at_ms, one.event) for one in happenings if isinstance(one, Answered)]
@@ -134,21 +130,20 @@ def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None)
     return Recorded(tuple(happenings), asked_by(requests, answers), len(users))
 
 
-def _happenings(event: Event, from_ms: int, until_ms: int | None) -> list[Happening]:
-    (record, value), at_ms = event, event.record.arrived_ms
-    match record.topic:
-        case "streams.tick":
-            is_counted = from_ms <= value["now"] and (until_ms is None or value["now"] < until_ms)
-            return [Ticked(at_ms, value["number"], value["now"], record.partition)] if is_counted else []
-        case "feeds.user-changed":
-            return [Changed(at_ms, value)]
-        case "feeds.novelty":
-            return [Told(at_ms, one["channel_id"], one["head"], tuple(one["users"])) for one in value["heads"]]
-        case "feeds.channel-advanced":
-            # The insight's own arrival, from which staleness counts.
-            return [Advanced(min(at_ms, value["arrived_at"]), value["channel_id"], value["head"])]
-        case _:
-            return [Answered(at_ms, value)]
+def _happenings(event: Event[Mapping[str, object]], from_ms: int, until_ms: int | None) -> list[Happening]:
+    at_ms = event.record.arrived_ms
+    if tick := event.of(TICK):
+        is_counted = from_ms <= tick["now"] and (until_ms is None or tick["now"] < until_ms)
+        return [Ticked(at_ms, tick["number"], tick["now"], event.record.partition)] if is_counted else []
+    if changed := event.of(USER_CHANGED):
+        return [Changed(at_ms, changed)]
+    if novelty := event.of(NOVELTY):
+        return [Told(at_ms, one["channel_id"], one["head"], tuple(one["users"])) for one in novelty["heads"]]
+    if advanced := event.of(CHANNEL_ADVANCED):
+        # The insight's own arrival, from which staleness counts.
+        return [Advanced(min(at_ms, advanced["arrived_at"]), advanced["channel_id"], advanced["head"])]
+    finished = event.of(REBUILD_FINISHED)
+    return [] if finished is None else [Answered(at_ms, finished)]
 
 
 def replay_live(policy: Policy, recorded: Recorded, costs: Costs) -> tuple[Report, Comparison]:

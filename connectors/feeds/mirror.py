@@ -11,30 +11,48 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TypeAlias
 
 import asyncpg
 
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.identity.sessions import SessionStore
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.patience import pause
-from highwater.connectors.postgres.pool import Connection, transaction
+from highwater.connectors.postgres.pool import Connection, Row, transaction
 from highwater.connectors.redis import keys as redis_keys
 from highwater.connectors.redis.keys import key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, ResourceCache
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.feeds import (
+    CHANNEL_ADVANCED,
+    CHANNEL_DIRTY,
+    CLUSTERS_REBUILT,
+    REBUILD_FINISHED,
+    REBUILD_REQUESTED,
+    USER_CHANGED,
+    ChannelAdvanced,
+    ChannelDirty,
+    ClustersRebuilt,
+    RebuildFinished,
+    RebuildRequested,
+    UserChanged,
+)
+from highwater.schemas.streams import TICK, Tick
 from highwater.streams.clock import Clock, to_datetime, to_ms
 from highwater.streams.telemetry import get_log
 
 log = get_log("mirror")
 
-TICK = "streams.tick"
 # Channels put back at a recovery: as many as a tick of 500 clears in a few minutes; the rest come with their next event.
 _RECOVERY_CHANNELS_MAX = 10_000
 _SWEEP_CHANNELS_MAX = 1_000
 _WATCH_SECONDS = 1.0
+
+OfUser: TypeAlias = UserChanged | RebuildRequested | RebuildFinished | ClustersRebuilt
+Mirrored: TypeAlias = Tick | ChannelAdvanced | ChannelDirty | OfUser
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +65,45 @@ class Look:
     tick_ms: int | None
 
 
-def look_at(events: Sequence[Event]) -> Look:
+def look_at(events: Sequence[Event[Mirrored]]) -> Look:
     """Channels and users named by a batch; the newest tick in it."""
-    channels, users, erased, tick_ms = set(), set(), {}, None
-    for record, value in events:
-        if record.topic == TICK:
-            tick_ms = max(value["now"], tick_ms or 0)
-        elif "channel_id" in value:
-            channels.add(value["channel_id"])
-        elif value.get("erased"):
-            erased[value["user_id"]] = (*value["unsubscribed"], *value["subscribed"])
-            users.add(value["user_id"])  # who returned in the same batch is written anew
-        else:
-            users.add(value["user_id"])
+    channels: set[str] = set()
+    users: set[str] = set()
+    erased: dict[str, tuple[str, ...]] = {}
+    tick_ms: int | None = None
+    for event in events:
+        if tick := event.of(TICK):
+            tick_ms = max(tick["now"], tick_ms or 0)
+        elif moved := event.of(CHANNEL_ADVANCED) or event.of(CHANNEL_DIRTY):
+            channels.add(moved["channel_id"])
+        elif told := _of_user(event):
+            users.add(told["user_id"])  # also who is erased: who returned in the same batch is written anew
+            if (changed := event.of(USER_CHANGED)) and changed["erased"]:
+                erased[changed["user_id"]] = (*changed["unsubscribed"], *changed["subscribed"])
     return Look(frozenset(channels), frozenset(users), erased, tick_ms)
 
 
-class Mirror:
+def _of_user(event: Event[Mirrored]) -> OfUser | None:
+    return (
+        event.of(USER_CHANGED)
+        or event.of(REBUILD_REQUESTED)
+        or event.of(REBUILD_FINISHED)
+        or event.of(CLUSTERS_REBUILT)
+    )
+
+
+class Mirror(Handler[Mirrored, None]):
     """Keeps Redis in step; readiness does not depend on Redis."""
 
     group = "mirror"
-    topics: tuple[str, ...] = (
-        "streams.tick",
-        "feeds.channel-advanced",
-        "feeds.channel-dirty",
-        "feeds.user-changed",
-        "feeds.rebuild-requested",
-        "feeds.rebuild-finished",
-        "feeds.clusters-rebuilt",
+    topics = (
+        TICK,
+        CHANNEL_ADVANCED,
+        CHANNEL_DIRTY,
+        USER_CHANGED,
+        REBUILD_REQUESTED,
+        REBUILD_FINISHED,
+        CLUSTERS_REBUILT,
     )
     batch_max = 1_000
 
@@ -98,7 +127,7 @@ class Mirror:
         self._is_whole = False  # false until the first contact, and again from the moment Redis is lost
         self._reached_ms: int | None = None  # broker time of the newest event mirrored: t0 of R0.43
 
-    async def prepare(self, events: Sequence[Event]) -> None:
+    async def prepare(self, events: Sequence[Event[Mirrored]]) -> None:
         """Read what the events point at and write it to Redis, or note that Redis is away."""
         look = look_at(events)
         async with transaction(self._pool) as tx:
@@ -115,12 +144,9 @@ class Mirror:
         except RedisAwayError:
             self._is_whole = False  # said once by the link; what is missed now is rebuilt when it is back
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Mirrored]], prepared: None) -> Sequence[DeadLetter]:
         """Only the positions move: Redis is no part of the truth."""
         return []
-
-    async def settle(self, prepared: None) -> None:
-        """Nothing is held."""
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Look each second whether Redis came back or was emptied: no event may come that would show it."""
@@ -155,7 +181,7 @@ class Mirror:
         self._is_whole = True
         return True
 
-    async def _write(self, channels: Sequence[Any], users: Sequence[Any], marks: Sequence[Any], look: Look) -> None:
+    async def _write(self, channels: Sequence[Row], users: Sequence[Row], marks: Sequence[Row], look: Look) -> None:
         for user_id in look.erased:
             for resource in (f"feed:{user_id}", f"clusters:{user_id}"):
                 await self._cache.forget(resource)
@@ -198,11 +224,11 @@ def _text(moment: datetime | None) -> str:
     return "" if moment is None else iso_from_ms(to_ms(moment))
 
 
-def _channel_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+def _channel_fields(row: Row) -> dict[str, int | str]:
     return {"current_seq": row["current_seq"], "last_ts": _text(row["last_arrived_at"])}
 
 
-def _user_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+def _user_fields(row: Row) -> dict[str, int | str]:
     return {
         "pending": row["pending"],
         "last_clustered_at": _text(row["last_clustered_at"]),

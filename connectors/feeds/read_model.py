@@ -15,8 +15,9 @@ import orjson
 
 from highwater.connectors.feeds.items import FeedInsight
 from highwater.connectors.feeds.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.postgres.pool import Connection, Row, one_row, reading
 from highwater.connectors.redis.link import Head
+from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms
 from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
@@ -24,7 +25,6 @@ from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_sin
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # The end of what does not expire; a stored document always has a nearer one.
 NEVER_MS = 2**52
-INSIGHTS_TOPIC = "feeds.insight-ingested"
 # The form of a feed document's items. One of another form is built anew as soon as it is read; 1: items say since when.
 FEED_FORM = 1
 # Where in a cluster's life an event stands: its version, and the place of its kind among those of one version (from 1).
@@ -157,7 +157,7 @@ def _ms(moment: datetime | None) -> int | None:
     return None if moment is None else to_ms(moment)
 
 
-def _head(row: Any, kind: str, checked_ms: int) -> Head:
+def _head(row: Row, kind: str, checked_ms: int) -> Head:
     """The head in a row; a key without a version stands at the floor, which no version of it was ever above."""
     if row["version"] is None:
         return Head(version=row["floor"], etag=f"{kind}-none-{row['floor']}", caused_by="", checked_ms=checked_ms)
@@ -167,13 +167,13 @@ def _head(row: Any, kind: str, checked_ms: int) -> Head:
 async def clusters_head(pool: Pool, user_id: str, now_ms: int) -> Head:
     """The version of a user's clusters."""
     async with reading(pool) as connection:
-        return _head(await connection.fetchrow(QUERIES["read_clusters_head"], user_id), "clusters", now_ms)
+        return _head(await one_row(connection, QUERIES["read_clusters_head"], user_id), "clusters", now_ms)
 
 
 async def feed_head(pool: Pool, user_id: str, now_ms: int) -> FeedHead:
     """The version of a user's feed and what it was made from; the empty feed of a user without clusters is always good."""
     async with reading(pool) as connection:
-        row = await connection.fetchrow(QUERIES["read_feed_head"], user_id)
+        row = await one_row(connection, QUERIES["read_feed_head"], user_id)
     held = {name: row["clusters_" + name] for name in ("version", "etag", "position")}
     clusters_head = _head({**held, "floor": row["floor"]}, "clusters", now_ms)
     plain = _head(row, "feed", now_ms)
@@ -204,7 +204,7 @@ async def clusters(pool: Pool, user_id: str, version: int | None, now_ms: int) -
 
 
 async def _clusters(connection: Connection, user_id: str, version: int | None, now_ms: int) -> Clusters:
-    row = await connection.fetchrow(QUERIES["read_clusters"], user_id, version)
+    row = await one_row(connection, QUERIES["read_clusters"], user_id, version)
     found = row["clusters"]
     return Clusters(
         head=_head(row, "clusters", now_ms),
@@ -269,7 +269,7 @@ async def cluster_life(
 ) -> ClusterLife | None:
     """What became of a cluster, with `limit` events after a place; None when nothing is known of it."""
     async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        head = await connection.fetchrow(QUERIES["read_clusters_head"], user_id)
+        head = await one_row(connection, QUERIES["read_clusters_head"], user_id)
         now = await connection.fetchval(QUERIES["read_cluster_version"], user_id)
         living = await connection.fetchrow(QUERIES["read_living_cluster"], user_id, cluster_id)
         known = living or await connection.fetchrow(QUERIES["read_cluster_end"], user_id, cluster_id)
@@ -287,7 +287,7 @@ async def cluster_life(
     )
 
 
-def _cluster_event(row: Any) -> ClusterEvent:
+def _cluster_event(row: Row) -> ClusterEvent:
     numbers = dict(row)
     place = (numbers["cluster_version"], numbers.pop("place"))
     return ClusterEvent(place, numbers, to_ms(numbers.pop("evolved_at")))
@@ -301,7 +301,7 @@ async def pending_by_channel(pool: Pool, user_id: str) -> tuple[UserRow, dict[st
     return _user(user), {row["channel_id"]: row["pending"] for row in rows}
 
 
-def _user(row: Any) -> UserRow:
+def _user(row: Row | None) -> UserRow:
     if row is None:
         return UserRow()
     return UserRow(
@@ -337,7 +337,7 @@ async def channel(pool: Pool, channel_id: str) -> Channel | None:
         return None
     caused_by = ""
     if row["source_offset"] is not None:
-        caused_by = str(Position(INSIGHTS_TOPIC, row["source_partition"], row["source_offset"]))
+        caused_by = str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"]))
     return Channel(row["channel_id"], row["current_seq"], _ms(row["last_insight_ts"]), caused_by)
 
 
@@ -363,7 +363,7 @@ async def insight(pool: Pool, channel_id: str, insight_id: str) -> Insight | Non
         text=row["text"],
         url=row["url"],
         is_retracted=row["retracted_at"] is not None,
-        caused_by=str(Position(INSIGHTS_TOPIC, row["source_partition"], row["source_offset"])),
+        caused_by=str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"])),
     )
 
 

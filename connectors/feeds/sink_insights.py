@@ -8,24 +8,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
 from highwater.connectors.feeds.bases import ActiveBasis, Embedders, read_active, share_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.handler import Handler
+from highwater.connectors.kafka.records import DeadLetter, Event, events_of
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.feeds import (
+    CHANNEL_ADVANCED,
+    INSIGHT_INGESTED,
+    INSIGHT_RETRACTED,
+    ChannelAdvanced,
+    InsightIngested,
+    InsightRetracted,
+)
 from highwater.schemas.positions import Position
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.sequencing import Fate, Numbered, number_insights
 from highwater.streams.validation import check_event
 
-INGESTED, RETRACTED = "feeds.insight-ingested", "feeds.insight-retracted"
+InsightEvent: TypeAlias = InsightIngested | InsightRetracted
 _COLUMNS = [
     "insight_id", "channel_id", "seq", "ts", "arrived_at", "text", "url", "embedding", "embedding_model",
     "next_embedding", "next_model", "source_partition", "source_offset",
@@ -40,18 +49,18 @@ Vectors = Mapping[str, Mapping[int, bytes]]
 class Prepared:
     """Valid events of a batch, the vectors made for those that came without one, and what is refused."""
 
-    ingested: list[Event]
+    ingested: list[Event[InsightIngested]]
     active: ActiveBasis
     vectors: Vectors
-    retracted: list[Event]
+    retracted: list[Event[InsightRetracted]]
     dead: list[DeadLetter]
 
 
-class InsightsSink:
+class InsightsSink(Handler[InsightEvent, Prepared]):
     """Where the active basis is a service's, vectors are made later, and rows without one hold back their channel."""
 
     group = "insights"
-    topics: tuple[str, ...] = (INGESTED, RETRACTED)
+    topics = (INSIGHT_INGESTED, INSIGHT_RETRACTED)
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
 
@@ -62,7 +71,7 @@ class InsightsSink:
         self._embedders = Embedders()
         self._dimensions = dimensions
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[InsightEvent]]) -> Prepared:
         """Check each event, and embed texts where that is a pure function (in a thread: it takes CPU, not I/O)."""
         async with transaction(self._pool) as tx:
             active = await read_active(tx)
@@ -70,10 +79,9 @@ class InsightsSink:
         return await asyncio.to_thread(self._prepare, events, active, embedders)
 
     def _prepare(
-        self, events: Sequence[Event], active: ActiveBasis, embedders: Mapping[str, TextEmbedder | None]
+        self, events: Sequence[Event[InsightEvent]], active: ActiveBasis, embedders: Mapping[str, TextEmbedder | None]
     ) -> Prepared:
-        ingested: list[Event] = []
-        retracted: list[Event] = []
+        good: list[Event[InsightEvent]] = []
         dead: list[DeadLetter] = []
         for event in events:
             try:
@@ -81,12 +89,15 @@ class InsightsSink:
             except InvalidEventError as error:
                 dead.append(DeadLetter(event.record, error.reason, str(error)))
                 continue
-            (ingested if event.record.topic == INGESTED else retracted).append(event)
+            good.append(event)
+        ingested = events_of(INSIGHT_INGESTED, good)
         # A batch mixes partitions as they were fetched; their numbers follow (partition, offset).
         ingested.sort(key=lambda event: (event.record.partition, event.record.offset))
-        return Prepared(ingested, active, _embed(ingested, embedders), retracted, dead)
+        return Prepared(ingested, active, _embed(ingested, embedders), events_of(INSIGHT_RETRACTED, good), dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[InsightEvent]], prepared: Prepared
+    ) -> Sequence[DeadLetter]:
         """Gather heads and known ids under the channels' locks, number, store."""
         if prepared.ingested:
             prepared = await self._in_active_basis(tx, prepared)
@@ -104,9 +115,6 @@ class InsightsSink:
         embedders = await self._embedders.of(tx, active)
         vectors = await asyncio.to_thread(_embed, prepared.ingested, embedders)
         return replace(prepared, active=active, vectors=vectors)
-
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
 
     async def _ingest(self, tx: Connection, prepared: Prepared, heads: Mapping[str, int]) -> list[DeadLetter]:
         ingested = prepared.ingested
@@ -144,7 +152,7 @@ class InsightsSink:
             ))  # fmt: skip
         return rows
 
-    async def _advance(self, tx: Connection, ingested: Sequence[Event], numbered: Numbered) -> None:
+    async def _advance(self, tx: Connection, ingested: Sequence[Event[InsightIngested]], numbered: Numbered) -> None:
         newest_ts: dict[str, int] = {}
         arrived: dict[str, int] = {}
         cause: dict[str, Position] = {}
@@ -168,8 +176,8 @@ class InsightsSink:
             [
                 outbox.event_row(
                     self._codec,
-                    "feeds.channel-advanced",
-                    {"channel_id": channel, "head": numbered.heads[channel], "arrived_at": arrived[channel]},
+                    CHANNEL_ADVANCED,
+                    ChannelAdvanced(channel_id=channel, head=numbered.heads[channel], arrived_at=arrived[channel]),
                     source="/connectors/sinks/insights",
                     now_ms=now_ms,
                     caused_by=cause[channel],
@@ -179,7 +187,7 @@ class InsightsSink:
         )
 
 
-def _embed(ingested: Sequence[Event], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
+def _embed(ingested: Sequence[Event[InsightIngested]], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
     missing = [i for i, event in enumerate(ingested) if event.value["embedding"] is None]
     texts = [ingested[i].value["text"] or "" for i in missing]
     made = {basis_id: embedder.embed(texts) for basis_id, embedder in embedders.items() if embedder is not None}
@@ -199,7 +207,7 @@ def _stored_vectors(prepared: Prepared, i: int) -> tuple[bytes | None, str | Non
     return vector, None if vector is None else active.basis_id, following, active.next_id
 
 
-async def _lock_channels(tx: Connection, events: Sequence[Event]) -> dict[str, int]:
+async def _lock_channels(tx: Connection, events: Sequence[Event[InsightEvent]]) -> dict[str, int]:
     """Lock the channels of a batch in one order, and return their heads.
 
     Those of retractions too: an insight and its retraction, stored by two sinks at the same moment, would not see each other.
@@ -216,10 +224,10 @@ async def _apply_early_retractions(tx: Connection, insight_ids: Sequence[str]) -
         await tx.execute(QUERIES["retract_insights"], *columns)
 
 
-async def _retract(tx: Connection, retracted: Sequence[Event], now_ms: int) -> None:
+async def _retract(tx: Connection, retracted: Sequence[Event[InsightRetracted]], now_ms: int) -> None:
     """Mark insights as taken back; one that is not here yet is remembered and marked when it comes."""
     ids = [event.value["insight_id"] for event in retracted]
-    columns = [
+    columns: list[list[Any]] = [
         ids,
         [event.value["channel_id"] for event in retracted],
         [to_datetime(now_ms)] * len(retracted),

@@ -6,8 +6,6 @@ position of the request, so that a request redelivered after a crash finds its o
 
 from __future__ import annotations
 
-from typing import Any
-
 import asyncpg
 
 from highwater.connectors.postgres.locks import LockClass
@@ -31,7 +29,7 @@ class UserLock:
         self._user_id = user_id
         self._token = token
         self._names = (key(USER_LOCK, user_id=user_id), key(USER_ENQUEUED, user_id=user_id))
-        self._connection: Any = None
+        self._connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | None = None
 
     async def acquire(self, seconds: float) -> bool:
         """Take the lock for at most `seconds`; False when another request holds it."""
@@ -60,8 +58,9 @@ class UserLock:
 
     async def release(self) -> None:
         """Let go of one's own lock; one that Redis lost, or that expired, is gone already."""
-        if self._connection is not None:
-            await self._release_in_postgres()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._release_in_postgres(connection)
             return
         try:
             client = self._redis.require()
@@ -70,8 +69,7 @@ class UserLock:
         except RedisAwayError:
             return  # it expires by itself
 
-    async def _release_in_postgres(self) -> None:
-        connection, self._connection = self._connection, None
+    async def _release_in_postgres(self, connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record]) -> None:
         try:
             await connection.fetchval(_FREE, LockClass.USER_REBUILD, self._user_id)
         except AWAY:

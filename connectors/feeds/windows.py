@@ -17,7 +17,8 @@ import orjson
 from numpy.typing import NDArray
 
 from highwater.connectors.feeds.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
+from highwater.schemas.feeds import ClusterEvolved
 from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
 
 # A basis id and how many numbers its vectors have.
@@ -75,7 +76,7 @@ async def read_dataset(
     return dataset_of(rows, active)
 
 
-def dataset_of(rows: Sequence[Mapping[str, Any]], active: str) -> Dataset:
+def dataset_of(rows: Sequence[Row], active: str) -> Dataset:
     """The data set in the rows of `rebuild_insights`.
 
     The length counts too: vectors of one name and two lengths are of two kinds.
@@ -93,13 +94,13 @@ def dataset_of(rows: Sequence[Mapping[str, Any]], active: str) -> Dataset:
     )
 
 
-def _vectors_of(row: Mapping[str, Any]) -> dict[Kind, bytes]:
+def _vectors_of(row: Row) -> dict[Kind, bytes]:
     """An insight's vectors: of the basis it was stored in, and of the one that is being rolled out, if any."""
     pairs = ((row["embedding_model"], row["embedding"]), (row["next_model"], row["next_embedding"]))
     return {(basis or "", len(vector) // 4): vector for basis, vector in pairs if vector is not None}
 
 
-def last_version_of(row: Mapping[str, Any] | None, basis_id: str) -> LastVersion | None:
+def last_version_of(row: Row | None, basis_id: str) -> LastVersion | None:
     """The version before; its neighbours only when they were found in the same basis.
 
     None when there is none, or one that was stored before clusters had an identity.
@@ -154,13 +155,14 @@ def history_rows(
 
 def evolved_events(
     version: NewVersion, labels: Mapping[str, str], user_id: str, number: int, now_ms: int, request: str
-) -> list[dict[str, Any]]:
+) -> list[ClusterEvolved]:
     """The changes of a version as events, `feeds.cluster-evolved`."""
     return [
-        {
-            **asdict(one), "kind": one.kind.value, "related": list(one.related), "user_id": user_id,
-            "cluster_version": number, "label": labels[one.cluster_id], "request_position": request,
-            "evolved_at": now_ms,
-        }
+        ClusterEvolved(
+            user_id=user_id, cluster_version=number, cluster_id=one.cluster_id, kind=one.kind.value,
+            label=labels[one.cluster_id], size=one.size, previous_size=one.previous_size, joined=one.joined,
+            arrived=one.arrived, left=one.left, expired=one.expired, jaccard=one.jaccard, related=list(one.related),
+            request_position=request, evolved_at=now_ms,
+        )
         for one in version.changes
     ]  # fmt: skip

@@ -14,7 +14,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -27,8 +27,9 @@ from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_r
 from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection
+from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection, Row, one_row
 from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED, BasisChanged
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
 from highwater.streams.telemetry import INSIGHTS_REEMBEDDED, get_log
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 log = get_log("embed")
 
-INGESTED, CHANGED = "feeds.insight-ingested", "feeds.basis-changed"
 _SOURCE = "/connectors/workers/embed"
 # One call of the service: within every service's limit, and one failed call costs little.
 _TEXTS_MAX = 64
@@ -160,6 +160,7 @@ class EmbedWorker:
             return await self._move(tx, active, sweep)
         wanted = await self._wanted(tx, active)
         if wanted == active.next_id:
+            assert sweep is not None, wanted  # the roll-out of a basis begins with one
             return await self._reembed(tx, active, wanted, sweep)
         if wanted != active.basis_id:
             await self._roll_out(tx, active, wanted, "remote", b"", await tx.fetchval(QUERIES["corpus_size"]))
@@ -202,7 +203,7 @@ class EmbedWorker:
             await tx.execute(QUERIES["begin_reembedding"], "move")
         log.info("basis_rollout_called_off", basis_id=active.next_id, active=active.basis_id)
 
-    async def _reembed(self, tx: Connection, active: ActiveBasis, basis_id: str, sweep: Any) -> int:
+    async def _reembed(self, tx: Connection, active: ActiveBasis, basis_id: str, sweep: Row) -> int:
         """A page of the sweep. One that is not full is the last: what came behind it since the roll-out began is in both."""
         page = await tx.fetch(QUERIES["insights_to_reembed"], sweep["swept_to"], self._texts_max, basis_id)
         due = [row for row in page if row["is_due"]]
@@ -221,23 +222,27 @@ class EmbedWorker:
     async def _switch(self, tx: Connection, active: ActiveBasis, basis_id: str, reembedded: int) -> None:
         """Make a basis active. The few rows whose vector a service still makes wait for it as any new row does."""
         now_ms = self._around.clock()
-        made = await tx.fetchrow(QUERIES["corpus_of_basis"], basis_id)
-        event = {
-            "basis_id": basis_id, "previous_basis_id": active.basis_id, "kind": made["kind"],
-            "corpus_size": made["corpus_size"], "reembedded": reembedded, "changed_at": now_ms,
-        }  # fmt: skip
+        made = await one_row(tx, QUERIES["corpus_of_basis"], basis_id)
+        event = BasisChanged(
+            basis_id=basis_id,
+            previous_basis_id=active.basis_id,
+            kind=made["kind"],
+            corpus_size=made["corpus_size"],
+            reembedded=reembedded,
+            changed_at=now_ms,
+        )
         async with tx.transaction():
             await hold_active(tx)
             await tx.execute(QUERIES["forget_awaited"], basis_id)
             await tx.execute(QUERIES["switch_basis"], basis_id, to_datetime(now_ms))
             await tx.execute(QUERIES["begin_reembedding"], "move")
             row = outbox.event_row(
-                self._around.codec, CHANGED, event, source=_SOURCE, now_ms=now_ms, caused_by=None
-            )  # fmt: skip
+                self._around.codec, BASIS_CHANGED, event, source=_SOURCE, now_ms=now_ms, caused_by=None
+            )
             await outbox.add(tx, [row])
         log.info("basis_changed", **event)
 
-    async def _move(self, tx: Connection, active: ActiveBasis, sweep: Any) -> int:
+    async def _move(self, tx: Connection, active: ActiveBasis, sweep: Row) -> int:
         page = await tx.fetch(QUERIES["insights_to_move"], sweep["swept_to"], _OWN_TEXTS_MAX)
         async with tx.transaction():
             due = [row["insight_id"] for row in page if row["is_due"]]
@@ -253,7 +258,7 @@ class EmbedWorker:
 
     async def _fit_if_due(self, tx: Connection, active: ActiveBasis) -> Basis | None:
         corpus = await tx.fetchval(QUERIES["corpus_size"])
-        made = await tx.fetchrow(QUERIES["corpus_of_basis"], active.basis_id)
+        made = await one_row(tx, QUERIES["corpus_of_basis"], active.basis_id)
         fitted_on = None if made["kind"] == "hashed" else made["corpus_size"]
         if not should_fit(corpus, fitted_on) or corpus < _LOOK_GROWTH * self._looked_at:
             return None
@@ -274,7 +279,7 @@ class EmbedWorker:
 
     # -- giving up ---------------------------------------------------------------------------------------------------
 
-    async def _give_up(self, tx: Connection, late: Sequence[Any], now_ms: int) -> None:
+    async def _give_up(self, tx: Connection, late: Sequence[Row], now_ms: int) -> None:
         records = await asyncio.to_thread(self._read_originals, late)
         async with tx.transaction():
             gone = await tx.fetch(QUERIES["exclude_insights"], [row["insight_id"] for row in late], to_datetime(now_ms))
@@ -287,7 +292,7 @@ class EmbedWorker:
             await outbox.add(tx, [dead_letter_row(letter, group=self.group, now_ms=now_ms) for letter in letters])
         log.warning("insights_excluded", count=len(excluded))
 
-    def _read_originals(self, late: Sequence[Any]) -> list[Record]:
+    def _read_originals(self, late: Sequence[Row]) -> list[Record]:
         """The records behind rows, from the log: a dead letter carries the original bytes."""
         consumer = Consumer({**self._around.client, "group.id": "highwater-embed-reader", "enable.auto.commit": False})
         try:
@@ -299,10 +304,10 @@ class EmbedWorker:
 
     @staticmethod
     def _read(consumer: Consumer, partition: int, offset: int) -> Record:
-        consumer.assign([TopicPartition(INGESTED, partition, offset)])
+        consumer.assign([TopicPartition(INSIGHT_INGESTED, partition, offset)])
         message = consumer.poll(_READ_SECONDS)
         if message is None or message.error() is not None:
-            raise UnavailableError(f"{INGESTED}/{partition}/{offset} cannot be read")
+            raise UnavailableError(f"{INSIGHT_INGESTED}/{partition}/{offset} cannot be read")
         return record_of(message)
 
     def _set_problem(self, problem: str | None) -> None:

@@ -8,34 +8,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import asyncpg
 
 from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import AsyncProducer, Taken
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
+from highwater.schemas.feeds import CHANNEL_DIRTY, NOVELTY, USER_CHANGED, ChannelDirty, ChannelHead, UserChanged
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import Clock
 from highwater.streams.feeds.packing import RECORD_BYTES_MAX, pack_users
 
-DIRTY, USER_CHANGED, NOVELTY = "feeds.channel-dirty", "feeds.user-changed", "feeds.novelty"
+Moved: TypeAlias = ChannelDirty | UserChanged
 # Subscribers read per page, by keyset: a channel of a million costs memory for one page.
 _PAGE_USERS = 5_000
 # What Avro adds to an entry's texts: their lengths, the head, the ends of its array.
 _ENTRY_BYTES = 24
 
 
-class Fanout:
+class Fanout(Handler[Moved, Mapping[str, int]]):
     """Publishes `feeds.novelty` to the partitions of the subscribers, packed."""
 
     group = "fanout"
-    topics: tuple[str, ...] = (DIRTY, USER_CHANGED)
+    topics = (CHANNEL_DIRTY, USER_CHANGED)
     # A batch is published before its positions move; this many channels are repeated at most after a crash.
     batch_max = 200
 
@@ -46,7 +48,7 @@ class Fanout:
         self._clock = clock
         self._partitions = TOPICS[NOVELTY].partitions
 
-    async def prepare(self, events: Sequence[Event]) -> Mapping[str, int]:
+    async def prepare(self, events: Sequence[Event[Moved]]) -> Mapping[str, int]:
         """Publish and await the acknowledgements; returns the heads announced, by channel."""
         wanted = sorted({channel for event in events for channel in _channels_of(event)})
         async with transaction(self._pool) as tx:
@@ -54,43 +56,40 @@ class Fanout:
         heads = {row["channel_id"]: row["current_seq"] for row in rows if row["current_seq"] > 0}
         announced: dict[str, int] = {}
         # A channel that was dirtied twice in a batch is expanded once, for its last event.
-        last = {event.value["channel_id"]: event for event in events if event.record.topic == DIRTY}
-        for channel_id, event in last.items():
+        last = {dirty["channel_id"]: event.record for event in events if (dirty := event.of(CHANNEL_DIRTY))}
+        for channel_id, record in last.items():
             if channel_id in heads:
-                await self._tell_subscribers(channel_id, heads[channel_id], event.record.position)
+                await self._tell_subscribers(channel_id, heads[channel_id], record.position)
                 announced[channel_id] = heads[channel_id]
         for event in events:
-            if event.record.topic == USER_CHANGED:
-                await self._tell_user(event, heads)
+            if changed := event.of(USER_CHANGED):
+                await self._tell_user(changed, event.record.position, heads)
         return announced
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Mapping[str, int]) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[Moved]], prepared: Mapping[str, int]
+    ) -> Sequence[DeadLetter]:
         """Remember what was announced: a channel whose head is above it is dirty (R0.43)."""
         channels = sorted(prepared)
         await tx.execute(QUERIES["announce_channels"], channels, [prepared[channel] for channel in channels])
         return []
 
-    async def settle(self, prepared: Mapping[str, int]) -> None:
-        """Nothing is held."""
-
     async def _tell_subscribers(self, channel_id: str, head: int, cause: Position) -> None:
         acks = []
         async for page in self._subscribers(channel_id):
             for partition, users in pack_users(page, partition_of=self._partition_of):
-                entry = {"channel_id": channel_id, "head": head, "users": users}
+                entry = ChannelHead(channel_id=channel_id, head=head, users=users)
                 acks.append(await self._publish(partition, [entry], cause))
         await asyncio.gather(*acks)
 
-    async def _tell_user(self, event: Event, heads: Mapping[str, int]) -> None:
-        user_id = event.value["user_id"]
+    async def _tell_user(self, changed: UserChanged, cause: Position, heads: Mapping[str, int]) -> None:
+        user_id = changed["user_id"]
         entries = [
-            {"channel_id": channel, "head": heads[channel], "users": [user_id]}
-            for channel in event.value["subscribed"]
+            ChannelHead(channel_id=channel, head=heads[channel], users=[user_id])
+            for channel in changed["subscribed"]
             if channel in heads
         ]
-        acks = [
-            await self._publish(self._partition_of(user_id), some, event.record.position) for some in _bounded(entries)
-        ]
+        acks = [await self._publish(self._partition_of(user_id), some, cause) for some in _bounded(entries)]
         await asyncio.gather(*acks)
 
     async def _subscribers(self, channel_id: str) -> AsyncIterator[list[str]]:
@@ -108,13 +107,11 @@ class Fanout:
     def _partition_of(self, user_id: str) -> int:
         return murmur2_partition(user_id.encode(), self._partitions)
 
-    async def _publish(
-        self, partition: int, entries: list[dict[str, object]], cause: Position
-    ) -> asyncio.Future[Taken]:
+    async def _publish(self, partition: int, entries: list[ChannelHead], cause: Position) -> asyncio.Future[Taken]:
         # The id follows from the cause and the first entry, so a repeat after a crash carries the same one.
         first = entries[0]
         headers = make_headers(
-            event_id=f"{cause}:{partition}:{first['channel_id']}:{first['users'][0]}",  # type: ignore[index]
+            event_id=f"{cause}:{partition}:{first['channel_id']}:{first['users'][0]}",
             event_type=NOVELTY,
             source="/connectors/workers/fanout",
             now_ms=self._clock(),
@@ -124,9 +121,9 @@ class Fanout:
         return await self._producer.enqueue(NOVELTY, value, key=None, headers=headers, partition=partition)
 
 
-def _bounded(entries: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def _bounded(entries: Sequence[ChannelHead]) -> Iterator[list[ChannelHead]]:
     """Entries of one user in runs that fit a record: a thousand channels with long ids take several."""
-    run: list[dict[str, Any]] = []
+    run: list[ChannelHead] = []
     size = 0
     for entry in entries:
         entry_bytes = len(entry["channel_id"].encode()) + len(entry["users"][0].encode()) + _ENTRY_BYTES
@@ -139,7 +136,8 @@ def _bounded(entries: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]
         yield run
 
 
-def _channels_of(event: Event) -> Sequence[str]:
-    if event.record.topic == DIRTY:
-        return [event.value["channel_id"]]
-    return list(event.value["subscribed"])
+def _channels_of(event: Event[Moved]) -> Sequence[str]:
+    if dirty := event.of(CHANNEL_DIRTY):
+        return [dirty["channel_id"]]
+    changed = event.of(USER_CHANGED)
+    return [] if changed is None else changed["subscribed"]

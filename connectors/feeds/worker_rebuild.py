@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 import orjson
 
@@ -31,14 +30,25 @@ from highwater.connectors.feeds.windows import (
     read_dataset,
 )
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.models.chat import CALL_SECONDS_MAX
 from highwater.connectors.pages.versions import next_version
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.connectors.redis.link import RedisLink
+from highwater.schemas.cache import VERSION_BUMPED
 from highwater.schemas.errors import HighwaterError
+from highwater.schemas.feeds import (
+    CLUSTER_EVOLVED,
+    CLUSTERS_REBUILT,
+    REBUILD_FINISHED,
+    REBUILD_REQUESTED,
+    ClustersRebuilt,
+    RebuildFinished,
+    RebuildRequested,
+)
 from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import monotonic_seconds, to_datetime, to_ms
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import Trigger, UserFacts, reason_to_skip
@@ -49,13 +59,6 @@ from highwater.streams.telemetry import REBUILD_INSIGHTS, REBUILD_RETRIES, REBUI
 
 log = get_log("rebuild")
 
-REQUESTED, FINISHED, REBUILT, EVOLVED, BUMPED = (
-    "feeds.rebuild-requested",
-    "feeds.rebuild-finished",
-    "feeds.clusters-rebuilt",
-    "feeds.cluster-evolved",
-    "cache.version-bumped",
-)
 _SOURCE = "/connectors/workers/rebuild"
 _DAY_MS = 86_400_000
 # An insight whose time lies further ahead than this is not yet in any window; its novelty still counts once.
@@ -97,11 +100,11 @@ class Work:
     lock: UserLock | None = field(default=None, compare=False)
 
 
-class RebuildWorker:
+class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
     """Handles `rebuild-requested`; clustering runs in the pool's processes, so the event loop is never blocked."""
 
     group = "rebuild"
-    topics: tuple[str, ...] = (REQUESTED,)
+    topics = (REBUILD_REQUESTED,)
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class RebuildWorker:
 
     # -- gather and decide, outside the transaction ------------------------------------------------------------------
 
-    async def prepare(self, events: Sequence[Event]) -> list[Work]:
+    async def prepare(self, events: Sequence[Event[RebuildRequested]]) -> list[Work]:
         """Do the work of each request; what is stored of it comes in `apply`."""
         works = await asyncio.gather(*(self._work(event) for event in events), return_exceptions=True)
         failed = next((work for work in works if isinstance(work, BaseException)), None)
@@ -133,7 +136,7 @@ class RebuildWorker:
             raise failed
         return done
 
-    async def _work(self, event: Event) -> Work:
+    async def _work(self, event: Event[RebuildRequested]) -> Work:
         started = monotonic_seconds()
         user_id, request = event.value["user_id"], event.record.position
         lock = UserLock(self._redis, self._around.pool, user_id, token=str(request))
@@ -156,7 +159,7 @@ class RebuildWorker:
         attempts = REBUILD.attempts_max or 1
         return self._settings.rebuild_seconds_max * attempts + CALL_SECONDS_MAX + 60
 
-    async def _judge(self, event: Event) -> Work:
+    async def _judge(self, event: Event[RebuildRequested]) -> Work:
         user_id, request, value = event.value["user_id"], event.record.position, event.value
         now_ms = self._around.clock()
         async with transaction(self._around.pool) as tx:
@@ -215,7 +218,9 @@ class RebuildWorker:
 
     # -- apply, in the transaction that moves the positions ----------------------------------------------------------
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Sequence[Work]) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[RebuildRequested]], prepared: Sequence[Work]
+    ) -> Sequence[DeadLetter]:
         """Store outcomes and their events."""
         for work in sorted(prepared, key=lambda work: work.user_id):
             now_ms = self._around.clock()
@@ -254,16 +259,20 @@ class RebuildWorker:
         await self._store_version(tx, work, made, version, upto, to_datetime(now_ms))
         bump = await next_version(tx, f"clusters:{work.user_id}", str(work.request), now_ms)
         found, dataset = made.version, made.dataset
-        rebuilt = {
-            "user_id": work.user_id, "cluster_version": version, "request_position": str(work.request), "hwm": upto,
-            "dataset_size": len(dataset), "omitted": dataset.omitted, "clusters": len(found.clusters),
-            "noise": found.noise_count, "rebuilt_at": now_ms, "basis_id": dataset.basis_id,
-            "left_out": dataset.left_out,
-        }  # fmt: skip
+        rebuilt = ClustersRebuilt(
+            user_id=work.user_id, cluster_version=version, request_position=str(work.request), hwm=upto,
+            dataset_size=len(dataset), omitted=dataset.omitted, clusters=len(found.clusters), noise=found.noise_count,
+            rebuilt_at=now_ms, basis_id=dataset.basis_id, left_out=dataset.left_out,
+        )  # fmt: skip
         finished = _finished(work, now_ms, version=version, hwm=upto, clustered_ms=now_ms)
         evolved = evolved_events(found, made.labels, work.user_id, version, now_ms, str(work.request))
-        events = [(FINISHED, finished), (REBUILT, rebuilt), *((EVOLVED, one) for one in evolved), (BUMPED, bump)]
-        await outbox.add(tx, [self._row(topic, event, work, now_ms) for topic, event in events])
+        told = [
+            self._row(REBUILD_FINISHED, finished, work, now_ms),
+            self._row(CLUSTERS_REBUILT, rebuilt, work, now_ms),
+            *(self._row(CLUSTER_EVOLVED, one, work, now_ms) for one in evolved),
+            self._row(VERSION_BUMPED, bump, work, now_ms),
+        ]
+        await outbox.add(tx, told)
         REBUILD_SECONDS.observe(work.seconds)
         REBUILD_INSIGHTS.observe(len(dataset))
         log.info(
@@ -311,11 +320,11 @@ class RebuildWorker:
             clustered_ms=snapshot.facts.last_clustered_at if snapshot else None,
             checked_ms=checked_ms,
         )  # fmt: skip
-        await outbox.add(tx, [self._row(FINISHED, finished, work, now_ms)])
+        await outbox.add(tx, [self._row(REBUILD_FINISHED, finished, work, now_ms)])
         level = log.error if work.outcome == "failed" else log.info
         level("rebuild_" + work.outcome, user_id=work.user_id, reason=work.reason, request=str(work.request))
 
-    def _row(self, topic: str, event: Mapping[str, Any], work: Work, now_ms: int) -> outbox.OutboxRow:
+    def _row(self, topic: TopicName[EventT], event: EventT, work: Work, now_ms: int) -> outbox.OutboxRow:
         return outbox.event_row(self._around.codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=work.request)
 
 
@@ -360,7 +369,7 @@ async def _has_changed(tx: Connection, user_id: str, snapshot: Snapshot) -> bool
     return bool(await tx.fetchval(QUERIES["has_retractions_since"], sorted(snapshot.heads), last["updated_at"]))
 
 
-def _ms(moment: Any) -> int | None:
+def _ms(moment: datetime | None) -> int | None:
     return None if moment is None else to_ms(moment)
 
 
@@ -377,7 +386,7 @@ def _finished(
     hwm: Mapping[str, int],
     clustered_ms: int | None,
     checked_ms: int | None = None,
-) -> dict[str, Any]:
+) -> RebuildFinished:
     return {
         "user_id": work.user_id,
         "request_position": str(work.request),

@@ -13,11 +13,12 @@ import pytest
 
 from highwater.connectors.feeds import worker_embed as embed
 from highwater.connectors.feeds.bases import read_active
-from highwater.connectors.feeds.sink_insights import INGESTED, InsightsSink
+from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.feeds.statements import QUERIES
-from highwater.connectors.feeds.worker_embed import CHANGED, BasisFitError, EmbedWorker
+from highwater.connectors.feeds.worker_embed import BasisFitError, EmbedWorker
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.embedding_service import RemoteEmbedder
+from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED
 from highwater.streams.feeds.basis import UNFITTED_ID, Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.retry import MODEL_CALL
@@ -53,7 +54,7 @@ class Store:
         self.count += count
         nothing = dict.fromkeys(("url", "embedding", "embedding_model"))
         return [
-            event(INGESTED, {
+            event(INSIGHT_INGESTED, {
                 **nothing, "insight_id": f"{self.channel}-{n:05d}", "channel_id": self.channel, "ts": 1_000,
                 "text": text or sample.texts()[n % 3_000],
             }, offset=n)
@@ -106,8 +107,8 @@ class Store:
 
     async def changes(self) -> list[dict[str, Any]]:
         """What the outbox tells of bases."""
-        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", CHANGED)
-        return [self.around.codec.decode(CHANGED, row["value"]) for row in rows]
+        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", BASIS_CHANGED)
+        return [self.around.codec.decode(BASIS_CHANGED, row["value"]) for row in rows]
 
     async def check_vectors(self) -> None:
         """Every vector is the one that the active basis, as stored, gives for the text."""

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from highwater.connectors.feeds.worker_embed import INGESTED, EmbedWorker
+from highwater.connectors.feeds.worker_embed import EmbedWorker
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models import embedding_service
 from highwater.connectors.models.embedding_service import RemoteEmbedder
+from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.streams.clock import to_datetime
 from highwater.streams.retry import RetryPolicy
 from tests.conftest import Stack
@@ -97,8 +98,10 @@ class Case:
         name = fresh("i")
         nothing = dict.fromkeys(("url", "embedding", "embedding_model"))
         value = {**nothing, "insight_id": name, "channel_id": self.channel, "ts": 1, "text": text}
-        encoded = self.around.codec.encode(INGESTED, value)
-        (place,) = await asyncio.to_thread(send, self.stack.kafka, INGESTED, [(b"own-key", encoded, [("h", b"1")])])
+        encoded = self.around.codec.encode(INSIGHT_INGESTED, value)
+        (place,) = await asyncio.to_thread(
+            send, self.stack.kafka, INSIGHT_INGESTED, [(b"own-key", encoded, [("h", b"1")])]
+        )
         await self.around.pool.execute(
             "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset)"
             " VALUES ($1, $2, (SELECT count(*) + 1 FROM insights WHERE channel_id = $2), $3, $3, $4, $5, $6)",
@@ -159,9 +162,9 @@ async def test_a_service_that_fails_holds_back_and_is_given_up(case: Case, mode:
     await until(excluded, "it is given up")
     stop.set()
     await task
-    origin = f"{INGESTED}/{row['source_partition']}/{row['source_offset']}"
+    origin = f"{INSIGHT_INGESTED}/{row['source_partition']}/{row['source_offset']}"
     letters = await case.around.pool.fetch(
-        "SELECT * FROM outbox WHERE topic = $1 AND value = $2", f"{INGESTED}.dlq", encoded
+        "SELECT * FROM outbox WHERE topic = $1 AND value = $2", f"{INSIGHT_INGESTED}.dlq", encoded
     )
     assert [letter["key"] for letter in letters] == [b"own-key"]
     headers = {key: base64.b64decode(value) for key, value in json.loads(letters[0]["headers"])}

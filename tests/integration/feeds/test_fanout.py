@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from highwater.connectors.feeds.worker_fanout import DIRTY, NOVELTY, USER_CHANGED, Fanout
+from highwater.connectors.feeds.worker_fanout import Fanout
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.schemas.envelope import caused_by, header
+from highwater.schemas.feeds import CHANNEL_DIRTY, NOVELTY, USER_CHANGED
 from highwater.schemas.topics import PARTITIONS
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, event, fresh, in_transaction, surroundings
@@ -48,7 +49,9 @@ async def channel_with(around: Surroundings, head: int, users: list[str]) -> str
 
 def dirty(channel: str, offset: int = 5) -> Any:
     """A channel-dirty."""
-    return event(DIRTY, {"channel_id": channel, "head": 1, "dirty_since": 1, "tick": 1, "now": 1}, offset=offset)
+    return event(
+        CHANNEL_DIRTY, {"channel_id": channel, "head": 1, "dirty_since": 1, "tick": 1, "now": 1}, offset=offset
+    )
 
 
 def subscribed(user: str, channels: list[str]) -> Any:
@@ -87,7 +90,7 @@ async def test_ten_thousand_subscribers(stack: Stack, around: Surroundings, fano
         members = [user for h in heads(around, message) for user in h["users"]]
         assert {message.partition()} == {murmur2_partition(user.encode(), PARTITIONS) for user in members}
         assert len(message.value()) <= RECORD_BYTES_MAX
-        assert f"{DIRTY}/0/6" == str(caused_by(message.headers()))
+        assert f"{CHANNEL_DIRTY}/0/6" == str(caused_by(message.headers()))
     announced = await around.pool.fetchval("SELECT announced_seq FROM channels WHERE channel_id = $1", channel)
     assert announced == 42
 

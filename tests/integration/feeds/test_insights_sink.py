@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from highwater.connectors.feeds.sink_insights import INGESTED, RETRACTED, InsightsSink
+from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
+from highwater.schemas.feeds import INSIGHT_INGESTED, INSIGHT_RETRACTED
 from highwater.streams.feeds.embedding import TextEmbedder
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
@@ -34,12 +35,12 @@ def sink(around: Surroundings) -> InsightsSink:
 def ingested(channel: str, insight: str, *, partition: int = 0, offset: int = 0, **more: Any) -> Event:
     """An insight as the sink is given it."""
     value = {**NOTHING, "insight_id": insight, "channel_id": channel, "ts": 1_000, **more}
-    return event(INGESTED, value, partition=partition, offset=offset, arrived_ms=5_000 + offset)
+    return event(INSIGHT_INGESTED, value, partition=partition, offset=offset, arrived_ms=5_000 + offset)
 
 
 def retracted(channel: str, insight: str) -> Event:
     """A retraction."""
-    return event(RETRACTED, {"insight_id": insight, "channel_id": channel, "ts": 1})
+    return event(INSIGHT_RETRACTED, {"insight_id": insight, "channel_id": channel, "ts": 1})
 
 
 async def rows(around: Surroundings, channel: str) -> dict[str, Any]:
@@ -53,12 +54,17 @@ async def test_two_sinks_and_foreign_partitions_number_densely(stack: Stack, aro
     channels = [fresh("dense") for _ in range(4)]
     events = [(channels[n % 4], f"{channels[0]}-{n}") for n in range(1_200)]
     records = [
-        (None, around.codec.encode(INGESTED, {**NOTHING, "insight_id": i, "channel_id": c, "ts": n}), None, n % 8)
+        (
+            None,
+            around.codec.encode(INSIGHT_INGESTED, {**NOTHING, "insight_id": i, "channel_id": c, "ts": n}),
+            None,
+            n % 8,
+        )
         for n, (c, i) in enumerate(events)
     ]
     query = "SELECT count(*) FROM insights WHERE channel_id = ANY ($1::text[])"
     async with running(BatchConsumer(sink(around), around), BatchConsumer(sink(around), around)):
-        await asyncio.to_thread(send, stack.kafka, INGESTED, records + records)
+        await asyncio.to_thread(send, stack.kafka, INSIGHT_INGESTED, records + records)
 
         async def stored() -> bool:
             return bool(await around.pool.fetchval(query, channels) == 1_200)

@@ -14,10 +14,11 @@ import pytest
 
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.feeds.statements import QUERIES
-from highwater.connectors.feeds.worker_rebuild import EVOLVED, FINISHED, REBUILT, REQUESTED, RebuildWorker
+from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.redis.keys import USER_ENQUEUED, USER_LOCK, key
 from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.schemas.feeds import CLUSTER_EVOLVED, CLUSTERS_REBUILT, REBUILD_FINISHED, REBUILD_REQUESTED
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.embedding import TextEmbedder
@@ -81,14 +82,14 @@ class Case:
         """A request at the next position."""
         self.offset += 1
         value = {"user_id": self.user, "trigger": trigger, "planned_at": NOW_MS, "forced": forced}
-        return event(REQUESTED, value, offset=self.offset if offset is None else offset)
+        return event(REBUILD_REQUESTED, value, offset=self.offset if offset is None else offset)
 
     async def rebuild(self, trigger: str = "manual", **settings: Any) -> dict[str, Any]:
         """One request through a worker; its answer."""
         await in_transaction(self.around, self.worker(**settings), [self.request(trigger)])
         return (await self.answers())[-1]
 
-    async def answers(self, topic: str = FINISHED) -> list[dict[str, Any]]:
+    async def answers(self, topic: str = REBUILD_FINISHED) -> list[dict[str, Any]]:
         """What the outbox tells of the user."""
         rows = await self.around.pool.fetch(
             "SELECT value FROM outbox WHERE topic = $1 AND key = $2 ORDER BY id", topic, self.user.encode()
@@ -142,7 +143,7 @@ async def test_a_request_becomes_a_version(case: Case):
         answer[name] for name in ("outcome", "reason", "cluster_version", "hwm")
     )
     assert await case.state() == (1, 60, 1)
-    (rebuilt,) = await case.answers(REBUILT)
+    (rebuilt,) = await case.answers(CLUSTERS_REBUILT)
     assert (rebuilt["dataset_size"], rebuilt["omitted"], rebuilt["clusters"]) == (60, 0, 2)
     await case.insights(5)
     assert (await case.rebuild())["cluster_version"] == 2
@@ -245,7 +246,7 @@ async def test_a_redelivered_request_finds_its_own_lock(case: Case):
     """A worker that crashed left its lock: the same request goes on with it."""
     await case.user_is()
     await case.insights(30)
-    await case.redis.client.set(key(USER_LOCK, user_id=case.user), f"{REQUESTED}/0/1", ex=60)
+    await case.redis.client.set(key(USER_LOCK, user_id=case.user), f"{REBUILD_REQUESTED}/0/1", ex=60)
     assert (await case.rebuild())["outcome"] == "rebuilt"
 
 
@@ -273,7 +274,7 @@ async def test_a_vector_of_another_length_is_left_out(case: Case):
         "UPDATE insights SET embedding = $2 WHERE insight_id = $1", f"{case.channel}-3", b"\x00\x00\x80?" * 7
     )
     assert (await case.rebuild())["outcome"] == "rebuilt"
-    (rebuilt,) = await case.answers(REBUILT)
+    (rebuilt,) = await case.answers(CLUSTERS_REBUILT)
     assert (rebuilt["dataset_size"], rebuilt["left_out"]) == (29, 1)
     assert 3 not in await case.members()
     assert await case.state() == (1, 30, 1)
@@ -285,7 +286,7 @@ async def test_vectors_of_two_bases_are_not_compared(case: Case):
     await case.insights(30)
     await case.sql("UPDATE insights SET embedding_model = 'mine' WHERE channel_id = $1 AND seq > 4", case.channel)
     await case.rebuild()
-    (rebuilt,) = await case.answers(REBUILT)
+    (rebuilt,) = await case.answers(CLUSTERS_REBUILT)
     assert (rebuilt["basis_id"], rebuilt["dataset_size"], rebuilt["left_out"]) == ("mine", 26, 4)
     assert min(await case.members()) > 4
 
@@ -298,16 +299,18 @@ async def test_what_became_of_each_cluster_is_told_and_kept(case: Case):
     await case.insights(20)
     await case.rebuild()
     await case.rebuild()
-    told = [(one["cluster_version"], one["kind"], one["size"], one["joined"]) for one in await case.answers(EVOLVED)]
+    told = [
+        (one["cluster_version"], one["kind"], one["size"], one["joined"]) for one in await case.answers(CLUSTER_EVOLVED)
+    ]
     assert told == [(1, "born", 20, 20), (1, "born", 20, 20), (2, "grew", 30, 10), (2, "grew", 30, 10)]
-    assert len({one["cluster_id"] for one in await case.answers(EVOLVED)}) == 2
+    assert len({one["cluster_id"] for one in await case.answers(CLUSTER_EVOLVED)}) == 2
     rows = await case.around.pool.fetch(
         "SELECT cluster_version, kind, size, joined, caused_by FROM cluster_history WHERE user_id = $1"
         " ORDER BY cluster_version, cluster_id",
         case.user,
     )
     assert [tuple(row)[:4] for row in rows] == told
-    assert {row["caused_by"] for row in rows} == {f"{REQUESTED}/0/1", f"{REQUESTED}/0/2"}
+    assert {row["caused_by"] for row in rows} == {f"{REBUILD_REQUESTED}/0/1", f"{REBUILD_REQUESTED}/0/2"}
 
 
 async def test_ids_and_neighbours_are_handed_on(case: Case):
@@ -363,7 +366,7 @@ async def test_the_bound_is_recorded(case: Case):
     await case.insights(40, age_days=5)
     await case.insights(30, age_days=1)
     await case.rebuild(HIGHWATER_REBUILD_INSIGHTS_MAX=30)
-    (rebuilt,) = await case.answers(REBUILT)
+    (rebuilt,) = await case.answers(CLUSTERS_REBUILT)
     assert (rebuilt["dataset_size"], rebuilt["omitted"]) == (30, 40)
     assert min(await case.members()) > 40
     assert await case.state() == (1, 70, 1)
@@ -376,7 +379,7 @@ async def test_the_window_and_all_novelty(case: Case):
     await case.rebuild()
     await case.insights(20, age_days=1)
     await case.rebuild()
-    assert [rebuilt["dataset_size"] for rebuilt in await case.answers(REBUILT)] == [30, 20]
+    assert [rebuilt["dataset_size"] for rebuilt in await case.answers(CLUSTERS_REBUILT)] == [30, 20]
 
 
 async def test_retracted_insights_are_left_out(case: Case):

@@ -14,13 +14,14 @@ import pytest
 
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.feeds.titles import ClusterTitles
-from highwater.connectors.feeds.worker_rebuild import REBUILT, RebuildWorker
+from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.chat import CALL_SECONDS_MAX, ChatModel
 from highwater.connectors.models.chat_service import ChatEndpoint
 from highwater.connectors.redis.keys import USER_LOCK, key
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.connectors.run import Wiring
+from highwater.schemas.feeds import CLUSTERS_REBUILT
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.policy import load_policy
@@ -234,7 +235,7 @@ async def test_a_title_is_paid_once(case: Titled, chat: ChatServer) -> None:
     """What the rebuild wrote the feed shows without a call; clusters, their sum and their life are what the worker stored."""
     await case.rebuild()
     stored = await case.clusters()
-    (rebuilt,) = await case.answers(REBUILT)
+    (rebuilt,) = await case.answers(CLUSTERS_REBUILT)
     with running_api(case.stack.settings(LLM_BASE_URL=chat.url)) as api:
         async with api.client() as http:
             items = (await http.get(f"/api/users/{case.user}/feed?since=0")).json()["items"]
