@@ -25,6 +25,7 @@ import httpx
 from highwater.connectors.kafka.records import Event
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import ConfigurationError, HighwaterError
+from highwater.schemas.queries import RunFailed
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
@@ -80,7 +81,7 @@ class Alert:
         return {name: getattr(self, name) for name in names}
 
 
-def alert_of(event: Event) -> Alert:
+def alert_of(event: Event[RunFailed]) -> Alert:
     """What an event of `queries.run-failed` tells."""
     value = event.value
     return Alert(

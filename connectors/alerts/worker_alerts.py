@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from highwater.connectors.alerts.channels import Alert, Channel, ChannelError, alert_of, open_channels
 from highwater.connectors.alerts.statements import QUERIES
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event, dead_letter_row
 from highwater.connectors.postgres.pool import Connection, transaction
+from highwater.schemas.queries import RUN_FAILED, RunFailed
 from highwater.streams.clock import monotonic_seconds, to_datetime
-from highwater.streams.queries.runs import FAILED
 from highwater.streams.retry import RetryPolicy
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import ALERTS, EVENTS_DEAD_LETTERED, get_log
@@ -76,11 +76,11 @@ def plan_messages(alerts: Sequence[Alert], count_max: int) -> list[Sequence[Aler
     return [*([alert] for alert in alerts[:alone]), alerts[alone:]]
 
 
-class AlertsWorker:
+class AlertsWorker(Handler[RunFailed, Mapping[str, list[str]]]):
     """Tells of `queries.run-failed` where somebody is to be told."""
 
     group = "alerts"
-    topics: tuple[str, ...] = (FAILED,)
+    topics = (RUN_FAILED,)
     # What one summing-up lists at most.
     batch_max = 200
 
@@ -100,7 +100,7 @@ class AlertsWorker:
         # Delivered while PostgreSQL was away: known here until it can be stored.
         self._unstored: dict[str, set[str]] = defaultdict(set)
 
-    async def prepare(self, events: Sequence[Event]) -> Mapping[str, list[str]]:
+    async def prepare(self, events: Sequence[Event[RunFailed]]) -> Mapping[str, list[str]]:
         """Tell what is untold; what could not be told, by position with its reasons.
 
         Raises:
@@ -129,7 +129,7 @@ class AlertsWorker:
         return failed
 
     async def apply(
-        self, tx: Connection, events: Sequence[Event], prepared: Mapping[str, list[str]]
+        self, tx: Connection, events: Sequence[Event[RunFailed]], prepared: Mapping[str, list[str]]
     ) -> Sequence[DeadLetter]:
         """Dead-letter what was not told.
 
@@ -143,12 +143,9 @@ class AlertsWorker:
             if (position := str(event.record.position)) in prepared
         ]
         await outbox.add(tx, [dead_letter_row(letter, group=self.group, now_ms=now_ms) for letter in letters])
-        EVENTS_DEAD_LETTERED.labels(self.group, FAILED, NOT_DELIVERED).inc(len(letters))
+        EVENTS_DEAD_LETTERED.labels(self.group, RUN_FAILED, NOT_DELIVERED).inc(len(letters))
         await tx.execute(QUERIES["trim_alerts_sent"], to_datetime(now_ms - _KEPT_MS))
         return []
-
-    async def settle(self, prepared: Mapping[str, list[str]]) -> None:
-        """Nothing is held."""
 
     async def close(self) -> None:
         """Close the channels."""

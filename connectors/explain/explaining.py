@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import asyncpg
 import orjson
@@ -18,9 +18,10 @@ from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, FeedFacts, NewI
 from highwater.connectors.explain.pages import trace_page
 from highwater.connectors.explain.statements import QUERIES
 from highwater.connectors.kafka.finding import Finder
-from highwater.connectors.postgres.pool import reading
+from highwater.connectors.postgres.pool import Row, one_row, reading
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import HighwaterError, UnknownSchemaError
+from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms
 
@@ -76,7 +77,7 @@ class Explainer:
 
     async def _feed_facts(self, user_id: str, channels_max: int) -> FeedFacts:
         async with reading(self._pool) as connection:
-            row = await connection.fetchrow(QUERIES["explain_feed"], user_id)
+            row = await one_row(connection, QUERIES["explain_feed"], user_id)
             hwm, before = _marks(row["hwm"]), _marks(row["hwm_before"])
             channels = novel_channels(hwm, before)
             shown = channels[:channels_max]
@@ -126,6 +127,6 @@ def _marks(text: str | None) -> dict[str, int] | None:
     return found
 
 
-def _insight(row: Any) -> NewInsight:
-    position = Position("feeds.insight-ingested", row["source_partition"], row["source_offset"])
+def _insight(row: Row) -> NewInsight:
+    position = Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"])
     return NewInsight(row["insight_id"], row["text"] or "", position, to_ms(row["arrived_at"]))

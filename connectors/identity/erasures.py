@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypedDict, TypeVar
 
 from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection
+
+
+class Said(TypedDict):
+    """What every event of a user has."""
+
+    user_id: str
+
+
+SaidT = TypeVar("SaidT", bound=Said)
 
 
 async def share(tx: Connection) -> None:
@@ -26,7 +36,7 @@ async def hold(tx: Connection) -> None:
     await tx.execute(QUERIES["hold_erasures"], LockClass.ERASURES, 0)
 
 
-async def valid(tx: Connection, events: Sequence[Event]) -> list[Event]:
+async def valid(tx: Connection, events: Sequence[Event[SaidT]]) -> list[Event[SaidT]]:
     """Events that no erasure of their user has voided; none is added until the transaction ends."""
     await share(tx)
     voided = await _erased_ms(tx, {event.value["user_id"] for event in events})

@@ -19,10 +19,11 @@ import orjson
 from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.postgres.pool import Connection, Row, reading
 from highwater.connectors.redis.keys import PLAN_LIMITS, PLAN_LIMITS_SECONDS, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
+from highwater.schemas.jobs import PlanChanged
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import fresh_id, to_datetime, to_ms
 from highwater.streams.identity.plans import FALLBACK_PLAN, FEATURES, UNLIMITED, Plan, Subscription, Usage, plan_of
@@ -63,7 +64,7 @@ class PlanWord(NamedTuple):
     cause: Cause
 
 
-def plan_word(event: Event) -> tuple[str, PlanWord]:
+def plan_word(event: Event[PlanChanged]) -> tuple[str, PlanWord]:
     """The organization that an event of its plan is about, and what it says."""
     record, value = event
     cause = Cause(record.arrived_ms, str(record.position))
@@ -99,7 +100,7 @@ async def store_words(tx: Connection, words: Sequence[tuple[str, PlanWord]], now
         await tx.execute(QUERIES["store_organizations"], *map(list, zip(*stored, strict=True)), to_datetime(now_ms))
 
 
-def _held_word(row: Mapping[str, Any]) -> PlanWord:
+def _held_word(row: Row) -> PlanWord:
     cause = Cause(row["arrived_ms"], row["position"])
     return PlanWord(row["plan"], row["subscription_status"], _ms(row["period_end"]), cause)
 
@@ -122,7 +123,7 @@ async def organizations_of(
     return {name: _organization(name, rows.get(name), plans) for name in names}
 
 
-def _organization(name: str, row: Mapping[str, Any] | None, plans: Mapping[str, Plan]) -> Organization:
+def _organization(name: str, row: Row | None, plans: Mapping[str, Plan]) -> Organization:
     if row is None:
         return Organization(name, plan_of(FALLBACK_PLAN, plans))
     return Organization(name, plan_of(row["plan"], plans), row["subscription_status"], _ms(row["period_end"]))

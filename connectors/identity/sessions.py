@@ -13,12 +13,11 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import asyncpg
 
 from highwater.connectors.identity.statements import QUERIES
-from highwater.connectors.postgres.pool import transaction
+from highwater.connectors.postgres.pool import Connection, one_row, transaction
 from highwater.connectors.redis.keys import REVOKED_AT, SESSION, SESSION_SECONDS, USER_SESSIONS, key
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
@@ -124,14 +123,14 @@ class SessionStore:
         pipeline.srem(key(USER_SESSIONS, user_id=session.user_id), session.session_id)
         await self._link.run(pipeline.execute())
 
-    async def create(self, tx: Any, new: NewSession, role: str, now_ms: int) -> Session:
+    async def create(self, tx: Connection, new: NewSession, role: str, now_ms: int) -> Session:
         """Make a session; `tx` holds the user's session lock shared, and `role` was read under it.
 
         Raises:
             RedisAwayError: sessions live in Redis alone.
         """
         client = self._link.require()
-        rules = await tx.fetchrow(QUERIES["read_session_rules"], new.user_id)
+        rules = await one_row(tx, QUERIES["read_session_rules"], new.user_id)
         revoked_ms = 0 if rules["revoked_at"] is None else to_ms(rules["revoked_at"])
         # A clock that runs behind the one that revoked must not make a session that is void from birth.
         created_at = max(now_ms, revoked_ms + 1)

@@ -8,20 +8,23 @@ administrator's request did at once is not done again: sessions made since then 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from highwater.connectors.identity import erasures, organizations, roles
 from highwater.connectors.identity.organizations import Organizations
 from highwater.connectors.identity.roles import Revocation, RoleWord
 from highwater.connectors.identity.sessions import SessionStore
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event, events_of
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.connectors.redis.link import RedisLink
+from highwater.schemas.jobs import PLAN_CHANGED, ROLE_CHANGED, PlanChanged, RoleChanged
 from highwater.schemas.positions import Cause
 from highwater.streams.identity.plans import Plan
-from highwater.streams.jobs.validation import PLAN_CHANGED, ROLE_CHANGED, check_jobs_event
+from highwater.streams.jobs.validation import check_jobs_event
+
+Word: TypeAlias = PlanChanged | RoleChanged
 
 
 class Prepared(NamedTuple):
@@ -30,11 +33,11 @@ class Prepared(NamedTuple):
     dead: list[DeadLetter]
 
 
-class OrganizationsSink:
+class OrganizationsSink(Handler[Word, Prepared]):
     """One row an organization, one a user's role; what Redis has of the earlier ones goes."""
 
     group = "organizations"
-    topics: tuple[str, ...] = (PLAN_CHANGED, ROLE_CHANGED)
+    topics = (PLAN_CHANGED, ROLE_CHANGED)
     # Each user is a lock that nobody makes a session under, and each organization and user a round trip to Redis.
     batch_max = 200
 
@@ -44,25 +47,23 @@ class OrganizationsSink:
         self._organizations = Organizations(link, lambda: around.pool, plans)
         self._sessions = SessionStore(link, lambda: around.pool)
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[Word]]) -> Prepared:
         """Check the events, store what is new, and have Redis forget what it was."""
         good, dead = divided(events, check_jobs_event)
-        plans = [event for event in good if event.record.topic == PLAN_CHANGED]
-        changed = [event for event in good if event.record.topic == ROLE_CHANGED]
+        plans, changed = events_of(PLAN_CHANGED, good), events_of(ROLE_CHANGED, good)
         for revocation in await self._store(plans, changed):
             await roles.tell(self._sessions, revocation)
         for name in sorted({event.value["organization_id"] for event in plans}):
             await self._organizations.forget(name)
         return Prepared(dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Word]], prepared: Prepared) -> Sequence[DeadLetter]:
         """Only the positions move: the effects had to be there before Redis was told of them."""
         return prepared.dead
 
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
-
-    async def _store(self, plans: Sequence[Event], changed: Sequence[Event]) -> list[Revocation]:
+    async def _store(
+        self, plans: Sequence[Event[PlanChanged]], changed: Sequence[Event[RoleChanged]]
+    ) -> list[Revocation]:
         if not plans and not changed:
             return []
         async with transaction(self._pool) as tx:
@@ -73,7 +74,7 @@ class OrganizationsSink:
             return await roles.store_words(tx, _last_words(valid), now_ms) if valid else []
 
 
-def _last_words(events: Sequence[Event]) -> dict[str, RoleWord]:
+def _last_words(events: Sequence[Event[RoleChanged]]) -> dict[str, RoleWord]:
     """Of each user what was said last."""
     words: dict[str, RoleWord] = {}
     for record, value in events:

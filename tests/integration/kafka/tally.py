@@ -13,8 +13,9 @@ from typing import Any
 
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.schemas.feeds import UserActive
 from highwater.schemas.topics import TOPICS, Topic, dead_letter_topic
 from highwater.streams.telemetry import configure_logging
 
@@ -22,15 +23,15 @@ TABLE = 'CREATE TABLE IF NOT EXISTS tally ("group" text, topic text, partition i
 INSERT = 'INSERT INTO tally ("group", topic, partition, "offset", id, who) VALUES ($1, $2, $3, $4, $5, $6)'
 IDS = 'SELECT id FROM tally WHERE "group" = $1 ORDER BY id'
 
-Hook = Callable[[Sequence[Event]], Awaitable[None]]
+Hook = Callable[[Sequence[Event[UserActive]]], Awaitable[None]]
 
 
-async def nothing(_: Sequence[Event]) -> None:
+async def nothing(_: Sequence[Event[UserActive]]) -> None:
     """No hook."""
 
 
 @dataclass
-class Tally:
+class Tally(Handler[UserActive, None]):
     """Counts `feeds.user-active` events by their user. The hooks run in `prepare`, and in `apply` after the rows."""
 
     group: str
@@ -41,20 +42,17 @@ class Tally:
     on_apply: Hook = nothing
     batches: list[int] = field(default_factory=list)
 
-    async def prepare(self, events: Sequence[Event]) -> None:
+    async def prepare(self, events: Sequence[Event[UserActive]]) -> None:
         """Note the size of the batch."""
         self.batches.append(len(events))
         await self.on_prepare(events)
 
-    async def apply(self, tx: Any, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Any, events: Sequence[Event[UserActive]], prepared: None) -> Sequence[DeadLetter]:
         """Store a row an event."""
         rows = [(self.group, *e.record.position, e.value["user_id"], self.who) for e in events]
         await tx.executemany(INSERT, rows)
         await self.on_apply(events)
         return []
-
-    async def settle(self, prepared: None) -> None:
-        """Nothing is held."""
 
 
 def declare(name: str, partitions: int = 2) -> Topic:
@@ -90,7 +88,7 @@ async def main(group: str, topic: str, folder: Path, where: str) -> None:
     settings = read_settings({name: os.environ[name] for name in names})
     configure_logging("info", "json")
 
-    async def hold(_: Sequence[Event]) -> None:
+    async def hold(_: Sequence[Event[UserActive]]) -> None:
         (folder / "held").touch()
         await until((folder / "go").exists, "go", 120)
 
