@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from confluent_kafka import Message
 
@@ -47,6 +48,11 @@ class Event(NamedTuple, Generic[EventT_co]):
     def of(self, topic: TopicName[EventT]) -> EventT | None:
         """The value as an event of a topic; None where the record is of another one."""
         return event_of(topic, self.record.topic, self.value)
+
+
+def of_topic(events: Iterable[Event[Any]], topic: TopicName[EventT]) -> list[Event[EventT]]:
+    """The events of one topic, as such."""
+    return [event for event in events if event.record.topic == topic]
 
 
 class DeadLetter(NamedTuple):
