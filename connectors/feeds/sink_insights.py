@@ -16,7 +16,7 @@ from highwater.connectors.feeds.bases import ActiveBasis, Embedders, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler
-from highwater.connectors.kafka.records import DeadLetter, Event, events_of
+from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
@@ -90,10 +90,10 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
                 dead.append(DeadLetter(event.record, error.reason, str(error)))
                 continue
             good.append(event)
-        ingested = events_of(INSIGHT_INGESTED, good)
+        ingested = of_topic(good, INSIGHT_INGESTED)
         # A batch mixes partitions as they were fetched; their numbers follow (partition, offset).
         ingested.sort(key=lambda event: (event.record.partition, event.record.offset))
-        return Prepared(ingested, active, _embed(ingested, embedders), events_of(INSIGHT_RETRACTED, good), dead)
+        return Prepared(ingested, active, _embed(ingested, embedders), of_topic(good, INSIGHT_RETRACTED), dead)
 
     async def apply(
         self, tx: Connection, events: Sequence[Event[InsightEvent]], prepared: Prepared

@@ -16,7 +16,7 @@ from highwater.connectors.identity.roles import Revocation, RoleWord
 from highwater.connectors.identity.sessions import SessionStore
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.records import DeadLetter, Event, events_of
+from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.jobs import PLAN_CHANGED, ROLE_CHANGED, PlanChanged, RoleChanged
@@ -50,7 +50,7 @@ class OrganizationsSink(Handler[Word, Prepared]):
     async def prepare(self, events: Sequence[Event[Word]]) -> Prepared:
         """Check the events, store what is new, and have Redis forget what it was."""
         good, dead = divided(events, check_jobs_event)
-        plans, changed = events_of(PLAN_CHANGED, good), events_of(ROLE_CHANGED, good)
+        plans, changed = of_topic(good, PLAN_CHANGED), of_topic(good, ROLE_CHANGED)
         for revocation in await self._store(plans, changed):
             await roles.tell(self._sessions, revocation)
         for name in sorted({event.value["organization_id"] for event in plans}):

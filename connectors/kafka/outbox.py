@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import asyncpg
 import orjson
@@ -51,6 +52,18 @@ class OutboxRow:
     value: bytes | None
     headers: Headers
     partition: int | None = None
+
+
+class OutboxEvent(NamedTuple):
+    """An event with its topic, for whoever hands it on before it is a row; `outbox_event` makes one and holds both together."""
+
+    topic: TopicName[Mapping[str, object]]
+    event: Mapping[str, object]
+
+
+def outbox_event(topic: TopicName[EventT], event: EventT) -> OutboxEvent:
+    """An event of a topic, among those of others."""
+    return OutboxEvent(cast("TopicName[Mapping[str, object]]", topic), event)
 
 
 def event_row(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from confluent_kafka import Message
 
@@ -50,9 +50,9 @@ class Event(NamedTuple, Generic[EventT_co]):
         return event_of(topic, self.record.topic, self.value)
 
 
-def events_of(topic: TopicName[EventT], events: Iterable[Event[Mapping[str, object]]]) -> list[Event[EventT]]:
-    """Those of a topic."""
-    return [Event(event.record, value) for event in events if (value := event.of(topic)) is not None]
+def of_topic(events: Iterable[Event[Any]], topic: TopicName[EventT]) -> list[Event[EventT]]:
+    """The events of one topic, as such."""
+    return [event for event in events if event.record.topic == topic]
 
 
 class DeadLetter(NamedTuple):

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import asyncpg
 
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.handler import Handler
+from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages import rows as documents
 from highwater.connectors.pages.maker import DocumentMaker, Wanted
 from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED, InvalidationRequested, PrewarmRequested
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.league import REFRESH_REQUESTED, RefreshRequested
 from highwater.streams.league.resources import SEASON_PAGES, resource, resource_of
 from highwater.streams.pages.kinds import Resource
 from highwater.streams.telemetry import get_log
 
-REFRESH, PREWARM, INVALIDATION = (
-    "league.refresh-requested",
-    "cache.prewarm-requested",
-    "cache.invalidation-requested",
-)
+Asked: TypeAlias = RefreshRequested | PrewarmRequested | InvalidationRequested
 # Of a family so many are made anew with the one that is wanted; the rest (each page of a rating that anybody ever turned to) are
 # taken away, and made when somebody asks for one again.
 RELATIVES_MADE_MAX = 32
@@ -46,34 +46,44 @@ class Work:
     erased: set[str] = field(default_factory=set)
 
 
-def work_of(events: Sequence[Event]) -> Work:
+def work_of(events: Sequence[Event[Asked]]) -> Work:
     """What a batch asks for. Of a document that is dropped and wanted in one batch the later request counts."""
     work = Work()
-    for record, value in events:
-        if record.topic == PREWARM:
-            pages = [resource(kind, value["season"]).key for kind in SEASON_PAGES]
-            work.prewarmed.update(dict.fromkeys(pages, f"prewarm: {value['reason']}"))
-            continue
-        asked = [value["key"]] if record.topic == INVALIDATION else [*value["keys"], *value["dropped"]]
-        unknown = [key for key in asked if not _can_be_made(key)]
-        if unknown:
-            work.dead.append(DeadLetter(record, "unknown_document", f"there is no document {unknown[0]!r}"))
-        elif record.topic == INVALIDATION:
-            work.forced[value["key"]] = "invalidation"
-        else:
-            work.wanted.update(dict.fromkeys(value["keys"], value["reason"]))
-            work.dropped.difference_update(value["keys"])
-            work.dropped.update(value["dropped"])
-            for key in value["dropped"]:
-                work.wanted.pop(key, None)
+    for event in events:
+        if prewarm := event.of(PREWARM_REQUESTED):
+            pages = [resource(kind, prewarm["season"]).key for kind in SEASON_PAGES]
+            work.prewarmed.update(dict.fromkeys(pages, f"prewarm: {prewarm['reason']}"))
+        elif invalidation := event.of(INVALIDATION_REQUESTED):
+            if _are_known([invalidation["key"]], event.record, work):
+                work.forced[invalidation["key"]] = "invalidation"
+        elif refresh := event.of(REFRESH_REQUESTED):
+            _refresh(refresh, event.record, work)
     return work
 
 
-class Refreshes:
+def _refresh(asked: RefreshRequested, record: Record, work: Work) -> None:
+    if not _are_known([*asked["keys"], *asked["dropped"]], record, work):
+        return
+    work.wanted.update(dict.fromkeys(asked["keys"], asked["reason"]))
+    work.dropped.difference_update(asked["keys"])
+    work.dropped.update(asked["dropped"])
+    for key in asked["dropped"]:
+        work.wanted.pop(key, None)
+
+
+def _are_known(keys: Sequence[str], record: Record, work: Work) -> bool:
+    """Whether all of these can be made; else the event is refused."""
+    unknown = [key for key in keys if not _can_be_made(key)]
+    if unknown:
+        work.dead.append(DeadLetter(record, "unknown_document", f"there is no document {unknown[0]!r}"))
+    return not unknown
+
+
+class Refreshes(Handler[Asked, Work]):
     """Makes documents that have become old."""
 
     group = "documents"
-    topics: tuple[str, ...] = (REFRESH, PREWARM, INVALIDATION)
+    topics = (REFRESH_REQUESTED, PREWARM_REQUESTED, INVALIDATION_REQUESTED)
     # A season's import asks for a few hundred documents of which few exist; the making of one takes milliseconds.
     batch_max = 500
 
@@ -81,11 +91,11 @@ class Refreshes:
         self._maker = maker
         self._pool = pool
 
-    async def prepare(self, events: Sequence[Event]) -> Work:
+    async def prepare(self, events: Sequence[Event[Asked]]) -> Work:
         """Gather the requests by document."""
         return work_of(events)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Work) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Asked]], prepared: Work) -> Sequence[DeadLetter]:
         """Make what exists and is wanted, what is to be warm, and what is forced; take away what ends."""
         work = prepared
         asked = await documents.existing(tx, sorted({*work.wanted, *work.dropped}))

@@ -13,10 +13,10 @@ from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.chunks.sink_namespaces import SWEEP, NamespacesSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
+from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.streams.chunks.agents import DECIDED, PROGRESSED, IngestAgent
 from highwater.streams.chunks.completion import ABANDONED_MS
 from highwater.streams.chunks.passports import load_passports
-from highwater.streams.chunks.validation import FINISHED, SUBMITTED
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction
 from tests.integration.databases import own_database
@@ -59,7 +59,7 @@ class Flow:
         names = {"ingest_id": ingest_id, "ns": "docs", "slot": "main", "source_id": source_id}
         blank = {"title": None, "url": None, "embedding": None, "published_at": None}
         batch = [
-            self._event(SUBMITTED, {**names, "chunk_no": number, "content": f"{text} of {number}", **blank})
+            self._event(CHUNK_SUBMITTED, {**names, "chunk_no": number, "content": f"{text} of {number}", **blank})
             for number in numbers
         ]
         told = {
@@ -67,7 +67,7 @@ class Flow:
             "window": None, **end,
         }  # fmt: skip
         if is_ended:
-            batch.append(self._event(FINISHED, {**names, **told}))
+            batch.append(self._event(INGEST_FINISHED, {**names, **told}))
         await self.deliver(batch)
 
     async def deliver(self, batch: Sequence[Event]) -> None:
