@@ -11,7 +11,7 @@ import asyncpg
 from fastapi import Depends, Request
 
 from highwater.api.chunks.query_vectors import QueryVectors
-from highwater.api.chunks.served import QUERIES_SERVED, ServedSearches
+from highwater.api.chunks.served import ServedSearches
 from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import ROLES, Authenticator, Principal, parse_api_keys
 from highwater.api.core.changes import ChangeFeed
@@ -51,6 +51,7 @@ from highwater.connectors.postgres.shared_reads import SharedReads
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import Head, RedisLink, ResourceCache
+from highwater.schemas.chunks import QUERIES_SERVED
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.passports import Passports, load_passports
