@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.league.refreshing import REFRESH
 from highwater.connectors.pages.maker import DocumentMaker
-from highwater.connectors.pages.refreshes import INVALIDATION, PREWARM, REFRESH, RELATIVES_MADE_MAX, Refreshes
+from highwater.connectors.pages.refreshes import INVALIDATION, PREWARM, RELATIVES_MADE_MAX, Refreshes
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
-from highwater.streams.league.resources import KINDS, resource
+from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource
 from highwater.streams.pages.kinds import Resource
 from tests.integration.connecting import event
 from tests.integration.databases import own_database
@@ -37,7 +38,7 @@ class World:
         self.facts: dict[str, str] = {}
         cache = ResourceCache(link, DOCUMENT)
         made = {kind.name: self._builder(kind.name) for kind in KINDS.values()}
-        self.maker = DocumentMaker(made, lambda: around.codec, cache, lambda: NOW)
+        self.maker = DocumentMaker(LEAGUE_RULES, made, lambda: around.codec, cache, lambda: NOW)
         self.handler = Refreshes(self.maker, self.pool)
 
     def _builder(self, kind: str) -> Any:
