@@ -118,6 +118,10 @@ class Documents:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._lease.close()
 
+    def page_of(self, key: str) -> Resource | None:
+        """The document that a key names; None when it names none."""
+        return self._rules.page_of(key)
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def quick(self, found: Resource) -> Served | None:
