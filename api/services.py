@@ -58,6 +58,7 @@ from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock, fresh_id
 from highwater.streams.feeds.policy import Policy, load_policy
 from highwater.streams.identity.plans import load_plans
+from highwater.streams.league.resources import LEAGUE_RULES
 from highwater.streams.league.windows import window_options
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
@@ -331,7 +332,7 @@ def _make_documents(
     cache = ResourceCache(link, DOCUMENT)
     copies = Copies()
     return Documents(
-        DocumentMaker(league_builders, registry.require, cache, clock),
+        DocumentMaker(LEAGUE_RULES, league_builders, registry.require, cache, clock),
         pool=database.require,
         cache=cache,
         copies=copies,

@@ -15,7 +15,7 @@ from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
 from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED
 from highwater.schemas.league import REFRESH_REQUESTED
-from highwater.streams.league.resources import KINDS, resource
+from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource
 from highwater.streams.pages.kinds import Resource
 from tests.integration.connecting import event
 from tests.integration.databases import own_database
@@ -39,7 +39,7 @@ class World:
         self.facts: dict[str, str] = {}
         cache = ResourceCache(link, DOCUMENT)
         made = {kind.name: self._builder(kind.name) for kind in KINDS.values()}
-        self.maker = DocumentMaker(made, lambda: around.codec, cache, lambda: NOW)
+        self.maker = DocumentMaker(LEAGUE_RULES, made, lambda: around.codec, cache, lambda: NOW)
         self.handler = Refreshes(self.maker, self.pool)
 
     def _builder(self, kind: str) -> Any:
