@@ -17,12 +17,24 @@ from highwater.connectors.explain.pages import bump_step, bumped
 from highwater.connectors.kafka.finding import Finder
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.records import Event, Record
+from highwater.schemas.cache import VersionBumped
 from highwater.schemas.envelope import caused_by
+from highwater.schemas.feeds import (
+    CHANNEL_ADVANCED,
+    CHANNEL_DIRTY,
+    NOVELTY,
+    REBUILD_FINISHED,
+    REBUILD_REQUESTED,
+    USER_CHANGED,
+    ChannelAdvanced,
+    NoveltyFound,
+    RebuildFinished,
+    RebuildRequested,
+    UserChanged,
+)
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 
-ADVANCED, NOVELTY, USER_CHANGED = "feeds.channel-advanced", "feeds.novelty", "feeds.user-changed"
-FINISHED = "feeds.rebuild-finished"
 # Channels that are followed where no other number is asked for: a screen of them. The rest is counted.
 CHANNELS_DEFAULT, CHANNELS_MAX = 20, 1_000
 # How far back a demand is looked for: it waits for a request in flight, whose deadline is minutes.
@@ -90,7 +102,7 @@ def trace_feed(finder: Finder, facts: FeedFacts) -> Step:
     key = f"feed:{facts.user_id}"
     if facts.cluster_version == 0 or facts.request is None:
         return Step("served", f"the empty feed of {facts.user_id}", missing="no clusters were made for this user yet")
-    request = finder.at(facts.request)
+    request = _request(finder, facts.request)
     from_ms = 0 if request is None else request.record.arrived_ms - _SKEW_MS
     finished = _finished(finder, facts, from_ms)
     clusters_key = f"clusters:{facts.user_id}"
@@ -114,16 +126,22 @@ def trace_feed(finder: Finder, facts: FeedFacts) -> Step:
 _GONE = "the log does not hold this event any more"
 
 
-def _missing_feed(facts: FeedFacts, built: Event | None) -> str:
+def _missing_feed(facts: FeedFacts, built: Event[VersionBumped] | None) -> str:
     if not facts.is_built:
         return "nobody has read the feed since this version was made; the next reader has it built"
     return "" if built is not None else _GONE
 
 
-def _finished(finder: Finder, facts: FeedFacts, from_ms: int) -> Event | None:
+def _request(finder: Finder, position: Position) -> Event[RebuildRequested] | None:
+    found = finder.at(position)
+    value = None if found is None else found.of(REBUILD_REQUESTED)
+    return None if found is None or value is None else Event(found.record, value)
+
+
+def _finished(finder: Finder, facts: FeedFacts, from_ms: int) -> Event[RebuildFinished] | None:
     key, request = facts.user_id.encode(), str(facts.request)
     found = finder.first(
-        (FINISHED, _partition(FINISHED, key)),
+        (REBUILD_FINISHED, _partition(REBUILD_FINISHED, key)),
         from_ms,
         lambda record: record.key == key,
         {request: lambda event: event.value["request_position"] == request},
@@ -131,7 +149,7 @@ def _finished(finder: Finder, facts: FeedFacts, from_ms: int) -> Event | None:
     return found.get(request)
 
 
-def _rebuild_step(facts: FeedFacts, finished: Event | None) -> Step:
+def _rebuild_step(facts: FeedFacts, finished: Event[RebuildFinished] | None) -> Step:
     numbers = {name: value for name, value in facts.numbers.items() if value is not None}
     clusters, size = facts.numbers.get("clusters"), facts.numbers.get("dataset_size")
     about = f"rebuilt: {clusters} clusters of {size} insights, cluster version {facts.cluster_version}"
@@ -140,15 +158,23 @@ def _rebuild_step(facts: FeedFacts, finished: Event | None) -> Step:
     return Step("rebuild", about, str(finished.record.position), finished.record.arrived_ms, numbers)
 
 
-def _request_step(finder: Finder, facts: FeedFacts, request: Event | None) -> Step:
+def _request_step(finder: Finder, facts: FeedFacts, request: Event[RebuildRequested] | None) -> Step:
     ways = _channel_steps(finder, facts, request)
     if request is None:
         return Step("request", "asked for", str(facts.request), missing=_GONE, causes=ways)
     record, value = request
     demand = _demand(finder, facts.user_id, record) if value["trigger"] == "manual" else ()
     about = f"{value['trigger']}: {value['pending']} pending, plan {value['plan']}"
-    names = ("trigger", "pending", "plan", "policy_hash", "tick_position", "last_clustered_at", "last_enqueued_at")
-    numbers: dict[str, Any] = {name: value[name] for name in names if value[name] is not None}
+    decided_from = {
+        "trigger": value["trigger"],
+        "pending": value["pending"],
+        "plan": value["plan"],
+        "policy_hash": value["policy_hash"],
+        "tick_position": value["tick_position"],
+        "last_clustered_at": value["last_clustered_at"],
+        "last_enqueued_at": value["last_enqueued_at"],
+    }
+    numbers: dict[str, Any] = {name: number for name, number in decided_from.items() if number is not None}
     if facts.channels_left_out:
         numbers["channels_left_out"] = facts.channels_left_out
     return Step("request", about, str(record.position), record.arrived_ms, numbers, causes=(*demand, *ways))
@@ -158,7 +184,7 @@ def _demand(finder: Finder, user_id: str, request: Record) -> tuple[Step, ...]:
     """The last demand before a manual request, and the event that was one."""
     key = user_id.encode()
     place = (USER_CHANGED, _partition(USER_CHANGED, key))
-    last: Event | None = None
+    last: Event[UserChanged] | None = None
     for event in finder.events(place, request.arrived_ms - _DEMAND_MS_MAX, lambda record: record.key == key):
         if event.record.arrived_ms > request.arrived_ms + _SKEW_MS:
             break
@@ -167,7 +193,7 @@ def _demand(finder: Finder, user_id: str, request: Record) -> tuple[Step, ...]:
     return () if last is None else (_changed_step(finder, last, "an operator asked for a rebuild", "demand"),)
 
 
-def _changed_step(finder: Finder, changed: Event, about: str, kind: str) -> Step:
+def _changed_step(finder: Finder, changed: Event[UserChanged], about: str, kind: str) -> Step:
     record = changed.record
     cause = caused_by(record.headers)
     origin = None if cause is None else finder.at(cause)
@@ -184,7 +210,7 @@ def _changed_step(finder: Finder, changed: Event, about: str, kind: str) -> Step
 # -- the ways of the channels ----------------------------------------------------------------------------------------
 
 
-def _channel_steps(finder: Finder, facts: FeedFacts, request: Event | None) -> tuple[Step, ...]:
+def _channel_steps(finder: Finder, facts: FeedFacts, request: Event[RebuildRequested] | None) -> tuple[Step, ...]:
     """The ways of the channels to a request, that of the insight which had waited longest first."""
     probes = [
         _Probe(one.channel_id, seq, facts.insights[one.channel_id, seq])
@@ -230,7 +256,11 @@ def _oldest_ms(step: Step) -> int:
 
 
 def _below(
-    finder: Finder, channel_id: str, novelty: Event | None, probes: Sequence[_Probe], advances: Mapping[_Probe, Event]
+    finder: Finder,
+    channel_id: str,
+    novelty: Event[NoveltyFound] | None,
+    probes: Sequence[_Probe],
+    advances: Mapping[_Probe, Event[ChannelAdvanced]],
 ) -> tuple[Step, ...]:
     """What led to a novelty: the channel found dirty, or the subscription, and the advances with their insights."""
     by_advance: dict[str, list[_Probe]] = {}
@@ -254,13 +284,15 @@ def _below(
         return tuple(steps)
     if event is None:
         return (Step("dirty", f"{channel_id} moved", str(cause), missing=_GONE, causes=tuple(steps)),)
-    if cause.topic == USER_CHANGED:
-        subscribed = _changed_step(finder, event, f"subscribed to {channel_id}", "subscription")
+    if changed := event.of(USER_CHANGED):
+        subscription = Event(event.record, changed)
+        subscribed = _changed_step(finder, subscription, f"subscribed to {channel_id}", "subscription")
         return (with_causes(subscribed, (*steps, *subscribed.causes)),)
-    value, record = event.value, event.record
-    about = f"{channel_id} was found to have moved, at tick {value['tick']}"
-    numbers = {"channel_id": channel_id, "head": value["head"], "tick": value["tick"]}
-    return (Step("dirty", about, str(cause), record.arrived_ms, numbers, causes=tuple(steps)),)
+    dirty = event.of(CHANNEL_DIRTY)
+    assert dirty is not None, cause  # nothing else leads to a novelty
+    about = f"{channel_id} was found to have moved, at tick {dirty['tick']}"
+    numbers = {"channel_id": channel_id, "head": dirty["head"], "tick": dirty["tick"]}
+    return (Step("dirty", about, str(cause), event.record.arrived_ms, numbers, causes=tuple(steps)),)
 
 
 def _insight_step(probe: _Probe) -> Step:
@@ -270,22 +302,22 @@ def _insight_step(probe: _Probe) -> Step:
     return Step("insight", about, str(found.position), found.arrived_ms, numbers)
 
 
-def _advances(finder: Finder, probes: Iterable[_Probe]) -> dict[_Probe, Event]:
+def _advances(finder: Finder, probes: Iterable[_Probe]) -> dict[_Probe, Event[ChannelAdvanced]]:
     """For each insight the first advance that covers it, one pass over each partition."""
     by_partition: dict[int, list[_Probe]] = {}
     for probe in probes:
-        by_partition.setdefault(_partition(ADVANCED, probe.channel_id.encode()), []).append(probe)
-    found: dict[_Probe, Event] = {}
+        by_partition.setdefault(_partition(CHANNEL_ADVANCED, probe.channel_id.encode()), []).append(probe)
+    found: dict[_Probe, Event[ChannelAdvanced]] = {}
     for partition, of_partition in by_partition.items():
         for near in _near(of_partition):
             keys = {probe.channel_id.encode() for probe in near}
             wanted = {probe: partial(_is_advance_of, probe) for probe in near}
             from_ms = min(probe.insight.arrived_ms for probe in near) - _SKEW_MS
-            found |= finder.first((ADVANCED, partition), from_ms, _has_key_in(keys), wanted)
+            found |= finder.first((CHANNEL_ADVANCED, partition), from_ms, _has_key_in(keys), wanted)
     return found
 
 
-def _novelties(finder: Finder, facts: FeedFacts, probes: Sequence[_Probe]) -> dict[_Probe, Event]:
+def _novelties(finder: Finder, facts: FeedFacts, probes: Sequence[_Probe]) -> dict[_Probe, Event[NoveltyFound]]:
     """For each insight the first event that told the user of it; whoever subscribed later was told later."""
     user = facts.user_id.encode()
     place = (NOVELTY, _partition(NOVELTY, user))
@@ -293,7 +325,7 @@ def _novelties(finder: Finder, facts: FeedFacts, probes: Sequence[_Probe]) -> di
     def since_ms(probe: _Probe) -> int:
         return max(probe.insight.arrived_ms, facts.subscribed_ms.get(probe.channel_id, 0))
 
-    found: dict[_Probe, Event] = {}
+    found: dict[_Probe, Event[NoveltyFound]] = {}
     for near in _near(probes, since_ms):
         wanted = {probe: partial(_is_novelty_of, facts.user_id, probe) for probe in near}
         from_ms = min(since_ms(probe) for probe in near) - _SKEW_MS
@@ -323,11 +355,11 @@ def _has_key_in(keys: set[bytes]) -> Callable[[Record], bool]:
     return lambda record: record.key in keys
 
 
-def _is_advance_of(probe: _Probe, event: Event) -> bool:
-    return bool(event.value["channel_id"] == probe.channel_id and event.value["head"] >= probe.seq)
+def _is_advance_of(probe: _Probe, event: Event[ChannelAdvanced]) -> bool:
+    return event.value["channel_id"] == probe.channel_id and event.value["head"] >= probe.seq
 
 
-def _is_novelty_of(user_id: str, probe: _Probe, event: Event) -> bool:
+def _is_novelty_of(user_id: str, probe: _Probe, event: Event[NoveltyFound]) -> bool:
     return any(
         entry["channel_id"] == probe.channel_id and entry["head"] >= probe.seq and user_id in entry["users"]
         for entry in event.value["heads"]

@@ -5,20 +5,35 @@ Law: that of `connectors/explain/explaining.py`. The text of an event is not sho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
 from highwater.connectors.explain.explanations import Step, position_of, with_causes
 from highwater.connectors.kafka.finding import Finder
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.records import Event, Record
+from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
 from highwater.schemas.envelope import caused_by
+from highwater.schemas.league import (
+    MATCH_CHANGED,
+    MATCH_FINALIZED,
+    MATCH_SCHEDULED,
+    MATCH_UPDATED,
+    REFRESH_REQUESTED,
+    MatchChanged,
+    RefreshRequested,
+)
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 
-BUMPED, REFRESH, MATCH_CHANGED = "cache.version-bumped", "league.refresh-requested", "league.match-changed"
-_MATCH_EVENTS = frozenset({"league.match-scheduled", "league.match-updated", "league.match-finalized"})
+_MATCH_EVENTS: frozenset[str] = frozenset({MATCH_SCHEDULED, MATCH_UPDATED, MATCH_FINALIZED})
 # A request follows the change that it is for within a batch or a tick; the rest of this is for a worker that was away.
 REFRESH_MS_MAX = 600_000
 # How far the product's clock may be behind the broker's before a bump is looked for from its cause on instead.
 _CLOCK_MS = 60_000
+
+# A page names the event behind it by its position: it may be of any topic.
+AnyEvent: TypeAlias = "Event[Mapping[str, Any]]"
 
 
 def trace_page(finder: Finder, key: str, version: int, position: str, changed_ms: int) -> Step:
@@ -43,7 +58,7 @@ def trace_page(finder: Finder, key: str, version: int, position: str, changed_ms
     return with_causes(served, (with_causes(told, causes),))
 
 
-def bump_step(bump: Event, key: str) -> Step:
+def bump_step(bump: Event[VersionBumped], key: str) -> Step:
     """The step of a `version-bumped`."""
     record, value = bump
     reason = value.get("reason") or ""
@@ -52,9 +67,9 @@ def bump_step(bump: Event, key: str) -> Step:
     return Step("bump", about, str(record.position), record.arrived_ms, numbers)
 
 
-def bumped(finder: Finder, key: str, version: int, from_ms: int) -> Event | None:
+def bumped(finder: Finder, key: str, version: int, from_ms: int) -> Event[VersionBumped] | None:
     """The event that told of a version."""
-    place = (BUMPED, murmur2_partition(key.encode(), TOPICS[BUMPED].partitions))
+    place = (VERSION_BUMPED, murmur2_partition(key.encode(), TOPICS[VERSION_BUMPED].partitions))
     found = finder.first(
         place,
         from_ms,
@@ -64,7 +79,9 @@ def bumped(finder: Finder, key: str, version: int, from_ms: int) -> Event | None
     return found.get(key)
 
 
-def _bump(finder: Finder, key: str, version: int, changed_ms: int, event: Event | None) -> Event | None:
+def _bump(
+    finder: Finder, key: str, version: int, changed_ms: int, event: AnyEvent | None
+) -> Event[VersionBumped] | None:
     """By the time that its row tells; the product's clock may be moved, so then from the event behind it on."""
     found = bumped(finder, key, version, changed_ms - _CLOCK_MS)
     if found is None:
@@ -72,21 +89,27 @@ def _bump(finder: Finder, key: str, version: int, changed_ms: int, event: Event 
     return found
 
 
-def _requested(finder: Finder, key: str, event: Event, bump: Event, source: Step | None) -> tuple[Step, ...]:
+def _requested(
+    finder: Finder, key: str, event: AnyEvent, bump: Event[VersionBumped], source: Step | None
+) -> tuple[Step, ...]:
     """The request that had the page made, with what led to it; empty where none is known (it was made when it was read)."""
     changed = _match_changed(finder, event)
     ends = bump.record.arrived_ms
     origins = {str(event.record.position), "" if changed is None else str(changed.record.position)}
 
-    def is_for(found: Event) -> bool:
+    def is_for(found: Event[RefreshRequested]) -> bool:
         cause = str(caused_by(found.record.headers) or "")
         return cause in origins and key in [*found.value["keys"], *found.value["dropped"]]
 
     until_ms = min(ends, event.record.arrived_ms + REFRESH_MS_MAX)
     needle = key.encode()
-    for partition in range(TOPICS[REFRESH].partitions):
+    for partition in range(TOPICS[REFRESH_REQUESTED].partitions):
         found = finder.first(
-            (REFRESH, partition), event.record.arrived_ms, lambda r: needle in (r.value or b""), {key: is_for}, until_ms
+            (REFRESH_REQUESTED, partition),
+            event.record.arrived_ms,
+            lambda r: needle in (r.value or b""),
+            {key: is_for},
+            until_ms,
         ).get(key)
         if found is None:
             continue
@@ -100,7 +123,7 @@ def _requested(finder: Finder, key: str, event: Event, bump: Event, source: Step
     return ()
 
 
-def _match_changed(finder: Finder, event: Event) -> Event | None:
+def _match_changed(finder: Finder, event: AnyEvent) -> Event[MatchChanged] | None:
     season = event.value.get("season")
     if event.record.topic not in _MATCH_EVENTS or not season:
         return None
@@ -114,7 +137,7 @@ def _match_changed(finder: Finder, event: Event) -> Event | None:
     return found.get(season)
 
 
-def _changed_step(changed: Event) -> Step:
+def _changed_step(changed: Event[MatchChanged]) -> Step:
     record, value = changed
     goals = "" if value["home_goals"] is None else f" {value['home_goals']}:{value['away_goals']}"
     about = f"{value['home']} - {value['away']}{goals}: {', '.join(value['changed'])} changed"
@@ -122,7 +145,7 @@ def _changed_step(changed: Event) -> Step:
     return Step("change", about, str(record.position), record.arrived_ms, numbers)
 
 
-def _source_step(cause: Position | None, event: Event | None) -> Step | None:
+def _source_step(cause: Position | None, event: AnyEvent | None) -> Step | None:
     """The event behind a page."""
     if cause is None:
         return None

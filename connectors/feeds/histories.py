@@ -22,7 +22,7 @@ from highwater.connectors.postgres.pool import one_row, reading
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.feeds import CHANNEL_ADVANCED, NOVELTY, REBUILD_FINISHED, REBUILD_REQUESTED, USER_CHANGED
 from highwater.schemas.streams import TICK
-from highwater.schemas.topic_names import EventT, TopicName
+from highwater.schemas.topic_names import EventT, ReadTopic
 from highwater.schemas.topics import PARTITIONS, TOPICS
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.backtest import (
@@ -108,7 +108,7 @@ def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None)
         topic: [finder.ends((topic, partition))[1] for partition in range(TOPICS[topic].partitions)] for topic in _READ
     }
 
-    def events(topic: TopicName[EventT]) -> Iterable[Event[EventT]]:
+    def events(topic: ReadTopic[EventT]) -> Iterable[Event[EventT]]:
         for partition, end in enumerate(ends[topic]):
             yield from finder.span((topic, partition), end)
 

@@ -15,7 +15,7 @@ from highwater.connectors.kafka.records import Event, Record, record_of
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import Position
-from highwater.schemas.topic_names import EventT, TopicName
+from highwater.schemas.topic_names import EventT, ReadTopic
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
 # What one search reads: a second of reading, and hours of a partition at 50 events/s. An effect follows its cause within
@@ -73,7 +73,7 @@ class Finder:
         """First and one-past-last offset of a partition; both 0 where there is none."""
         return self._ends(place)
 
-    def span(self, place: tuple[TopicName[EventT], int], end: int) -> Iterator[Event[EventT]]:
+    def span(self, place: tuple[ReadTopic[EventT], int], end: int) -> Iterator[Event[EventT]]:
         """All events of a partition up to an offset, however many."""
         for record in self._records(place, self._ends(place)[0], end):
             event = self._decoded(record)
@@ -81,7 +81,7 @@ class Finder:
                 yield event
 
     def events(
-        self, place: tuple[TopicName[EventT], int], from_ms: int, is_candidate: Callable[[Record], bool]
+        self, place: tuple[ReadTopic[EventT], int], from_ms: int, is_candidate: Callable[[Record], bool]
     ) -> Iterator[Event[EventT]]:
         """Events of a partition from a broker time on that pass a look at their bytes, which costs less than decoding."""
         _, high = self._ends(place)
@@ -96,7 +96,7 @@ class Finder:
 
     def first(
         self,
-        place: tuple[TopicName[EventT], int],
+        place: tuple[ReadTopic[EventT], int],
         from_ms: int,
         is_candidate: Callable[[Record], bool],
         wanted: Mapping[_Name, Callable[[Event[EventT]], bool]],
