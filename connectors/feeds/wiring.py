@@ -28,14 +28,19 @@ async def _fanout(w: Wiring) -> Connector:
     return BatchConsumer(Fanout(w.around.pool, await w.producer(), w.around.codec, w.around.clock), w.around)
 
 
+def titles_of(w: Wiring) -> ClusterTitles:
+    """Titles by the configured model, whose connections are closed at the end."""
+    titles = ClusterTitles(open_chat_model(w.settings))
+    w.close_at_end(titles.close)
+    return titles
+
+
 async def _rebuild(w: Wiring) -> Connector:
     pool = await w.keep(
         ClusterPool(processes=w.settings.rebuild_processes, task_seconds_max=w.settings.rebuild_seconds_max)
     )
     policy, redis = load_policy(w.settings.policy_file), await w.redis()
-    titles = ClusterTitles(open_chat_model(w.settings))
-    w.close_at_end(titles.close)
-    worker = RebuildWorker(w.around, w.settings, policy, redis, pool, titles)
+    worker = RebuildWorker(w.around, w.settings, policy, redis, pool, titles_of(w))
     return BatchConsumer(worker, w.around)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.feeds.titles import ClusterTitles
+from highwater.connectors.feeds.wiring import titles_of
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.chat import CALL_SECONDS_MAX, ChatModel
@@ -259,10 +260,10 @@ async def test_the_worker_role_asks_the_configured_model(case: Titled, chat: Cha
     """`connect rebuild` is wired to LLM_BASE_URL, and closes the model's connections at its end."""
     async with contextlib.AsyncExitStack() as resources:
         wiring = Wiring(case.stack.settings(LLM_BASE_URL=chat.url), case.around, resources)
-        case.titles = wiring.titles()
+        case.titles = titles_of(wiring)
         await in_transaction(case.around, case.worker(), [case.request()])
     assert len(chat.calls) == 1
     unset = Wiring(case.stack.settings(), case.around, contextlib.AsyncExitStack())
-    case.titles = unset.titles()
+    case.titles = titles_of(unset)
     await case.rebuild()
     assert len(chat.calls) == 1
