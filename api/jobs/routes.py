@@ -165,7 +165,7 @@ async def _require_allowed(services: Services, organization_id: str, kind: Kind,
         )
     except UnavailableError:
         return
-    limit = refusal(found.plan, found.status, usage, kind)
+    limit = refusal(found.plan, found.status, usage, is_new_deck=kind is Kind.GENERATION)
     if limit is None:
         return
     text = refusal_text(limit, organization_id, found.plan)

@@ -165,7 +165,8 @@ class _Judge:
         """The job of a submission: pending, or failed by a limit."""
         found, used = self._known[said.organization_id], self._used[said.organization_id]
         largest = max((self._sizes.get(document, 0) for document in said.args.documents), default=0)
-        limit = refusal(found.plan, found.status, replace(used, file_bytes=largest), said.kind)
+        wanted = replace(used, file_bytes=largest)
+        limit = refusal(found.plan, found.status, wanted, is_new_deck=said.kind is Kind.GENERATION)
         job = self._pending(event, said)
         if limit is not None:
             error = refusal_text(limit, said.organization_id, found.plan)
