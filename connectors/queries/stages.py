@@ -23,7 +23,7 @@ from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms
-from highwater.streams.models.answers import parse_analysis
+from highwater.streams.queries.analysis import parse_analysis
 from highwater.streams.queries.context import (
     LogLine,
     Memory,
