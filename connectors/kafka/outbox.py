@@ -55,7 +55,7 @@ class OutboxRow:
 
 
 class OutboxEvent(NamedTuple):
-    """An event with its topic, for whoever hands it on before it is a row; made by `outbox_event`, which holds one against the other."""
+    """An event with its topic, for whoever hands it on before it is a row; `outbox_event` makes one and holds both together."""
 
     topic: TopicName[Mapping[str, object]]
     event: Mapping[str, object]

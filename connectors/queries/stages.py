@@ -33,6 +33,7 @@ from highwater.streams.queries.context import (
     final_payload,
     records_pointed_at,
 )
+from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
 from highwater.streams.queries.runs import Run, call_key, finished
 from highwater.streams.queries.states import Stage
@@ -180,6 +181,11 @@ def conclude(run: Run, stage: Stage, answer: str, now_ms: int) -> Concluded:
     if stage is Stage.RESPONDER:
         return Concluded(finished(run, now_ms, answer=answer))
     return Concluded(finished(run, now_ms), parse_summary(answer))
+
+
+def answered_locally(call: ChatCall) -> str:
+    """What the built-in model says in a stage, where no service is configured."""
+    return local_answer(Stage(call.stage), call.system, call.user)
 
 
 async def _prompts(tx: Connection, *roles: str) -> dict[str, Prompt]:
