@@ -22,8 +22,8 @@ from highwater.connectors.jobs.store import Deck
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embeddings import Embedder
 from highwater.connectors.retrieval.context import ChunkContext
-from highwater.streams.chunks.documents import UnreadableDocumentError
 from highwater.streams.clock import Clock
+from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
     OUTLINE,

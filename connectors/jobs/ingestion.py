@@ -17,9 +17,9 @@ from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.steps import Done, JobFailedError, Step
 from highwater.schemas.chunks import ChunkSubmitted, IngestFinished
-from highwater.streams.chunks.chunking import Chunk
-from highwater.streams.chunks.documents import UnreadableDocumentError
 from highwater.streams.clock import Clock
+from highwater.streams.documents.chunking import Chunk
+from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.args import IngestionArgs, parse_args
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.progress import STEP_COMPLETED, Told

@@ -16,7 +16,7 @@ from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.ingestion import CHUNK, CHUNKS_PER_STEP, FINISHED, IngestionSteps
 from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
-from highwater.streams.chunks.documents import UnreadableDocumentError
+from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
 from tests.conftest import Stack
