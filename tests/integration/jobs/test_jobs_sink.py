@@ -18,6 +18,7 @@ from highwater.connectors.jobs.sink_jobs import JobsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.slices import ERASURE
 from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import PLANS
 from highwater.streams.jobs.jobs import period_of
@@ -54,7 +55,7 @@ class Customer:
         self._sinks = {
             SUBMITTED: JobsSink(around, PLANS),
             CONTROL: JobControlsSink(around),
-            ERASED: UsersSink(around.codec, around.clock, dimensions=384),
+            ERASED: UsersSink(around.codec, around.clock, ERASURE, dimensions=384),
         }
 
     def says(self, topic: str, value: dict[str, Any], *, partition: int = 0, at: int | None = None) -> Event:

@@ -18,6 +18,7 @@ from highwater.connectors.kafka.known import Known
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.queries.sink_controls import SUBMISSIONS, ControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
+from highwater.connectors.slices import ERASURE
 from highwater.streams.queries.states import Stage, Status, waiting_status
 from highwater.streams.telemetry import RAW_LOG_FAILURES
 from tests.conftest import Stack
@@ -51,7 +52,7 @@ class Asker:
             SUBMITTED: QueriesSink(around),
             PROMPT: QueriesSink(around),
             CONTROLLED: ControlsSink(around),
-            "feeds.user-erased": UsersSink(around.codec, lambda: NOW_MS, dimensions=384),
+            "feeds.user-erased": UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
         }
 
     def says(self, topic: str, value: dict[str, Any], *, partition: int = 0, at: int | None = None) -> Event:
@@ -549,7 +550,7 @@ async def test_a_query_that_is_being_stored_while_its_user_is_erased_is_gone(ask
     """Whichever comes first: nothing slips between the two."""
     batch = [asker.asks(f"{n}") for n in range(20)]
     erased = asker.erased()
-    users = UsersSink(asker.around.codec, lambda: NOW_MS, dimensions=384)
+    users = UsersSink(asker.around.codec, lambda: NOW_MS, ERASURE, dimensions=384)
     sink = QueriesSink(asker.around)
     prepared = await sink.prepare(batch)
     async with asker.around.pool.acquire() as tx, tx.transaction():
