@@ -17,6 +17,7 @@ from highwater.connectors.jobs.ingestion import CHUNKS_PER_STEP, IngestionSteps
 from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
+from highwater.schemas.jobs import CHECKPOINT_SAVED, INGESTION_REQUESTED, PROGRESS
 from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
@@ -116,7 +117,7 @@ async def test_documents_are_handed_on_one_by_one(j: Jobs):
     assert json.loads(row["result"]) == {
         "ingest_id": row["job_id"], "ns": "docs", "slot": "main", "documents": 3, "chunks": 3,
     }  # fmt: skip
-    told = await j.events("jobs.progress")
+    told = await j.events(PROGRESS)
     assert [(one["event_type"], one["progress_pct"]) for one in told] == [
         ("job_started", 0),
         ("step_completed", 33),
@@ -156,7 +157,7 @@ async def test_a_worker_killed_after_a_document(j: Jobs):
     counting = Counting()
     other = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time, counting))
 
-    await until(lambda: j.events("jobs.ingestion-requested"), "it is asked for again")
+    await until(lambda: j.events(INGESTION_REQUESTED), "it is asked for again")
     await j.request(other, job_id)
     await j.until_status(job_id, "completed")
     assert [chunk["source_id"] for chunk in await j.events(CHUNK_SUBMITTED)] == names
@@ -193,7 +194,7 @@ async def test_a_long_document_takes_several_steps(j: Jobs):
     assert counting.reads == 1
     (end,) = await j.events(INGEST_FINISHED)
     assert end["expected_count"] == json.loads(row["result"])["chunks"] == len(chunks)
-    steps = await j.events("jobs.checkpoint-saved")
+    steps = await j.events(CHECKPOINT_SAVED)
     assert len(steps) == -(-len(chunks) // CHUNKS_PER_STEP) + 1  # and a tombstone
 
 
