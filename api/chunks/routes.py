@@ -38,7 +38,7 @@ from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.states import Outcome
 
 DECIDED = "chunks.ingest-decided"
-INGEST_TOPICS = frozenset({CHUNK_SUBMITTED, INGEST_FINISHED, DECIDED})
+INGEST_TOPICS: frozenset[str] = frozenset({CHUNK_SUBMITTED, INGEST_FINISHED, DECIDED})
 # In one request; the body is bounded too, and a longer source is sent in several, of which the last one finishes it.
 CHUNKS_MAX = 10_000
 # Headers and framing of a record, generously; a value that leaves them no room is refused here.

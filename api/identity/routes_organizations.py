@@ -24,10 +24,10 @@ from highwater.connectors.identity.organizations import Organization, PlanWord
 from highwater.connectors.postgres.pool import transaction
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.jobs import PLAN_CHANGED
 from highwater.schemas.positions import Cause
 from highwater.streams.checks import check_id
 from highwater.streams.identity.plans import FEATURES, UNLIMITED
-from highwater.streams.jobs.validation import PLAN_CHANGED
 from highwater.streams.telemetry import get_log
 
 LIMIT_TOPICS = frozenset({PLAN_CHANGED})

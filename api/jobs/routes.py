@@ -41,15 +41,16 @@ from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
 from highwater.streams.identity.plans import Limit as PlanLimit
 from highwater.streams.identity.plans import Usage, refusal, refusal_text
 from highwater.streams.jobs.args import Args, IngestionArgs, parse_args
 from highwater.streams.jobs.states import Kind
-from highwater.streams.jobs.validation import CONTROL, REVOKE, SUBMITTED
+from highwater.streams.jobs.validation import REVOKE
 
-JOB_TOPICS = frozenset({SUBMITTED, CONTROL})
+JOB_TOPICS: frozenset[str] = frozenset({JOB_SUBMITTED, CONTROL})
 REVOKED_REASON = "revoked"
 # The names of jobs under an idempotency key; any constant, and never another one.
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
@@ -105,9 +106,10 @@ async def post_job(request: Request, body: Submission, principal: Viewer, servic
     job_id = job_id_of(organization_id, user_id, key_text)
     document = {"job_id": job_id, "kind": body.kind, "organization_id": organization_id, "user_id": user_id}
     event = event_from_json(
-        SUBMITTED, {**document, "args": _args_text(body.args), "ts": services.clock(), "expires_at": body.expires_at}
+        JOB_SUBMITTED,
+        {**document, "args": _args_text(body.args), "ts": services.clock(), "expires_at": body.expires_at},
     )
-    encoded = services.publisher.encode(SUBMITTED, event)
+    encoded = services.publisher.encode(JOB_SUBMITTED, event)
     known = await _known(services, job_id) if key_text is not None else None
     if known is not None:
         _require_same(known, event)
@@ -115,7 +117,7 @@ async def post_job(request: Request, body: Submission, principal: Viewer, servic
     args = parse_args(body.kind, event["args"])
     _require_own_namespace(jobs, principal, args)
     await _require_allowed(services, organization_id, Kind(body.kind), args)
-    positions = await services.publisher.publish(SUBMITTED, [encoded])
+    positions = await services.publisher.publish(JOB_SUBMITTED, [encoded])
     return Taken(job_id=job_id, positions=positions)
 
 
@@ -166,7 +168,7 @@ async def _require_allowed(services: Services, organization_id: str, kind: Kind,
         )
     except UnavailableError:
         return
-    limit = refusal(found.plan, found.status, usage, kind)
+    limit = refusal(found.plan, found.status, usage, is_new_deck=kind is Kind.GENERATION)
     if limit is None:
         return
     text = refusal_text(limit, organization_id, found.plan)

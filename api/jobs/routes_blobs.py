@@ -186,7 +186,7 @@ def _check_may_put(limits: Organization, request: Request) -> None:
     """
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isascii() and length.isdigit() else 0
-    limit = refusal(limits.plan, limits.status, Usage(file_bytes=announced), kind=None)
+    limit = refusal(limits.plan, limits.status, Usage(file_bytes=announced), is_upload=True)
     if limit is Limit.FILE_SIZE:
         raise _too_large(limits)
     if limit is not None:

@@ -18,7 +18,7 @@ from highwater.api.core.rate_limits import LimitedRoute
 from highwater.api.core.services import Wired
 from highwater.api.jobs.services import WiredJobs
 from highwater.connectors.jobs import views
-from highwater.streams.jobs.validation import VIEWED
+from highwater.schemas.jobs import VIEW_RECORDED
 
 router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
 
@@ -40,7 +40,7 @@ async def post_view(
     event = {"presentation_id": presentation, "ts": services.clock()}
     try:
         # Its sink gathers for a minute, and is not waited for.
-        positions = await services.publisher.one(VIEWED, event, sink_wait_ms=0)
+        positions = await services.publisher.one(VIEW_RECORDED, event, sink_wait_ms=0)
     except BaseException:
         if is_shown:
             await jobs.views.lower({presentation: 1})

@@ -28,12 +28,12 @@ from highwater.connectors.queries.read_model import Run, RunLine
 from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.queries.runs import ARCHIVED, STAGE
+from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED
 from highwater.streams.queries.states import Stage, Status
-from highwater.streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED
+from highwater.streams.queries.validation import CANCEL, RESTART
 
-RUN_TOPICS = frozenset({SUBMITTED, CONTROLLED})
-TIMELINE_TOPICS = RUN_TOPICS | {STAGE, ARCHIVED}
+RUN_TOPICS: frozenset[str] = frozenset({QUERY_SUBMITTED, RUN_CONTROLLED})
+TIMELINE_TOPICS: frozenset[str] = RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
 # R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
 # is not waited for.
 SINK_WAIT_MS = 25
@@ -106,10 +106,10 @@ async def post_query(request: Request, body: Question, principal: Viewer, servic
     key = idempotency_key(request)
     request_id = request_id_of(user_id, key)
     event = {"request_id": request_id, "user_id": user_id, "query": body.query, "ts": services.clock()}
-    encoded = services.publisher.encode(SUBMITTED, event)
+    encoded = services.publisher.encode(QUERY_SUBMITTED, event)
     known = await _known(services, request_id) if key is not None else None
     if known is None:
-        positions = await services.publisher.publish(SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
+        positions = await services.publisher.publish(QUERY_SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
     elif known.query == body.query:
         positions = [known.position]
     else:
@@ -247,7 +247,7 @@ async def delete_query(request: Request, request_id: RunId, principal: Viewer, s
 
 async def publish_cancel(services: Services, run: Run) -> list[str]:
     """Tell the log that a run is to be cancelled; the positions of that."""
-    return await services.publisher.one(CONTROLLED, _control(services, run, CANCEL), sink_wait_ms=SINK_WAIT_MS)
+    return await services.publisher.one(RUN_CONTROLLED, _control(services, run, CANCEL), sink_wait_ms=SINK_WAIT_MS)
 
 
 @router.post("/api/query/{request_id}/restart", status_code=ACCEPTED, summary="Begin again from a stage (admin)")
@@ -261,7 +261,7 @@ async def post_restart(
         raise ConflictError(f"query {request_id} cannot begin again from the {body.stage}: it never came so far")
     new_id = str(uuid4())
     event = _control(services, found, RESTART) | {"stage": body.stage, "new_request_id": new_id}
-    positions = await services.publisher.one(CONTROLLED, event, sink_wait_ms=SINK_WAIT_MS)
+    positions = await services.publisher.one(RUN_CONTROLLED, event, sink_wait_ms=SINK_WAIT_MS)
     return Restarted(request_id=new_id, restarted_from=request_id, positions=positions)
 
 

@@ -21,9 +21,10 @@ from highwater.api.core.services import Wired
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import PLACE_MAX, Prompt
 from highwater.schemas.envelope import iso_from_ms
-from highwater.streams.queries.validation import PROMPT, ROLES
+from highwater.schemas.queries import PROMPT_CHANGED
+from highwater.streams.queries.validation import ROLES
 
-PROMPT_TOPICS = frozenset({PROMPT})
+PROMPT_TOPICS = frozenset({PROMPT_CHANGED})
 
 router = APIRouter(tags=["queries"])
 
@@ -102,4 +103,4 @@ async def put_prompt(role: str, body: NewPrompt, _principal: Admin, services: Wi
     """Runs whose stage begins from now on are given it."""
     _check_role(role)
     event = {"role_name": role, **body.model_dump(), "ts": services.clock()}
-    return Positions(positions=await services.publisher.one(PROMPT, event))
+    return Positions(positions=await services.publisher.one(PROMPT_CHANGED, event))

@@ -25,13 +25,13 @@ from highwater.connectors.patience import patiently
 from highwater.connectors.queries.read_model import Answer
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.queries import PIPELINE_STAGE
 from highwater.schemas.topics import TOPICS
-from highwater.streams.queries.runs import STAGE
 from highwater.streams.queries.states import Status
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import get_log
 
-TOPIC = STAGE
+TOPIC = PIPELINE_STAGE
 PARTITIONS = TOPICS[TOPIC].partitions
 # An idle socket holds some 60 KiB; a thousand of them leave a process of this size the most of its memory.
 SOCKETS_MAX = 1_000
