@@ -23,7 +23,7 @@ from highwater.api.core.freshness import WRITE_WAIT_MS
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.publishing import NotTakenError
 from highwater.api.core.rate_limits import LimitedRoute
-from highwater.api.services import Services, Wired
+from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import FIRST_PLACE, Failure, Ingest, SourceIngest
 from highwater.connectors.redis.link import Head

@@ -77,7 +77,7 @@ def up(detach: bool, no_sample: bool) -> None:
 
 def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
     """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be."""
-    from highwater.api.cli.roles import reachable
+    from highwater.api.command.connection import reachable
     from highwater.deploy.local.datadir import checked
     from highwater.deploy.local.part import Addresses
     from highwater.deploy.local.ports import PortBook

@@ -17,8 +17,8 @@ from highwater.api.core.auth import Admin, Viewer
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.services import Services, Wired
 from highwater.api.identity.organizations import require_organization
-from highwater.api.services import Services, Wired
 from highwater.connectors.identity import organizations
 from highwater.connectors.identity.organizations import Organization, PlanWord
 from highwater.connectors.postgres.pool import transaction

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from highwater.api.core.auth import ROLES, AdminUser, Principal, ReadUser, Role, Viewer, require_user
 from highwater.api.core.errors import ForbiddenError, NotFoundError
 from highwater.api.core.rate_limits import LimitedRoute
-from highwater.api.services import Services, Wired
+from highwater.api.core.services import Services, Wired
 from highwater.connectors.identity import roles
 from highwater.connectors.identity.organizations import organizations_of
 from highwater.connectors.identity.sessions import NewSession

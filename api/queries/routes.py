@@ -6,7 +6,6 @@ which needs nothing stored: the id is a function of user and key. A run is read 
 
 from __future__ import annotations
 
-import re
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -20,9 +19,10 @@ from highwater.api.core import conditional
 from highwater.api.core.askers import asker, canonical_uuid, require_asker
 from highwater.api.core.auth import Admin, Principal, Viewer
 from highwater.api.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
+from highwater.api.core.idempotency import idempotency_key
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.services import Services, Wired
 from highwater.api.queries.timeline import timeline_document, told_sources
-from highwater.api.services import Services, Wired
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunLine
 from highwater.connectors.redis.link import Head
@@ -37,12 +37,8 @@ TIMELINE_TOPICS = RUN_TOPICS | {STAGE, ARCHIVED}
 # R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
 # is not waited for.
 SINK_WAIT_MS = 25
-KEY_CHARACTERS_MAX = 255
 # The names of requests under an idempotency key; any constant, and never another one.
 _REQUESTS = UUID("6f0c6f5e-7b62-4f0e-9a3c-2f8f6a2f7d10")
-_KEY = re.compile(r"[\x20-\x7e]{1,255}")
-_QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
-
 router = APIRouter(tags=["queries"])
 ACCEPTED = HTTPStatus.ACCEPTED
 
@@ -96,23 +92,6 @@ async def _listed_user(principal: Viewer, user: Annotated[str, Path(description=
 
 RunId = Annotated[str, Depends(_run_id)]
 ListedUser = Annotated[str, Depends(_listed_user)]
-
-
-def idempotency_key(request: Request) -> str | None:
-    """The `Idempotency-Key` of a request; a quoted string, as the draft has it, or the same without quotes.
-
-    Raises:
-        BadRequestError: it is empty, too long, not printable, or there are several.
-    """
-    values = request.headers.getlist("idempotency-key")
-    if not values:
-        return None
-    text = values[0].strip()
-    quoted = _QUOTED.fullmatch(text)
-    key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted is not None else text
-    if len(values) > 1 or _KEY.fullmatch(key) is None:
-        raise BadRequestError(f"Idempotency-Key is not one key of 1 to {KEY_CHARACTERS_MAX} printable ASCII characters")
-    return key
 
 
 def request_id_of(user_id: str, key: str | None) -> str:

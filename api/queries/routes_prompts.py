@@ -16,8 +16,8 @@ from highwater.api.core import conditional
 from highwater.api.core.auth import Admin, Editor
 from highwater.api.core.errors import BadRequestError, NotFoundError
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.feeds.routes_writes import Positions
-from highwater.api.services import Wired
+from highwater.api.core.publishing import Positions
+from highwater.api.core.services import Wired
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import PLACE_MAX, Prompt
 from highwater.schemas.envelope import iso_from_ms
