@@ -51,7 +51,8 @@ def stage(
     """A run was made or changed its status, as sinks and workers tell it."""
     kafka.send(
         PIPELINE_STAGE, user, id=f"{user}/{ordinal}", user_id=user, status=status,
-        operation="INSERT" if revision == 1 else "UPDATE", attempt=0, at=1_000 + ordinal, ordinal=ordinal, revision=revision, waiting=waiting, error=None,
+        operation="INSERT" if revision == 1 else "UPDATE", attempt=0, at=1_000 + ordinal, ordinal=ordinal,
+        revision=revision, waiting=waiting, error=None,
     )  # fmt: skip
 
 
