@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from highwater.api.core.auth import ROLES, AdminUser, Principal, ReadUser, Role, Viewer, require_user
 from highwater.api.core.errors import ForbiddenError, NotFoundError
 from highwater.api.core.rate_limits import LimitedRoute
-from highwater.api.services import Services, Wired
+from highwater.api.core.services import Services, Wired
 from highwater.connectors.identity import roles
 from highwater.connectors.identity.organizations import organizations_of
 from highwater.connectors.identity.sessions import NewSession
@@ -23,11 +23,11 @@ from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, one_row, transaction
 from highwater.connectors.redis.keys import SESSION_SECONDS
 from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.jobs import ROLE_CHANGED
 from highwater.schemas.positions import Cause
 from highwater.streams.checks import check_id
 from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import FALLBACK_PLAN, PLANS
-from highwater.streams.jobs.validation import ROLE_CHANGED
 
 router = APIRouter(tags=["sessions"])
 limited = APIRouter(tags=["sessions"], route_class=LimitedRoute)

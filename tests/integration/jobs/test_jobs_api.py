@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.codec import Codec
+from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.identity.plans import load_plans
@@ -90,7 +91,7 @@ async def test_a_job_is_taken_down_as_an_event(stack, api, codec):
     answer = await submit(api, {**DECK, "expires_at": "2030-01-01T00:00:00Z"})
     assert answer.status_code == 202
     record = record_at(stack, answer.json()["positions"][0])
-    event = codec.decode("jobs.job-submitted", record.value())
+    event = codec.decode(JOB_SUBMITTED, record.value())
     assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
     assert orjson.loads(event.pop("args")) == DECK["args"]
     job_id = answer.json()["job_id"]
@@ -273,7 +274,7 @@ async def test_a_job_is_revoked_by_an_event(stack, api, seeds, codec):
     assert (answer.status_code, answer.json()["job_id"]) == (202, job)
     position = answer.json()["positions"][0]
     record = record_at(stack, position)
-    event = codec.decode("jobs.control", record.value())
+    event = codec.decode(CONTROL, record.value())
     assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
     assert event == {"job_id": job, "action": "revoke", "reason": "revoked"}
     assert record.key() == job.encode()

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.queries import QUERY_SUBMITTED, RUN_CONTROLLED
 from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import Api, Seeds, make_database, running_api
 from tests.integration.connecting import Reader
 from tests.integration.feeds.pipeline import complete, new_id, store_run
 
 PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "ask"]
-SUBMITTED = "queries.query-submitted"
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +57,14 @@ async def ended(command: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 async def taken_down(stack: Any, seeds: Seeds, log: Reader, user: str) -> str:
     """The run of the user's query, stored in place of the sink, which then has been there."""
-    codec = await Registry(stack.schema_registry).codec([TOPICS[SUBMITTED]])
+    codec = await Registry(stack.schema_registry).codec([TOPICS[QUERY_SUBMITTED]])
     (message,) = await log.until(lambda m: m.key() == user.encode(), 1, "the query is in the log")
-    event = codec.decode(SUBMITTED, message.value())
+    event = codec.decode(QUERY_SUBMITTED, message.value())
     run = await store_run(seeds, user, id=event["request_id"], user_query=event["query"])
     await seeds.run(
         'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5) '
         'ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next',
-        "queries", SUBMITTED, message.partition(), "x", message.offset() + 1,
+        "queries", QUERY_SUBMITTED, message.partition(), "x", message.offset() + 1,
     )  # fmt: skip
     return run
 
@@ -72,7 +72,7 @@ async def taken_down(stack: Any, seeds: Seeds, log: Reader, user: str) -> str:
 async def test_the_answer_is_printed(stack, api, seeds, environment):
     """And nothing else in a pipe; exit status 0. What a terminal would obey is escaped."""
     user = new_id()
-    with Reader(stack.kafka, SUBMITTED) as log:
+    with Reader(stack.kafka, QUERY_SUBMITTED) as log:
         command = ask(environment, user.upper(), "what changed?")
         await complete(seeds, await taken_down(stack, seeds, log, user), "two\nlines\x1b[2J")
         assert await ended(command) == (0, "two\nlines\\x1b[2J\n", "")
@@ -82,7 +82,7 @@ async def test_the_status_document_is_printed(stack, api, seeds, environment):
     """By `--json`; exit status 1 for a run that failed, which without it is one line."""
     user, other = new_id(), new_id()
     failed = {"status": "FAILED", "error": "Max retries exceeded", "archive_status": None, "completed_at": None}
-    with Reader(stack.kafka, SUBMITTED) as log:
+    with Reader(stack.kafka, QUERY_SUBMITTED) as log:
         command = ask(environment, user, "q", "--json")
         run = await taken_down(stack, seeds, log, user)
         await complete(seeds, run, **failed)
@@ -107,7 +107,7 @@ async def test_wrong_use(api, environment):
 async def test_who_stops_waiting_leaves_the_run_alone(stack, api, seeds, environment):
     """By Ctrl-C (130) or by the time limit (1): the id is told, and the run is not cancelled."""
     user, other = new_id(), new_id()
-    with Reader(stack.kafka, SUBMITTED) as log, Reader(stack.kafka, "queries.run-controlled") as controls:
+    with Reader(stack.kafka, QUERY_SUBMITTED) as log, Reader(stack.kafka, RUN_CONTROLLED) as controls:
         command = ask(environment, user, "q")
         run = await taken_down(stack, seeds, log, user)
         await asyncio.sleep(1)  # it waits for the answer now
@@ -128,7 +128,7 @@ async def test_the_key_that_may_ask_is_used(stack, seeds, environment):
     keys = f"viewer:tom-key:tom,viewer:own-key:{user}"
     redis = f"{stack.redis.rsplit('/', 1)[0]}/15"
     settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis, HIGHWATER_API_KEYS=keys)
-    with running_api(settings) as guarded, Reader(stack.kafka, SUBMITTED) as log:
+    with running_api(settings) as guarded, Reader(stack.kafka, QUERY_SUBMITTED) as log:
         there = {**environment, "HIGHWATER_PORT": guarded.url.rsplit(":", 1)[1], "HIGHWATER_API_KEYS": keys}
         command = ask(there, user, "q")
         await complete(seeds, await taken_down(stack, seeds, log, user), "42")
