@@ -12,7 +12,7 @@ from highwater.connectors.pages.maker import DocumentMaker
 from highwater.connectors.pages.refreshes import INVALIDATION, PREWARM, REFRESH, RELATIVES_MADE_MAX, Refreshes
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.redis.keys import DOCUMENT
-from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
+from highwater.connectors.redis.link import RedisLink, ResourceCache
 from highwater.streams.league.resources import KINDS, resource
 from highwater.streams.pages.kinds import Resource
 from tests.integration.connecting import event
@@ -70,13 +70,10 @@ class World:
 
 
 @pytest.fixture
-async def world(stack) -> AsyncIterator[World]:
+async def world(stack, link: RedisLink) -> AsyncIterator[World]:
     """Empty."""
-    link = await open_redis(f"{stack.redis.rsplit('/', 1)[0]}/10")
-    await link.client.flushdb()
     async with own_database(stack) as around:
         yield World(around, link)
-    await link.close()
 
 
 def refresh(*keys: str, dropped: tuple[str, ...] = ()) -> Event:
