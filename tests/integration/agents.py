@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from highwater.schemas.codec import Codec
 from highwater.schemas.topics import PARTITIONS, TOPICS, all_topics
 from tests import ROOT
+from tests.integration.connecting import free_port
 
 # Above the 60 s after which a worker that hangs ends itself: then its own line says why, and not only this deadline.
 WAIT_SECONDS = 60.0  # a takeover waits out a session, a rebalance and a recovery; far less on an idle machine
@@ -149,9 +149,7 @@ class Worker:
 
     def start(self) -> Worker:
         """Start and wait until ready."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         policy = self.folder / "policy.toml"
         policy.write_text(POLICY, encoding="utf-8")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HIGHWATER_")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -20,6 +19,7 @@ from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import read_settings
 from tests.integration.api_server import NOW, Api, Seeds, cluster, eventually, running_api
+from tests.integration.connecting import free_port
 from tests.integration.records import ends, record_at
 
 KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,editor:ada-key:ada"
@@ -37,15 +37,9 @@ def _problem(response: httpx.Response, status: int) -> dict[str, Any]:
     return document
 
 
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 async def test_it_starts_without_its_parts_and_names_them() -> None:
     """With every part away the API lives, says what is not ready, and answers 503 with Retry-After instead of hanging."""
-    port = _free_port()
+    port = free_port()
     settings = read_settings(
         {
             "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{port}",
