@@ -35,6 +35,7 @@ from highwater.api.jobs import routes_blobs as blobs
 from highwater.api.jobs import routes_presentations as presentations
 from highwater.api.jobs import routes_socket as job_socket
 from highwater.api.jobs import routes_usage as usage
+from highwater.api.league import routes_cache as league_cache
 from highwater.api.league import routes_reads as league_reads
 from highwater.api.league import routes_writes as league_writes
 from highwater.api.pages import routes as cache
@@ -165,7 +166,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    for module in (*reads, chunks, chunk_search, *writes, *of_jobs, query_socket, prompts, cache, explain, system):
+    rest = (query_socket, prompts, league_cache, cache, explain, system)
+    for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
     application.router.routes.append(DashboardRoute(dashboard))
     application.add_middleware(LimitBody)

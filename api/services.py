@@ -11,7 +11,7 @@ import asyncpg
 from fastapi import Depends, Request
 
 from highwater.api.chunks.query_vectors import QueryVectors
-from highwater.api.chunks.served import QUERIES_SERVED, ServedSearches
+from highwater.api.chunks.served import ServedSearches
 from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import ROLES, Authenticator, Principal, parse_api_keys
 from highwater.api.core.changes import ChangeFeed
@@ -51,12 +51,14 @@ from highwater.connectors.postgres.shared_reads import SharedReads
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import Head, RedisLink, ResourceCache
+from highwater.schemas.chunks import QUERIES_SERVED
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock, fresh_id
 from highwater.streams.feeds.policy import Policy, load_policy
 from highwater.streams.identity.plans import load_plans
+from highwater.streams.league.resources import LEAGUE_RULES
 from highwater.streams.league.windows import window_options
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
@@ -330,7 +332,7 @@ def _make_documents(
     cache = ResourceCache(link, DOCUMENT)
     copies = Copies()
     return Documents(
-        DocumentMaker(league_builders, registry.require, cache, clock),
+        DocumentMaker(LEAGUE_RULES, league_builders, registry.require, cache, clock),
         pool=database.require,
         cache=cache,
         copies=copies,

@@ -1,11 +1,13 @@
 """Typed records of the cache events, written by `python -m highwater.schemas.generate` from the Avro files.
 
-Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC. Below them stand their topics, from the catalogue.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+from highwater.schemas.topic_names import TopicName
 
 
 class InvalidationRequested(TypedDict):
@@ -32,3 +34,8 @@ class VersionBumped(TypedDict):
     caused_by: str
     bumped_at: int
     reason: str
+
+
+PREWARM_REQUESTED: Final = TopicName[PrewarmRequested]("cache.prewarm-requested")
+INVALIDATION_REQUESTED: Final = TopicName[InvalidationRequested]("cache.invalidation-requested")
+VERSION_BUMPED: Final = TopicName[VersionBumped]("cache.version-bumped")

@@ -1,11 +1,13 @@
 """Typed records of the chunks events, written by `python -m highwater.schemas.generate` from the Avro files.
 
-Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC. Below them stand their topics, from the catalogue.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+from highwater.schemas.topic_names import TopicName
 
 
 class ChangedChunk(TypedDict):
@@ -153,3 +155,15 @@ class SweepRequested(TypedDict):
 
     sweep: str
     now: int
+
+
+CHUNK_SUBMITTED: Final = TopicName[ChunkSubmitted]("chunks.chunk-submitted")
+INGEST_FINISHED: Final = TopicName[IngestFinished]("chunks.ingest-finished")
+INGEST_PROGRESSED: Final = TopicName[IngestProgressed]("chunks.ingest-progressed")
+INGEST_DECIDED: Final = TopicName[IngestDecided]("chunks.ingest-decided")
+INGEST_REPORTED: Final = TopicName[IngestReported]("chunks.ingest-reported")
+CHUNK_CHANGED: Final = TopicName[ChunkChanged]("chunks.chunk-changed")
+EMBEDDING_REQUESTED: Final = TopicName[EmbeddingRequested]("chunks.embedding-requested")
+QUERIES_SERVED: Final = TopicName[QueriesServed]("chunks.queries-served")
+NAMESPACE_RATED: Final = TopicName[NamespaceRated]("chunks.namespace-rated")
+SWEEP_REQUESTED: Final = TopicName[SweepRequested]("chunks.sweep-requested")

@@ -75,7 +75,7 @@ class Codec:
         self._texts[schema_id] = text
         self._writers[schema_id] = parse_for_reading(text)
 
-    def encode(self, topic: str, event: Mapping[str, Any]) -> bytes:
+    def encode(self, topic: str, event: Mapping[str, object]) -> bytes:
         """The bytes of an event under the topic's current schema.
 
         Raises:

@@ -1,11 +1,13 @@
 """Typed records of the feeds events, written by `python -m highwater.schemas.generate` from the Avro files.
 
-Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC. Below them stand their topics, from the catalogue.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+from highwater.schemas.topic_names import TopicName
 
 
 class BasisChanged(TypedDict):
@@ -197,3 +199,22 @@ class UserErased(TypedDict):
 
     user_id: str
     ts: int
+
+
+INSIGHT_INGESTED: Final = TopicName[InsightIngested]("feeds.insight-ingested")
+INSIGHT_RETRACTED: Final = TopicName[InsightRetracted]("feeds.insight-retracted")
+SUBSCRIPTION_CHANGED: Final = TopicName[SubscriptionChanged]("feeds.subscription-changed")
+SUBSCRIPTIONS_REPLACED: Final = TopicName[SubscriptionsReplaced]("feeds.subscriptions-replaced")
+USER_ACTIVE: Final = TopicName[UserActive]("feeds.user-active")
+PLAN_CHANGED: Final = TopicName[PlanChanged]("feeds.plan-changed")
+REBUILD_DEMANDED: Final = TopicName[RebuildDemanded]("feeds.rebuild-demanded")
+USER_ERASED: Final = TopicName[UserErased]("feeds.user-erased")
+CHANNEL_ADVANCED: Final = TopicName[ChannelAdvanced]("feeds.channel-advanced")
+CHANNEL_DIRTY: Final = TopicName[ChannelDirty]("feeds.channel-dirty")
+USER_CHANGED: Final = TopicName[UserChanged]("feeds.user-changed")
+NOVELTY: Final = TopicName[NoveltyFound]("feeds.novelty")
+REBUILD_REQUESTED: Final = TopicName[RebuildRequested]("feeds.rebuild-requested")
+REBUILD_FINISHED: Final = TopicName[RebuildFinished]("feeds.rebuild-finished")
+CLUSTERS_REBUILT: Final = TopicName[ClustersRebuilt]("feeds.clusters-rebuilt")
+CLUSTER_EVOLVED: Final = TopicName[ClusterEvolved]("feeds.cluster-evolved")
+BASIS_CHANGED: Final = TopicName[BasisChanged]("feeds.basis-changed")

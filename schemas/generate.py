@@ -1,4 +1,4 @@
-"""Writes the typed records (one module a subsystem) from the Avro files; `--check` fails when one is out of date."""
+"""Writes the typed records and the names of their topics, one module a subsystem; `--check` fails when one is out of date."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from highwater.schemas.avro_files import schema_names, schema_text
+from highwater.schemas.topics import TOPICS
 
 _PRIMITIVES = {"string": "str", "bytes": "bytes", "boolean": "bool", "int": "int", "long": "int", "double": "float"}
 _HEADER = '''"""Typed records of the {subsystem} events, written by `python -m highwater.schemas.generate` from the Avro files.
 
-Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC. Below them stand their topics, from the catalogue.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+from highwater.schemas.topic_names import TopicName
 '''
 
 
@@ -49,7 +52,20 @@ def render(subsystem: str) -> str:
     """The module of one subsystem."""
     records = [json.loads(schema_text(name)) for name in schema_names() if name.startswith(f"{subsystem}/")]
     body = "\n".join(line for record in records for line in ("", "", *_record(record)))
-    return _HEADER.format(subsystem=subsystem) + body.rstrip("\n") + "\n"
+    return _HEADER.format(subsystem=subsystem) + body.rstrip("\n") + "\n\n\n" + "\n".join(_topics(subsystem)) + "\n"
+
+
+def _topics(subsystem: str) -> list[str]:
+    """The names of the topics whose events are of this subsystem: `feeds.plan-changed` is `PLAN_CHANGED` in `feeds`."""
+    named = {
+        topic.name.split(".", 1)[1].replace("-", "_").upper(): topic
+        for topic in TOPICS.values()
+        if topic.schema.startswith(f"{subsystem}/")
+    }
+    return [
+        f'{constant}: Final = TopicName[{topic.schema.split("/")[1].split(".")[0]}]("{topic.name}")'
+        for constant, topic in named.items()
+    ]
 
 
 def main(arguments: list[str]) -> int:

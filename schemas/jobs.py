@@ -1,11 +1,13 @@
 """Typed records of the jobs events, written by `python -m highwater.schemas.generate` from the Avro files.
 
-Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC. Below them stand their topics, from the catalogue.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+from highwater.schemas.topic_names import TopicName
 
 
 class CheckpointSaved(TypedDict):
@@ -144,3 +146,17 @@ class ViewRecorded(TypedDict):
 
     presentation_id: str
     ts: int
+
+
+JOB_SUBMITTED: Final = TopicName[JobSubmitted]("jobs.job-submitted")
+VIEW_RECORDED: Final = TopicName[ViewRecorded]("jobs.view-recorded")
+PLAN_CHANGED: Final = TopicName[PlanChanged]("jobs.plan-changed")
+ROLE_CHANGED: Final = TopicName[RoleChanged]("jobs.role-changed")
+CONTROL: Final = TopicName[JobControl]("jobs.control")
+GENERATION_REQUESTED: Final = TopicName[GenerationRequested]("jobs.generation-requested")
+INGESTION_REQUESTED: Final = TopicName[IngestionRequested]("jobs.ingestion-requested")
+EXPORT_REQUESTED: Final = TopicName[ExportRequested]("jobs.export-requested")
+CHECKPOINT_SAVED: Final = TopicName[CheckpointSaved]("jobs.checkpoint-saved")
+PROGRESS: Final = TopicName[JobProgressed]("jobs.progress")
+USAGE_RECORDED: Final = TopicName[UsageRecorded]("jobs.usage-recorded")
+USAGE_FLUSHED: Final = TopicName[UsageFlushed]("jobs.usage-flushed")

@@ -1,11 +1,13 @@
 """Typed records of the league events, written by `python -m highwater.schemas.generate` from the Avro files.
 
-Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC. Below them stand their topics, from the catalogue.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+from highwater.schemas.topic_names import TopicName
 
 
 class AdChanged(TypedDict):
@@ -104,3 +106,14 @@ class VoteCast(TypedDict):
     user_id: str
     choice: str
     ts: int
+
+
+MATCH_SCHEDULED: Final = TopicName[MatchScheduled]("league.match-scheduled")
+MATCH_UPDATED: Final = TopicName[MatchUpdated]("league.match-updated")
+MATCH_FINALIZED: Final = TopicName[MatchFinalized]("league.match-finalized")
+VOTE_CAST: Final = TopicName[VoteCast]("league.vote-cast")
+PREDICTION_MADE: Final = TopicName[PredictionMade]("league.prediction-made")
+COMMENT_POSTED: Final = TopicName[CommentPosted]("league.comment-posted")
+AD_CHANGED: Final = TopicName[AdChanged]("league.ad-changed")
+MATCH_CHANGED: Final = TopicName[MatchChanged]("league.match-changed")
+REFRESH_REQUESTED: Final = TopicName[RefreshRequested]("league.refresh-requested")

@@ -1,11 +1,13 @@
 """Typed records of the queries events, written by `python -m highwater.schemas.generate` from the Avro files.
 
-Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC. Below them stand their topics, from the catalogue.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+from highwater.schemas.topic_names import TopicName
 
 
 class PipelineStage(TypedDict):
@@ -88,3 +90,12 @@ class StageRequested(TypedDict):
     revision: int
     queued: int
     requested_at: int
+
+
+QUERY_SUBMITTED: Final = TopicName[QuerySubmitted]("queries.query-submitted")
+RUN_CONTROLLED: Final = TopicName[RunControlled]("queries.run-controlled")
+PROMPT_CHANGED: Final = TopicName[PromptChanged]("queries.prompt-changed")
+PIPELINE_STAGE: Final = TopicName[PipelineStage]("queries.pipeline-stage")
+STAGE_REQUESTED: Final = TopicName[StageRequested]("queries.stage-requested")
+RUN_ARCHIVED: Final = TopicName[RunArchived]("queries.run-archived")
+RUN_FAILED: Final = TopicName[RunFailed]("queries.run-failed")

@@ -1,11 +1,13 @@
 """Typed records of the streams events, written by `python -m highwater.schemas.generate` from the Avro files.
 
-Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC.
+Times (`timestamp-millis`) are integers: milliseconds since 1970-01-01 UTC. Below them stand their topics, from the catalogue.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+from highwater.schemas.topic_names import TopicName
 
 
 class DeadLetterHandled(TypedDict):
@@ -28,3 +30,7 @@ class Tick(TypedDict):
 
     number: int
     now: int
+
+
+TICK: Final = TopicName[Tick]("streams.tick")
+DEAD_LETTER_HANDLED: Final = TopicName[DeadLetterHandled]("streams.dead-letter-handled")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 DAY_MS = 86_400_000
 MIB = 1 << 20
@@ -51,7 +50,7 @@ class Topic:
         """Where events of this topic that cannot be processed go."""
         return self.name + DEAD_LETTER_SUFFIX
 
-    def key_of(self, event: Mapping[str, Any]) -> str:
+    def key_of(self, event: Mapping[str, object]) -> str:
         """The key of an event of this topic."""
         return "|".join(str(event[name]) for name in self.key.split("|"))
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
@@ -19,6 +19,8 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.positions import Position
+from highwater.schemas.streams import Tick
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.due import DueIndex
 from highwater.streams.heartbeat import Heartbeats
@@ -27,7 +29,6 @@ from highwater.streams.telemetry import TICKS, get_log
 
 # The group of the worker in Kafka, also the beginning of its changelogs' names: never changed, or state and offsets are lost.
 GROUP = "highwater-feeds"
-TICK = "streams.tick"
 # Rows handled before other tasks get a turn: about 10 ms, so that acknowledgements and probes are not held up.
 ROWS_PER_TURN = 100
 
@@ -53,14 +54,22 @@ class LastTick(NamedTuple):
     offset: int = -1
 
 
+OnEvent: TypeAlias = Callable[[Any, Record], Awaitable[None]]
+
+
+def on(topic: TopicName[EventT], handler: Callable[[EventT, Record], Awaitable[None]]) -> tuple[str, OnEvent]:
+    """A topic with what is done at its events; the type checker holds one against the other."""
+    return topic, handler
+
+
 class TableAgent(ABC):
     """One stream of events and ticks, ticks admitted once, an index per partition."""
 
     name: str
-    topics: tuple[str, ...]
+    topics: Sequence[str]
     # Topics that another agent of the same worker reads as well and answers for, so that poison is put aside once.
-    shared_topics: tuple[str, ...] = ()
-    handlers: Mapping[str, Callable[[Any, Any], Awaitable[None]]]
+    shared_topics: Sequence[str] = ()
+    handlers: Mapping[str, OnEvent]
 
     def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         self._wiring = wiring
@@ -100,7 +109,7 @@ class TableAgent(ABC):
             self._intake.accept(record)
         self._wiring.heartbeats.moved(self.name, monotonic_seconds())
 
-    def _admit(self, tick: Mapping[str, Any], record: Record) -> bool:
+    def _admit(self, tick: Tick, record: Record) -> bool:
         """Whether a tick is to be applied: a redelivered one is not, nor a second one of its number after a rebalance."""
         last = self._last_tick()
         self._now[record.partition] = max(last.now, tick["now"])
@@ -113,7 +122,7 @@ class TableAgent(ABC):
         row = self._ticks.get(self.name.encode())
         return LastTick() if row is None else LastTick(*orjson.loads(row))
 
-    def _applied(self, tick: Mapping[str, Any], record: Record, *, is_admitted: bool) -> None:
+    def _applied(self, tick: Tick, record: Record, *, is_admitted: bool) -> None:
         if is_admitted:
             self._ticks[self.name.encode()] = orjson.dumps([tick["number"], tick["now"], record.offset])
             TICKS.inc()
@@ -130,7 +139,9 @@ class TableAgent(ABC):
     def _derive_index(self, partition: int) -> DueIndex:
         """The index that a partition's rows give."""
 
-    async def _send(self, topic: str, key: str, event: Mapping[str, Any], cause: Position, now: int) -> Awaitable[Any]:
+    async def _send(
+        self, topic: TopicName[EventT], key: str, event: EventT, cause: Position, now: int
+    ) -> Awaitable[Any]:
         """Send one of our events. Its id follows from its cause, so that a repetition carries the same id."""
         headers = make_headers(
             event_id=f"{cause}#{topic}#{key}",

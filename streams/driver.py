@@ -29,9 +29,10 @@ from aiokafka.partitioner import murmur2
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
 from highwater.schemas.positions import Position
+from highwater.schemas.streams import TICK
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, PARTITIONS, TOPICS
 from highwater.streams import app
-from highwater.streams.agents import GROUP, TICK, TableAgent, Wiring
+from highwater.streams.agents import GROUP, TableAgent, Wiring
 from highwater.streams.feeds.policy import Policy, load_policy
 from highwater.streams.heartbeat import Heartbeats
 from highwater.streams.intake import Intake, Learn, Record

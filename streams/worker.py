@@ -15,7 +15,8 @@ from typing import Any
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
-from highwater.streams.agents import GROUP, TICK, TableAgent
+from highwater.schemas.streams import TICK
+from highwater.streams.agents import GROUP, TableAgent
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.health import serve_health
 from highwater.streams.heap import settle_heap

@@ -125,14 +125,17 @@ class Import:
 
     def _publish(self, known: Remembered, use: UseOrigin) -> Publisher:
         from highwater.api.command.publishing import EventPublisher, Publisher, codec_of
-        from highwater.connectors.sources.chunked import FINISHED, SUBMITTED, Submission, Target
+        from highwater.connectors.sources.chunked import Submission, Target
+        from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
         from highwater.schemas.topics import TOPICS
         from highwater.streams.clock import ProductClock, fresh_id
 
-        codec = asyncio.run(codec_of(self._settings, (SUBMITTED, FINISHED)))
+        codec = asyncio.run(codec_of(self._settings, (CHUNK_SUBMITTED, INGEST_FINISHED)))
         clock = ProductClock(self._settings.clock_file)
         publisher = Publisher(kafka_client(self._settings))
-        topics = {name: EventPublisher(TOPICS[name], publisher, codec, clock) for name in (SUBMITTED, FINISHED)}
+        topics: dict[str, EventPublisher] = {
+            name: EventPublisher(TOPICS[name], publisher, codec, clock) for name in (CHUNK_SUBMITTED, INGEST_FINISHED)
+        }
 
         def hand_over(topic: str, event: Mapping[str, Any]) -> None:
             topics[topic](event, TOPICS[topic].key_of(event))

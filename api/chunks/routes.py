@@ -27,6 +27,7 @@ from highwater.api.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import FIRST_PLACE, Failure, Ingest, SourceIngest
 from highwater.connectors.redis.link import Head
+from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.json_events import event_from_json
@@ -35,10 +36,9 @@ from highwater.schemas.topics import TOPICS
 from highwater.streams.checks import check_id
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.states import Outcome
-from highwater.streams.chunks.validation import FINISHED, SUBMITTED
 
 DECIDED = "chunks.ingest-decided"
-INGEST_TOPICS = frozenset({SUBMITTED, FINISHED, DECIDED})
+INGEST_TOPICS = frozenset({CHUNK_SUBMITTED, INGEST_FINISHED, DECIDED})
 # In one request; the body is bounded too, and a longer source is sent in several, of which the last one finishes it.
 CHUNKS_MAX = 10_000
 # Headers and framing of a record, generously; a value that leaves them no room is refused here.
@@ -93,15 +93,19 @@ async def post_ingest(body: Submission, _principal: Admin, services: Wired) -> T
         raise UnprocessableError("there are no chunks, and the source is not finished either", field="chunks")
     events = [_chunk_event(number, chunk, source) for number, chunk in enumerate(body.chunks)]
     encoded = [_encoded(services, number, event) for number, event in enumerate(events)]
-    ended = [services.publisher.encode(FINISHED, _end(body, source, events, services.clock()))] if body.finish else []
+    ended = (
+        [services.publisher.encode(INGEST_FINISHED, _end(body, source, events, services.clock()))]
+        if body.finish
+        else []
+    )
     positions: list[str] = []
     try:
         if encoded:
             # The end follows at once and is what is waited for.
             wait_ms = 0 if ended else WRITE_WAIT_MS
-            positions += await services.publisher.publish(SUBMITTED, encoded, sink_wait_ms=wait_ms)
+            positions += await services.publisher.publish(CHUNK_SUBMITTED, encoded, sink_wait_ms=wait_ms)
         if ended:
-            positions += await services.publisher.publish(FINISHED, ended)
+            positions += await services.publisher.publish(INGEST_FINISHED, ended)
     except NotTakenError as error:
         error.members["ingest_id"] = ingest_id  # sent again under it, what was taken changes nothing
         raise
@@ -114,17 +118,17 @@ def _chunk_event(number: int, chunk: dict[str, Any], source: Mapping[str, str]) 
             text = f"{name} is said of the request, not of a chunk"
             raise _refused(number, InvalidEventError("unknown_field", text, field=name))
     try:
-        return event_from_json(SUBMITTED, {**chunk, **source})
+        return event_from_json(CHUNK_SUBMITTED, {**chunk, **source})
     except InvalidEventError as error:
         raise _refused(number, error) from error
 
 
 def _encoded(services: Services, number: int, event: Mapping[str, Any]) -> tuple[str, bytes]:
     try:
-        key, value = services.publisher.encode_unjudged(SUBMITTED, event)
+        key, value = services.publisher.encode_unjudged(CHUNK_SUBMITTED, event)
     except InvalidEventError as error:
         raise _refused(number, error) from error
-    if len(key) * 4 + len(value) + _RECORD_OVERHEAD_BYTES > TOPICS[SUBMITTED].message_bytes_max:
+    if len(key) * 4 + len(value) + _RECORD_OVERHEAD_BYTES > TOPICS[CHUNK_SUBMITTED].message_bytes_max:
         raise _refused(number, InvalidEventError("too_large", "it is larger than a record may be", field="content"))
     return key, value
 

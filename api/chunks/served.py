@@ -16,7 +16,6 @@ from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import Clock
 from highwater.streams.telemetry import get_log
 
-QUERIES_SERVED = "chunks.queries-served"
 # A namespace is hot by the queries of days: ten seconds late is early, and a busy namespace costs six events a minute.
 TELL_SECONDS = 10.0
 

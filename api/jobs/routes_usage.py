@@ -21,12 +21,12 @@ from highwater.connectors.jobs.usage import Amounts
 from highwater.connectors.redis.keys import USAGE, key
 from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.jobs import USAGE_RECORDED
 from highwater.streams.checks import check_id
-from highwater.streams.jobs.agents import RECORDED
 from highwater.streams.jobs.jobs import period_of
 from highwater.streams.jobs.usage import month_of
 
-USAGE_TOPICS = frozenset({RECORDED})
+USAGE_TOPICS = frozenset({USAGE_RECORDED})
 
 router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
 

@@ -16,9 +16,11 @@ from highwater.api.core.auth import Admin, ReadUser, Viewer, require_user
 from highwater.api.core.conditional import CACHE_PUBLIC
 from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.pages.documents import MATCH_KIND, serve, serve_match
+from highwater.api.league.match_pages import MatchSource
+from highwater.api.pages.documents import serve, serve_source
 from highwater.api.pages.shortcut import Page
-from highwater.api.services import Wired
+from highwater.api.pages.sources import DocumentSource, Source
+from highwater.api.services import Services, Wired
 from highwater.connectors.league import read_model as league_api
 from highwater.connectors.redis.link import Head
 from highwater.streams.checks import check_id, check_name
@@ -53,7 +55,14 @@ def _route(path: str, summary: str) -> Callable[[Endpoint], Endpoint]:
 
 
 def _page(path: str, kind: str, summary: str, *, about: str = "") -> Callable[[Endpoint], Endpoint]:
-    PAGES.append(Page(path, kind, about))
+    """A path of one document."""
+    return _shown(path, lambda services, of: DocumentSource(services.documents, resource(kind, of)), summary, about)
+
+
+def _shown(
+    path: str, source: Callable[[Services, str], Source], summary: str, about: str = ""
+) -> Callable[[Endpoint], Endpoint]:
+    PAGES.append(Page(path, source, about))
     return _route(path, f"{summary}; conditional")
 
 
@@ -101,6 +110,10 @@ async def get_seasons(
     return conditional.answer(request, "seasons", head, payload, cache_control=CACHE_PUBLIC)
 
 
+def _match(services: Services, match_id: str) -> Source:
+    return MatchSource(services.matches, match_id)
+
+
 # Before the matches, or `live` would be one.
 @_page("/api/matches/live", "matches_live", "Matches in play")
 async def get_live_matches(request: Request, _principal: Viewer, services: Wired) -> Response:
@@ -108,11 +121,11 @@ async def get_live_matches(request: Request, _principal: Viewer, services: Wired
     return await serve(request, services, resource("matches_live"))
 
 
-@_page("/api/matches/{match:id}", MATCH_KIND, "A match")
+@_shown("/api/matches/{match:id}", _match, "A match")
 async def get_match(request: Request, match: MatchId, _principal: Viewer, services: Wired) -> Response:
     """What is fixed under `meta`, score and votes under `live`, null once they were taken away; limited per address."""
     check_id("match", match)
-    return await serve_match(request, services, match)
+    return await serve_source(request, services, _match(services, match))
 
 
 @_page("/api/matches/{match:id}/comments", "match_comments", "Comments on a match")

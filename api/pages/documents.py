@@ -1,4 +1,4 @@
-"""League documents over HTTP: conditions, codings, how long a cache may keep them.
+"""Documents over HTTP: conditions, codings, how long a cache may keep them.
 
 Laws. A 304 asks for heads and never for a payload. One weak tag names a version in every coding (RFC 9110, section 8.8.1). A
 body is of exactly the version in its headers; one that was overtaken between the two is read again.
@@ -11,29 +11,24 @@ With API keys set, no shared cache may keep a page: it would hand it to whoever 
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
 from http import HTTPStatus
 
 from fastapi import Request, Response
 
 from highwater.api.core.conditional import JSON, condition, is_match, version_headers
-from highwater.api.core.encodings import ALL, Encoding, negotiate
+from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import NotAcceptableError
+from highwater.api.pages.sources import DocumentSource, Source
 from highwater.api.services import Services
 from highwater.connectors.pages.reads import Served
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.league.resources import KINDS
 from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import Freshness
 from highwater.streams.telemetry import CONDITIONAL_GETS
 
 # Each attempt follows a bump that came between head and payload; a document is bumped at most every few seconds.
 ATTEMPTS_MAX = 3
-# A match is put together for each answer, and brotli's gain on its few hundred bytes is not worth its time.
-MATCH_ENCODINGS: tuple[Encoding, ...] = ("gzip", "identity")
-MATCH_KIND = "match"
-_GZIP_LEVEL = 5
 
 
 class OvertakenError(UnavailableError):
@@ -41,7 +36,12 @@ class OvertakenError(UnavailableError):
 
 
 async def serve(request: Request, services: Services, found: Resource) -> Response:
-    """A document, or 304 when the client has it.
+    """A document, or 304 when the client has it; errors as of `serve_source`."""
+    return await serve_source(request, services, DocumentSource(services.documents, found))
+
+
+async def serve_source(request: Request, services: Services, source: Source) -> Response:
+    """A page, or 304 when the client has it.
 
     Raises:
         TooManyRequestsError: it is a live page and the address asks too often.
@@ -51,42 +51,19 @@ async def serve(request: Request, services: Services, found: Resource) -> Respon
         DocumentPendingError: it is being made.
         UnavailableError: a part is away, or the positions did not come in time.
     """
-    kind = found.kind
-    if kind.is_live:
+    if source.is_live:
         await services.live.check(request.scope)
-    is_positioned = await services.fresh(request, kind.topics)
-    encoding = _encoding(request, ALL)
+    is_positioned = await services.fresh(request, source.topics)
+    encoding = _encoding(request, source.encodings)
     for _ in range(ATTEMPTS_MAX):
-        served = await services.documents.read(found, is_positioned=is_positioned)
-        headers = document_headers(served, is_shared=services.authenticator.is_open and not kind.is_private)
+        served, of = await source.read(is_positioned=is_positioned)
+        headers = document_headers(served, is_shared=services.authenticator.is_open and not source.is_private)
         if is_match(condition(request), served.head.etag):
-            return _not_modified(kind.name, headers)
-        body = await services.documents.payload(found, served.head, encoding)
+            return _not_modified(source.name, headers)
+        body = await source.payload(of, encoding)
         if body is not None:
-            return _sent(kind.name, headers, body, encoding)
+            return _sent(source.name, headers, body, encoding)
     raise OvertakenError
-
-
-async def serve_match(request: Request, services: Services, match_id: str) -> Response:
-    """A match, put together from its two documents, or 304; errors as of `serve`."""
-    await services.live.check(request.scope)
-    topics = KINDS["match_meta"].topics | KINDS["match_live"].topics
-    is_positioned = await services.fresh(request, topics)
-    encoding = _encoding(request, MATCH_ENCODINGS)
-    for _ in range(ATTEMPTS_MAX):
-        parts = await services.matches.read(match_id, is_positioned=is_positioned)
-        headers = document_headers(parts.served, is_shared=services.authenticator.is_open)
-        if is_match(condition(request), parts.served.head.etag):
-            return _not_modified(MATCH_KIND, headers)
-        body = await services.matches.payload(parts)
-        if body is not None:
-            return _sent(MATCH_KIND, headers, match_body(body, encoding), encoding)
-    raise OvertakenError
-
-
-def match_body(body: bytes, encoding: Encoding) -> bytes:
-    """A match in a coding."""
-    return gzip.compress(body, _GZIP_LEVEL, mtime=0) if encoding == "gzip" else body
 
 
 def document_headers(served: Served, *, is_shared: bool) -> dict[str, str]:

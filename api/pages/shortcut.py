@@ -1,4 +1,4 @@
-"""The shortest way to a page of a league, before any routing: from memory, and a 304 also with one question to Redis.
+"""The shortest way to a page, before any routing: from memory, and a 304 also with one question to Redis.
 
 Law: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in the same
 metrics; in doubt it steps aside. A live page is counted per address first, and not again when it then goes the usual way. Private
@@ -7,27 +7,24 @@ pages always do, since they belong to somebody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
 from highwater.api.core.auth import Principal
 from highwater.api.core.conditional import JSON, is_match
-from highwater.api.core.encodings import ALL, Encoding, negotiate
+from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
 from highwater.api.core.paths import canonical_path
-from highwater.api.league.matches import MatchParts
-from highwater.api.pages.documents import MATCH_ENCODINGS, MATCH_KIND, document_headers, match_body
+from highwater.api.pages.documents import document_headers
+from highwater.api.pages.sources import Source
 from highwater.api.services import Services
 from highwater.connectors.pages.copies import IDENTITY
 from highwater.connectors.pages.reads import Served
-from highwater.connectors.redis.link import Head
 from highwater.streams.clock import monotonic_seconds
-from highwater.streams.league.resources import KINDS, resource
-from highwater.streams.pages.kinds import Resource
 from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS
 
 # Paths whose resource is remembered, about 2 KiB each: more than there are copies of documents in memory, spelled in two ways.
@@ -41,80 +38,11 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class Page(NamedTuple):
-    """A path that answers with one document, or (`MATCH_KIND`) with a match; `about` is what of, where the path does not say."""
+    """A path and what it shows; `about` is what of, where the path does not say."""
 
     path: str
-    kind: str
+    source: Callable[[Services, str], Source]
     about: str = ""
-
-
-class _Source(Protocol):
-    """What a path shows; None where more would have to be asked."""
-
-    @property
-    def name(self) -> str:
-        """What it is counted as."""
-
-    @property
-    def reads(self) -> Sequence[str]:
-        """The documents that it reads."""
-
-    @property
-    def encodings(self) -> Sequence[Encoding]:
-        """The codings that there are, the preferred first."""
-
-    def look(self, services: Services) -> tuple[Served, Any] | None:
-        """From memory alone: the page as it may be served now, and what its body is made from."""
-
-    async def near(self, services: Services) -> Served | None:
-        """From memory, or with one question to Redis."""
-
-    def body(self, services: Services, of: Any, encoding: Encoding) -> bytes | None:
-        """The body of exactly that version, from memory alone."""
-
-
-class _DocumentSource:
-    """One document."""
-
-    encodings = ALL
-
-    def __init__(self, found: Resource) -> None:
-        self._found = found
-        self.name = found.kind.name
-        self.reads = (self.name,)
-
-    def look(self, services: Services) -> tuple[Served, Head] | None:
-        served = services.documents.quick(self._found)
-        return None if served is None else (served, served.head)
-
-    async def near(self, services: Services) -> Served | None:
-        return await services.documents.near(self._found)
-
-    def body(self, services: Services, of: Head, encoding: Encoding) -> bytes | None:
-        return services.documents.body(self._found, of, encoding)
-
-
-class _MatchSource:
-    """A match, of two documents."""
-
-    name = MATCH_KIND
-    reads = ("match_meta", "match_live")
-    encodings = MATCH_ENCODINGS
-
-    def __init__(self, match_id: str) -> None:
-        self._match_id = match_id
-
-    def look(self, services: Services) -> tuple[Served, MatchParts] | None:
-        parts = services.matches.quick(self._match_id)
-        return None if parts is None else (parts.served, parts)
-
-    async def near(self, services: Services) -> Served | None:
-        parts = await services.matches.near(self._match_id)
-        return None if parts is None else parts.served
-
-    def body(self, services: Services, of: MatchParts, encoding: Encoding) -> bytes | None:
-        body = services.matches.body(of)
-        return None if body is None else match_body(body, encoding)
 
 
 class _Known:
@@ -122,9 +50,9 @@ class _Known:
 
     __slots__ = ("_answers", "_key", "_reads", "_seconds", "is_live", "pairs", "source", "tag")
 
-    def __init__(self, source: _Source, template: str, *, is_live: bool) -> None:
+    def __init__(self, source: Source, template: str) -> None:
         self.source = source
-        self.is_live = is_live
+        self.is_live = source.is_live
         self.tag = b""
         self.pairs: Headers = []
         self._key: tuple[Any, ...] = ()
@@ -222,14 +150,14 @@ class ShortCut:
     def _from_memory(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
         """The page, when it is in memory and good."""
         encoding = _encoding(known, headers)
-        found = None if encoding is None else known.source.look(self._services)
+        found = None if encoding is None else known.source.look()
         if found is None or encoding is None:
             return None
         served, of = found
         known.refresh(served, is_open=self._services.authenticator.is_open)
         if known.is_held(headers.get(b"if-none-match"), served):
             return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"", is_read=True)
-        body = known.source.body(self._services, of, encoding)
+        body = known.source.body(of, encoding)
         if body is None:
             return None
         pairs = [*known.pairs, (b"content-length", b"%d" % len(body)), _JSON]
@@ -242,7 +170,7 @@ class ShortCut:
         wanted = headers.get(b"if-none-match")
         if wanted is None or _encoding(known, headers) is None:
             return None
-        served = await known.source.near(self._services)
+        served = await known.source.near()
         if served is None:
             return None
         known.refresh(served, is_open=self._services.authenticator.is_open)
@@ -259,13 +187,8 @@ class ShortCut:
             if match is None:
                 continue
             named = [convertors[name].convert(value) for name, value in match.groupdict().items()]
-            about = named[0] if named else page.about
-            if page.kind == MATCH_KIND:
-                return _Known(_MatchSource(about), template, is_live=True)
-            kind = KINDS[page.kind]
-            if kind.is_private:
-                return None
-            return _Known(_DocumentSource(resource(page.kind, about)), template, is_live=kind.is_live)
+            source = page.source(self._services, named[0] if named else page.about)
+            return None if source.is_private else _Known(source, template)
         return None
 
     def _remember(self, raw_path: bytes, known: _Known) -> None:

@@ -7,13 +7,13 @@ chosen for, in one statement with its copy in the archive; so whoever sweeps twi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from highwater.connectors.chunks.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.chunks import NamespaceRated
 from highwater.streams.chunks.passports import Passports, Removal
 from highwater.streams.clock import to_datetime
@@ -89,7 +89,7 @@ async def sweeps(connection: Connection, now_ms: int) -> list[Sweep]:
     return [_sweep(row) for row in rows]
 
 
-def _sweep(row: Mapping[str, Any]) -> Sweep:
+def _sweep(row: Row) -> Sweep:
     return Sweep(
         ns=row["ns"],
         is_archived=row["removal"] == Removal.SOFT,
@@ -117,7 +117,7 @@ async def remove_cold(tx: Connection, sweep: Sweep, most: int, now_ms: int) -> t
 
 
 async def _remove(
-    tx: Connection, sweep: Sweep, found: Sequence[Mapping[str, Any]], why: tuple[str, datetime], now_ms: int
+    tx: Connection, sweep: Sweep, found: Sequence[Row], why: tuple[str, datetime], now_ms: int
 ) -> list[Gone]:
     if not found:
         return []

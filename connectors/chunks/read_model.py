@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from highwater.connectors.chunks.statements import QUERIES
-from highwater.connectors.postgres.pool import reading
+from highwater.connectors.postgres.pool import one_row, reading
 from highwater.streams.clock import to_datetime, to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -121,7 +121,7 @@ async def namespace(pool: Pool, ns: str) -> Namespace:
         UnavailableError: PostgreSQL is away.
     """
     async with reading(pool) as connection:
-        row = await connection.fetchrow(QUERIES["chunk_namespace_read"], ns)
+        row = await one_row(connection, QUERIES["chunk_namespace_read"], ns)
     version = row["floor"] if row["version"] is None else row["version"]
     return Namespace(ns, None if row["ns"] is None else row, version, row["position"] or "")
 
@@ -133,7 +133,7 @@ async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit:
         UnavailableError: PostgreSQL is away.
     """
     async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
-        row = await connection.fetchrow(QUERIES["chunk_ingest_read"], ingest_id)
+        row = await one_row(connection, QUERIES["chunk_ingest_read"], ingest_id)
         if not row["sources"]:
             return None
         statuses = await connection.fetch(QUERIES["chunk_ingest_statuses_read"], ingest_id)

@@ -13,18 +13,30 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import TypeAlias
 
 from highwater.connectors.chunks import store
 from highwater.connectors.chunks.namespaces import ensure_passports
 from highwater.connectors.chunks.store import Namespace, Planned, SourceKey
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import Connection
-from highwater.schemas.chunks import IngestProgressed
+from highwater.schemas.chunks import (
+    CHUNK_CHANGED,
+    CHUNK_SUBMITTED,
+    EMBEDDING_REQUESTED,
+    INGEST_FINISHED,
+    INGEST_PROGRESSED,
+    ChangedChunk,
+    ChunkChanged,
+    ChunkSubmitted,
+    EmbeddingRequested,
+    IngestFinished,
+    IngestProgressed,
+)
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position
 from highwater.streams.chunks.identity import content_hash
@@ -42,11 +54,11 @@ from highwater.streams.chunks.upserts import (
     Write,
     plan_upserts,
 )
-from highwater.streams.chunks.validation import FINISHED, IDENTITY, SUBMITTED, check_chunks_event
+from highwater.streams.chunks.validation import IDENTITY, check_chunks_event
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.telemetry import get_log
 
-CHANGED, PROGRESSED, WANTED = "chunks.chunk-changed", "chunks.ingest-progressed", "chunks.embedding-requested"
+Said: TypeAlias = ChunkSubmitted | IngestFinished
 _SOURCE = "/connectors/sinks/chunks"
 # Chunks of one source and reason that a line of the log names.
 _NAMED_MAX = 20
@@ -71,11 +83,11 @@ class Prepared:
     dead: list[DeadLetter]
 
 
-class ChunksSink:
+class ChunksSink(Handler[Said, Prepared]):
     """One statement for the chunks of a batch; one event a source and kind of change, one an ingest and source."""
 
     group = "chunks"
-    topics: tuple[str, ...] = (SUBMITTED, FINISHED)
+    topics = (CHUNK_SUBMITTED, INGEST_FINISHED)
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
 
@@ -85,11 +97,11 @@ class ChunksSink:
         self._passports = passports
         self._tell = Teller(around.codec, _SOURCE)
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events and hash the chunks (in a thread: it takes CPU, not I/O)."""
         return await asyncio.to_thread(_prepared, events)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Said]], prepared: Prepared) -> Sequence[DeadLetter]:
         """Plan under the locks of the sources, store, and tell."""
         if not prepared.batches:
             return prepared.dead
@@ -106,9 +118,6 @@ class ChunksSink:
         failures = [failure for one in planned.values() for failure in one.plan.failures]
         _say(planned)
         return [*prepared.dead, *_dead(events, failures)]
-
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
 
     async def _namespaces(
         self, tx: Connection, batches: Mapping[SourceKey, _Batch], now_ms: int
@@ -130,19 +139,35 @@ class ChunksSink:
         return await store.namespaces_of(tx, names)  # one may have been given its length while it was waited for
 
     def _told(self, key: SourceKey, planned: Planned, namespace: Namespace, now_ms: int) -> Iterator[OutboxRow]:
-        plan, names = planned.plan, key._asdict()
+        plan = planned.plan
         last = max(planned.positions.values())
         for (kind, ingest_id), writes in _by_kind(plan.writes):
             changes = [_change(number, write) for number, write in writes]
-            event = {**names, "kind": kind, "ingest_id": ingest_id, "changes": changes, "at": now_ms}
-            yield self._tell.row(CHANGED, event, now_ms, planned.positions[ingest_id])
+            event = ChunkChanged(
+                ns=key.ns,
+                slot=key.slot,
+                source_id=key.source_id,
+                kind=kind,
+                ingest_id=ingest_id,
+                changes=changes,
+                at=now_ms,
+            )
+            yield self._tell.row(CHUNK_CHANGED, event, now_ms, planned.positions[ingest_id])
         waiting = [write for write in plan.writes.values() if write.lacks_vector]
         if waiting:
-            request = {**names, "priority": _priority(waiting, namespace, now_ms), "chunks": len(waiting)}
-            yield self._tell.row(WANTED, {**request, "requested_at": now_ms}, now_ms, last)
+            priority = _priority(waiting, namespace, now_ms)
+            request = EmbeddingRequested(
+                ns=key.ns,
+                slot=key.slot,
+                source_id=key.source_id,
+                priority=priority,
+                chunks=len(waiting),
+                requested_at=now_ms,
+            )
+            yield self._tell.row(EMBEDDING_REQUESTED, request, now_ms, last)
         for ingest_id in plan.told:
             progress = progress_of(key, plan.ingests[ingest_id], now_ms)
-            yield self._tell.row(PROGRESSED, progress, now_ms, planned.positions.get(ingest_id, last))
+            yield self._tell.row(INGEST_PROGRESSED, progress, now_ms, planned.positions.get(ingest_id, last))
 
     async def _bump(self, tx: Connection, planned: Mapping[SourceKey, Planned], now_ms: int) -> None:
         """A new version of what is found in each namespace that changed."""
@@ -183,7 +208,7 @@ def progress_of(key: SourceKey, ingest: Ingest, now_ms: int) -> IngestProgressed
 # -- prepare -------------------------------------------------------------------------------------------------------------
 
 
-def _prepared(events: Sequence[Event]) -> Prepared:
+def _prepared(events: Sequence[Event[Said]]) -> Prepared:
     batches: dict[SourceKey, _Batch] = {}
     dead: list[DeadLetter] = []
     # A batch mixes partitions as they were fetched; who comes first is said by (partition, offset).
@@ -193,7 +218,7 @@ def _prepared(events: Sequence[Event]) -> Prepared:
         try:
             check_chunks_event(record.topic, value)
         except InvalidEventError as error:
-            if record.topic != SUBMITTED or error.field in IDENTITY:
+            if record.topic != CHUNK_SUBMITTED or error.field in IDENTITY:
                 dead.append(DeadLetter(record, error.reason, str(error)))
                 continue
             refusal = Refusal(error.reason, str(error))
@@ -201,15 +226,15 @@ def _prepared(events: Sequence[Event]) -> Prepared:
         batch = batches.get(key)
         if batch is None:
             batch = batches[key] = _Batch()
-        if record.topic == SUBMITTED:
-            batch.submitted.append(_submitted(key, record, value, refusal))
-        else:
-            batch.ends.append(_end(record, value))
+        if submitted := event.of(CHUNK_SUBMITTED):
+            batch.submitted.append(_submitted(key, record, submitted, refusal))
+        elif finished := event.of(INGEST_FINISHED):
+            batch.ends.append(_end(record, finished))
         batch.positions[value["ingest_id"]] = record.position
     return Prepared({key: batches[key] for key in sorted(batches)}, dead)
 
 
-def _submitted(key: SourceKey, record: Record, value: Mapping[str, Any], refusal: Refusal | None) -> Submitted:
+def _submitted(key: SourceKey, record: Record, value: ChunkSubmitted, refusal: Refusal | None) -> Submitted:
     number, content = value["chunk_no"], value["content"]
     published = None if refusal or value["published_at"] is None else to_datetime(value["published_at"])
     return Submitted(
@@ -229,7 +254,7 @@ def _submitted(key: SourceKey, record: Record, value: Mapping[str, Any], refusal
     )
 
 
-def _end(record: Record, value: Mapping[str, Any]) -> End:
+def _end(record: Record, value: IngestFinished) -> End:
     return End(
         value["ingest_id"],
         is_full=value["full"],
@@ -293,7 +318,7 @@ def _by_kind(writes: Mapping[int, Write]) -> list[tuple[tuple[str, str], list[tu
     return [(one, list(found)) for one, found in groupby(sorted(writes.items(), key=lambda i: (way(i), i[0])), way)]
 
 
-def _change(number: int, write: Write) -> dict[str, Any]:
+def _change(number: int, write: Write) -> ChangedChunk:
     return {"chunk_no": number, "old_hash": write.old_hash, "new_hash": write.said.content_hash}
 
 
@@ -304,12 +329,12 @@ def _priority(waiting: Sequence[Write], namespace: Namespace, now_ms: int) -> st
     return Temperature.HOT if namespace.is_hot and youngest <= namespace.hot_days else Temperature.WARM
 
 
-def _dead(events: Sequence[Event], failures: Sequence[Failure]) -> list[DeadLetter]:
+def _dead(events: Sequence[Event[Said]], failures: Sequence[Failure]) -> list[DeadLetter]:
     """The letters of chunks that cannot be stored."""
     poison = [failure for failure in failures if failure.refusal.reason != SUPERSEDED]
     if not poison:
         return []
-    records = {(record.partition, record.offset): record for record, _ in events if record.topic == SUBMITTED}
+    records = {(record.partition, record.offset): record for record, _ in events if record.topic == CHUNK_SUBMITTED}
     return [
         DeadLetter(records[said.partition, said.offset], refusal.reason, refusal.detail) for said, refusal, _ in poison
     ]

@@ -15,24 +15,30 @@ from highwater.connectors.chunks import store
 from highwater.connectors.chunks.store import Ended, Orphan, SourceKey
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.known import Known, Origin
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import Connection, reading
-from highwater.schemas.chunks import IngestDecided
+from highwater.schemas.chunks import (
+    CHUNK_CHANGED,
+    CHUNK_SUBMITTED,
+    INGEST_DECIDED,
+    INGEST_FINISHED,
+    INGEST_REPORTED,
+    ChangedChunk,
+    ChunkChanged,
+    IngestDecided,
+)
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position
 from highwater.streams.checks import check_id
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.states import Change, Outcome
 from highwater.streams.chunks.upserts import OPEN, Ingest
-from highwater.streams.chunks.validation import FINISHED, SUBMITTED
 from highwater.streams.telemetry import get_log
 
-DECIDED = "chunks.ingest-decided"
-CHANGED, REPORTED = "chunks.chunk-changed", "chunks.ingest-reported"
 _SOURCE = "/connectors/sinks/ingests"
 
 _log = get_log("ingests")
@@ -41,7 +47,7 @@ _log = get_log("ingests")
 class _Decision(NamedTuple):
     key: SourceKey
     said: IngestDecided
-    event: Event
+    event: Event[IngestDecided]
 
     @property
     def position(self) -> Position:
@@ -73,11 +79,11 @@ class Prepared:
     dead: list[DeadLetter]
 
 
-class IngestsSink:
+class IngestsSink(Handler[IngestDecided, Prepared]):
     """One statement marks the orphans of a batch; one report an ingest, absolute."""
 
     group = "ingests"
-    topics: tuple[str, ...] = (DECIDED,)
+    topics = (INGEST_DECIDED,)
     # Each may mark all the chunks of a source; what waits behind it is not urgent.
     batch_max = 500
 
@@ -88,10 +94,10 @@ class IngestsSink:
         self._tell = Teller(around.codec, _SOURCE)
         self._stored = [
             Known(around.pool, around.admin, Origin(topic, "chunks", "an ingest", "events", _none))
-            for topic in (SUBMITTED, FINISHED)
+            for topic in (CHUNK_SUBMITTED, INGEST_FINISHED)
         ]
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[IngestDecided]]) -> Prepared:
         """Check the events; wait for what they were decided on."""
         good, dead = divided(events, _check)
         decisions = _last_ones(good)
@@ -102,7 +108,9 @@ class IngestsSink:
                 await stored.require_all()
         return Prepared(decisions, dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[IngestDecided]], prepared: Prepared
+    ) -> Sequence[DeadLetter]:
         """Judge each decision under the lock of its source, mark, end, report."""
         decisions = prepared.decisions
         if not decisions:
@@ -121,15 +129,12 @@ class IngestsSink:
             await self._tell_of(tx, ended, orphans, now_ms)
         return [*prepared.dead, *(_unknown(one) for one in lost)]
 
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
-
     async def _tell_of(self, tx: Connection, ended: Sequence[Ended], orphans: _Orphans, now_ms: int) -> None:
         marked = [one for one in ended if one.of in orphans]
         rows = [self._orphaned(one, orphans[one.of], now_ms) for one in marked]
         last = {one.ingest.ingest_id: one.position for one in ended}
         reports = await store.reports_of(tx, last, now_ms)
-        rows += [self._tell.row(REPORTED, report, now_ms, last[report["ingest_id"]]) for report in reports]
+        rows += [self._tell.row(INGEST_REPORTED, report, now_ms, last[report["ingest_id"]]) for report in reports]
         await outbox.add(tx, rows)
         causes = {one.key.ns: one.position for one in marked}
         for ns, cause in sorted(causes.items()):
@@ -140,10 +145,14 @@ class IngestsSink:
 
     def _orphaned(self, ended: Ended, orphans: Sequence[Orphan], now_ms: int) -> OutboxRow:
         changes = [
-            {"chunk_no": one.chunk_no, "old_hash": one.content_hash, "new_hash": one.content_hash} for one in orphans
+            ChangedChunk(chunk_no=one.chunk_no, old_hash=one.content_hash, new_hash=one.content_hash) for one in orphans
         ]
-        said = {**ended.key._asdict(), "kind": Change.ORPHANED, "ingest_id": ended.ingest.ingest_id}
-        return self._tell.row(CHANGED, {**said, "changes": changes, "at": now_ms}, now_ms, ended.position)
+        key, ingest_id = ended.key, ended.ingest.ingest_id
+        event = ChunkChanged(
+            ns=key.ns, slot=key.slot, source_id=key.source_id,
+            kind=Change.ORPHANED, ingest_id=ingest_id, changes=changes, at=now_ms,
+        )  # fmt: skip
+        return self._tell.row(CHUNK_CHANGED, event, now_ms, ended.position)
 
 
 async def _none(_tx: Connection, _ids: list[str]) -> set[str]:
@@ -160,10 +169,10 @@ def _check(_topic: str, event: Mapping[str, object]) -> None:
         raise InvalidEventError("bad_outcome", f"outcome is none of {', '.join(Outcome)}", field="outcome")
 
 
-def _last_ones(events: Sequence[Event]) -> list[_Decision]:
+def _last_ones(events: Sequence[Event[IngestDecided]]) -> list[_Decision]:
     last: dict[tuple[SourceKey, str], _Decision] = {}
     for event in events:
-        said = cast("IngestDecided", event.value)
+        said = event.value
         key = SourceKey(said["ns"], said["slot"], said["source_id"])
         before = last.get((key, said["ingest_id"]))
         if before is None or before.said["revision"] <= said["revision"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 
@@ -25,11 +25,18 @@ from highwater.connectors.chunks.namespaces import (
 )
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import Connection, reading, transaction
-from highwater.schemas.chunks import ChunkChanged, NamespaceRated
+from highwater.schemas.chunks import (
+    CHUNK_CHANGED,
+    NAMESPACE_RATED,
+    SWEEP_REQUESTED,
+    ChunkChanged,
+    NamespaceRated,
+    SweepRequested,
+)
 from highwater.schemas.codec import Codec
 from highwater.streams.checks import check_time
 from highwater.streams.chunks.identity import check_key_part
@@ -37,7 +44,7 @@ from highwater.streams.chunks.passports import Passports
 from highwater.streams.chunks.states import Change
 from highwater.streams.telemetry import get_log
 
-RATED, SWEEP, CHANGED = "chunks.namespace-rated", "chunks.sweep-requested", "chunks.chunk-changed"
+Said: TypeAlias = NamespaceRated | SweepRequested
 _SOURCE = "/connectors/sinks/namespaces"
 # Chunks taken away in one transaction: about 0.1 s, for which ingests of their sources wait.
 _CHUNKS_MAX = 1_000
@@ -50,15 +57,15 @@ _log = get_log("namespaces")
 class Prepared(NamedTuple):
     """Ratings to store, and what is refused; the sweeps are done by then."""
 
-    ratings: list[Event]
+    ratings: list[Event[NamespaceRated]]
     dead: list[DeadLetter]
 
 
-class NamespacesSink:
+class NamespacesSink(Handler[Said, Prepared]):
     """One statement for the ratings of a batch; transactions of their own for its sweeps."""
 
     group = "namespaces"
-    topics: tuple[str, ...] = (RATED, SWEEP)
+    topics = (NAMESPACE_RATED, SWEEP_REQUESTED)
     # A namespace is rated once an hour at most; after a long rest the hours' sweeps come together, and all but one find nothing.
     batch_max = 500
 
@@ -67,26 +74,22 @@ class NamespacesSink:
         self._codec = around.codec
         self._clock = around.clock
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events and do the sweeps."""
         good, dead = divided(events, _check)
-        for event in good:
-            if event.record.topic == SWEEP:
-                await self._sweep(event)
-        return Prepared([event for event in good if event.record.topic == RATED], dead)
+        for event in of_topic(good, SWEEP_REQUESTED):
+            await self._sweep(event)
+        return Prepared(of_topic(good, NAMESPACE_RATED), dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Said]], prepared: Prepared) -> Sequence[DeadLetter]:
         """Store the ratings; pages that show temperatures get a version where these changed."""
         causes = {event.value["ns"]: str(event.record.position) for event in prepared.ratings}
-        ratings = [cast("NamespaceRated", event.value) for event in prepared.ratings]
+        ratings = [event.value for event in prepared.ratings]
         for ns in await store_ratings(tx, ratings):
             await _bump(tx, self._codec, ns, causes[ns], self._clock(), "rated")
         return prepared.dead
 
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
-
-    async def _sweep(self, event: Event) -> None:
+    async def _sweep(self, event: Event[SweepRequested]) -> None:
         now_ms = event.value["now"]
         async with reading(self._pool) as connection:
             found = await sweeps(connection, now_ms)
@@ -103,7 +106,7 @@ class NamespacesSink:
         if orphaned or archived or cold:
             _log.info("swept", sweep=event.value["sweep"], orphans=orphaned, cold=archived, cold_candidates=cold)
 
-    async def _remove_all(self, remove: _Remove, sweep: Sweep, event: Event) -> int:
+    async def _remove_all(self, remove: _Remove, sweep: Sweep, event: Event[SweepRequested]) -> int:
         """Take away all there is, one transaction after another; how many."""
         count = 0
         found = _CHUNKS_MAX
@@ -116,10 +119,12 @@ class NamespacesSink:
             count += len(gone)
         return count
 
-    async def _tell(self, tx: Connection, sweep: Sweep, gone: Sequence[Gone], event: Event, now_ms: int) -> None:
+    async def _tell(
+        self, tx: Connection, sweep: Sweep, gone: Sequence[Gone], event: Event[SweepRequested], now_ms: int
+    ) -> None:
         cause = event.record.position
         rows = [
-            outbox.event_row(self._codec, CHANGED, changed, source=_SOURCE, now_ms=now_ms, caused_by=cause)
+            outbox.event_row(self._codec, CHUNK_CHANGED, changed, source=_SOURCE, now_ms=now_ms, caused_by=cause)
             for changed in _changes(sweep, gone, now_ms)
         ]
         await outbox.add(tx, rows)
@@ -143,7 +148,7 @@ def _changes(sweep: Sweep, gone: Sequence[Gone], now_ms: int) -> Iterator[ChunkC
 
 
 def _check(topic: str, value: Mapping[str, Any]) -> None:
-    if topic == RATED:
+    if topic == NAMESPACE_RATED:
         check_key_part("ns", value["ns"])
         check_time("decided_at", value["decided_at"])
     else:

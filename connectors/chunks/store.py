@@ -14,7 +14,7 @@ import orjson
 
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.postgres import vectors
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.chunks import IngestReported
 from highwater.schemas.positions import Position
 from highwater.streams.chunks.upserts import Failure, Ingest, Plan, Source, Stored, Submitted, Write
@@ -112,7 +112,7 @@ async def ingests_of(tx: Connection, wanted: Iterable[tuple[SourceKey, str]]) ->
     return found
 
 
-def _ingest(row: Mapping[str, Any]) -> Ingest:
+def _ingest(row: Row) -> Ingest:
     return Ingest(
         row["ingest_id"],
         row["status"],
@@ -292,7 +292,7 @@ async def reports_of(tx: Connection, ingest_ids: Collection[str], now_ms: int) -
     return [_report(row, now_ms) for row in await tx.fetch(QUERIES["ingest_totals"], ordered)]
 
 
-def _report(row: Mapping[str, Any], now_ms: int) -> IngestReported:
+def _report(row: Row, now_ms: int) -> IngestReported:
     return {
         "ingest_id": row["ingest_id"],
         "ns": row["ns"],

@@ -18,7 +18,7 @@ from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection
-from highwater.schemas.chunks import ChunkChanged
+from highwater.schemas.chunks import CHUNK_CHANGED, ChunkChanged
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
 from highwater.streams.chunks.states import Change
@@ -157,7 +157,7 @@ async def _tell(tx: Connection, codec: Codec, stored: Sequence[Any], now_ms: int
             "at": now_ms,
         }
         told.append(
-            outbox.event_row(codec, CHANGED, event, source=_SOURCE, now_ms=now_ms, caused_by=_behind(of_source))
+            outbox.event_row(codec, CHUNK_CHANGED, event, source=_SOURCE, now_ms=now_ms, caused_by=_behind(of_source))
         )
     await outbox.add(tx, told)
     for ns, rows in groupby(stored, key=lambda row: row["ns"]):

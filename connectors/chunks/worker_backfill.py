@@ -18,10 +18,11 @@ from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.chunks.waiting import START, Maker, SourceKey, Waiting
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.models.embeddings import Embedder, EmbeddingError
 from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection
+from highwater.schemas.chunks import EMBEDDING_REQUESTED, EmbeddingRequested
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.retry import unavailable_seconds
@@ -44,26 +45,25 @@ _REFUSED_MAX, SOON_SECONDS = 3, 60.0
 _LOOK_SECONDS = 60.0
 
 
-class BackfillRequests:
+class BackfillRequests(Handler[EmbeddingRequested, None]):
     """Follows the topic: whatever is asked for wakes the worker."""
 
     group = "backfill"
-    topics: tuple[str, ...] = (REQUESTED,)
+    topics = (EMBEDDING_REQUESTED,)
     batch_max = 1_000
 
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake
 
-    async def prepare(self, events: Sequence[Event]) -> None:
+    async def prepare(self, events: Sequence[Event[EmbeddingRequested]]) -> None:
         """Wake the worker."""
         self._wake.set()
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[EmbeddingRequested]], prepared: None
+    ) -> Sequence[DeadLetter]:
         """The positions alone: what waits is in the tables."""
         return []
-
-    async def settle(self, prepared: None) -> None:
-        """Nothing is held."""
 
 
 class Backfill:

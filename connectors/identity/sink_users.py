@@ -10,15 +10,26 @@ from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.identity import erasures
 from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.pages.versions import end_versions
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.feeds import (
+    PLAN_CHANGED,
+    REBUILD_DEMANDED,
+    SUBSCRIPTION_CHANGED,
+    SUBSCRIPTIONS_REPLACED,
+    USER_ACTIVE,
+    USER_CHANGED,
+    USER_ERASED,
+    UserChanged,
+)
 from highwater.schemas.positions import Cause, Position
 from highwater.streams.clock import Clock, to_datetime, to_ms
-from highwater.streams.identity.users import Folded, Subscription, User, UserStep, fold_user
+from highwater.streams.identity.users import Folded, Subscription, User, UserEvent, UserStep, fold_user
 from highwater.streams.validation import check_event
 
 
@@ -31,17 +42,17 @@ class Prepared(NamedTuple):
     dead: list[DeadLetter]
 
 
-class UsersSink:
+class UsersSink(Handler[UserEvent, Prepared]):
     """One row a user, one a subscription; a change is told by one `user-changed` per user and batch."""
 
     group = "users"
-    topics: tuple[str, ...] = (
-        "feeds.subscription-changed",
-        "feeds.subscriptions-replaced",
-        "feeds.user-active",
-        "feeds.plan-changed",
-        "feeds.rebuild-demanded",
-        "feeds.user-erased",
+    topics = (
+        SUBSCRIPTION_CHANGED,
+        SUBSCRIPTIONS_REPLACED,
+        USER_ACTIVE,
+        PLAN_CHANGED,
+        REBUILD_DEMANDED,
+        USER_ERASED,
     )
     # Each user of a batch is a row lock held until its end; 2,000 keeps that under a second.
     batch_max = 2_000
@@ -53,7 +64,7 @@ class UsersSink:
         self._clock = clock
         self._dimensions = dimensions
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[UserEvent]]) -> Prepared:
         """Check the events and gather them by user."""
         steps: dict[str, list[UserStep]] = defaultdict(list)
         causes: dict[str, Position] = {}
@@ -67,12 +78,14 @@ class UsersSink:
                 continue
             steps[value["user_id"]].append(UserStep(record.topic, value, record.arrived_ms))
             causes[value["user_id"]] = record.position
-            if record.topic == "feeds.user-erased":
+            if record.topic == USER_ERASED:
                 cause = Cause(record.arrived_ms, str(record.position))
                 erasures[value["user_id"]] = max(cause, erasures.get(value["user_id"], cause), key=lambda c: c.order)
         return Prepared(steps, causes, erasures, dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[UserEvent]], prepared: Prepared
+    ) -> Sequence[DeadLetter]:
         """Gather what is stored under the users' locks, fold, store what changed."""
         if not prepared.steps:
             return prepared.dead
@@ -95,9 +108,6 @@ class UsersSink:
             if folded.erased and folded.user == User(revision=folded.user.revision):
                 await tx.execute(QUERIES["erase_stats_row"], user_id)
         return prepared.dead
-
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
 
     async def _erase(self, tx: Connection, erased: Mapping[str, Cause], now_ms: int) -> None:
         """Everything kept of users goes; the floor keeps versions growing should a user return."""
@@ -122,19 +132,19 @@ class UsersSink:
         )
         channels = sorted(c for c in told if folded.erased or told[c] != user.is_subscribed(c))
         now_subscribed = [c for c in channels if user.is_subscribed(c)]
-        event = {
-            "user_id": user_id,
-            "revision": user.revision,
-            "plan": user.plan if folded.erased or user.plan != before.plan else None,
-            "last_active_at": user.last_active_ms if user.last_active_ms != before.last_active_ms else None,
-            "subscribed": now_subscribed,
-            "unsubscribed": [c for c in channels if c not in now_subscribed],
-            "rebuild_demanded": folded.rebuild_demanded,
-            "rebuild_forced": folded.rebuild_forced,
-            "erased": folded.erased,
-        }
+        event = UserChanged(
+            user_id=user_id,
+            revision=user.revision,
+            plan=user.plan if folded.erased or user.plan != before.plan else None,
+            last_active_at=user.last_active_ms if user.last_active_ms != before.last_active_ms else None,
+            subscribed=now_subscribed,
+            unsubscribed=[c for c in channels if c not in now_subscribed],
+            rebuild_demanded=folded.rebuild_demanded,
+            rebuild_forced=folded.rebuild_forced,
+            erased=folded.erased,
+        )
         return outbox.event_row(
-            self._codec, "feeds.user-changed", event, source="/connectors/sinks/users", now_ms=now_ms, caused_by=cause
+            self._codec, USER_CHANGED, event, source="/connectors/sinks/users", now_ms=now_ms, caused_by=cause
         )
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.topic_names import EventT
 
 
 def divided(
-    events: Sequence[Event], check: Callable[[str, Mapping[str, Any]], None]
-) -> tuple[list[Event], list[DeadLetter]]:
+    events: Sequence[Event[EventT]], check: Callable[[str, Mapping[str, Any]], None]
+) -> tuple[list[Event[EventT]], list[DeadLetter]]:
     """Valid events, and the others as dead letters."""
     good, dead = [], []
     for event in events:

@@ -68,11 +68,9 @@ _HEARTBEAT_SECONDS = 60.0
 class BatchConsumer:
     """Reads a handler's topics in batches until it is stopped."""
 
-    def __init__(self, handler: Handler, around: Surroundings) -> None:
+    def __init__(self, handler: Handler[Any, Any], around: Surroundings) -> None:
         self._handler = handler
         self._around = around
-        self._gather_seconds: float = getattr(handler, "gather_seconds", 0.0)  # most handlers take what there is
-        self._tombstones: frozenset[str] = getattr(handler, "tombstones", frozenset())
         self._breaker = RatioBreaker()
         self._next: dict[Place, int] = {}
         self._topic_ids: dict[str, str] = {}
@@ -207,7 +205,7 @@ class BatchConsumer:
             if self._problem is not None:
                 await self._look_again()
             return
-        if self._gather_seconds:
+        if self._handler.gather_seconds:
             records = await self._gather(records, stop)
         self._idle.clear()
         try:
@@ -221,7 +219,7 @@ class BatchConsumer:
         Nothing is under way meanwhile, so a hand-over need not wait: what is not stored is read again from where it stands.
         """
         assignments = self._assignments
-        until = self._loop.time() + self._gather_seconds
+        until = self._loop.time() + self._handler.gather_seconds
         while len(records) < self._handler.batch_max and self._loop.time() < until and not stop.is_set():
             records += await self._in_thread(self._read_on, self._handler.batch_max - len(records))
             self._turned_at = self._loop.time()
@@ -413,8 +411,8 @@ class BatchConsumer:
         with contextlib.suppress(KafkaException):  # for lag tools only; the truth is stored already
             self._consumer.commit(offsets=offsets, asynchronous=True)
 
-    async def _decode(self, records: list[Record]) -> tuple[list[Event], list[DeadLetter]]:
-        events: list[Event] = []
+    async def _decode(self, records: list[Record]) -> tuple[list[Event[Any]], list[DeadLetter]]:
+        events: list[Event[Any]] = []
         dead: list[DeadLetter] = []
         for record in records:
             try:
@@ -427,7 +425,7 @@ class BatchConsumer:
 
     async def _decoded(self, record: Record) -> dict[str, Any]:
         codec = self._around.codec
-        if record.value is None and record.topic in self._tombstones:
+        if record.value is None and record.topic in self._handler.tombstones:
             return {}
         try:
             return codec.decode(record.topic, record.value)

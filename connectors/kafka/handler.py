@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Generic, TypeVar
 
 import asyncpg
 
@@ -13,27 +14,38 @@ from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import Clock
 
+# What `prepare` hands to `apply`.
+Prepared = TypeVar("Prepared")
 
-class Handler(Protocol):
+
+class Handler(ABC, Generic[EventT, Prepared]):
     """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores.
 
-    One with an attribute `gather_seconds` has its batch gathered for so long from its first record on, or until it is full.
-    One with an attribute `tombstones`, names of topics, is also handed their records without a value, as events that are empty.
+    `EventT` is the record type of its topics, or their union. Its state is its own: the framework calls one batch at a time.
     """
 
+    # The consumer group, also the name under which its positions are stored.
     group: str
-    topics: tuple[str, ...]
+    topics: Sequence[TopicName[EventT]]
+    # Events in one transaction at most.
     batch_max: int
+    # A batch is gathered for so long from its first record on, or until it is full.
+    gather_seconds: float = 0.0
+    # Topics whose records without a value are handed over too, as events that are empty.
+    tombstones: Collection[str] = ()
 
-    async def prepare(self, events: Sequence[Event]) -> Any:
+    @abstractmethod
+    async def prepare(self, events: Sequence[Event[EventT]]) -> Prepared:
         """Everything slow or outside PostgreSQL, before the transaction."""
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Any) -> Sequence[DeadLetter]:
+    @abstractmethod
+    async def apply(self, tx: Connection, events: Sequence[Event[EventT]], prepared: Prepared) -> Sequence[DeadLetter]:
         """The effects, in the transaction that also moves the positions; returns what cannot be processed."""
 
-    async def settle(self, prepared: Any) -> None:
+    async def settle(self, prepared: Prepared) -> None:
         """What is to be released once the transaction has ended, whichever way."""
 
 

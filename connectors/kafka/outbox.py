@@ -27,6 +27,7 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.positions import Position
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.schemas.topics import TOPICS
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, get_log
@@ -54,7 +55,7 @@ class OutboxRow:
 
 
 def event_row(
-    codec: Codec, topic: str, event: Mapping[str, Any], *, source: str, now_ms: int, caused_by: Position | None
+    codec: Codec, topic: TopicName[EventT], event: EventT, *, source: str, now_ms: int, caused_by: Position | None
 ) -> OutboxRow:
     """The row of one of our own events; its key is the topic's key field."""
     headers = make_headers(event_id="", event_type=topic, source=source, now_ms=now_ms, caused_by=caused_by)
@@ -79,7 +80,7 @@ class Teller:
         self._codec = codec
         self._source = source
 
-    def row(self, topic: str, event: Mapping[str, Any], now_ms: int, caused_by: Position) -> OutboxRow:
+    def row(self, topic: TopicName[EventT], event: EventT, now_ms: int, caused_by: Position) -> OutboxRow:
         """The row of an event."""
         return event_row(self._codec, topic, event, source=self._source, now_ms=now_ms, caused_by=caused_by)
 

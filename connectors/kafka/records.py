@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from confluent_kafka import Message
 
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.schemas.envelope import HEADERS_UNREADABLE, Headers, iso_from_ms
 from highwater.schemas.positions import Position
+from highwater.schemas.topic_names import EventT, EventT_co, TopicName, event_of
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, MESSAGE_BYTES_MAX
 
 # Kafka allows any bytes as a header; what is kept of a detail fits a screen.
@@ -38,11 +39,20 @@ class Record:
         return Position(self.topic, self.partition, self.offset)
 
 
-class Event(NamedTuple):
+class Event(NamedTuple, Generic[EventT_co]):
     """A record with its decoded value."""
 
     record: Record
-    value: Mapping[str, Any]
+    value: EventT_co
+
+    def of(self, topic: TopicName[EventT]) -> EventT | None:
+        """The value as an event of a topic; None where the record is of another one."""
+        return event_of(topic, self.record.topic, self.value)
+
+
+def of_topic(events: Iterable[Event[Any]], topic: TopicName[EventT]) -> list[Event[EventT]]:
+    """The events of one topic, as such."""
+    return [event for event in events if event.record.topic == topic]
 
 
 class DeadLetter(NamedTuple):

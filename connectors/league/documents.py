@@ -15,7 +15,7 @@ import orjson
 
 from highwater.connectors.league.rows import match_of, stake_of, votes_of
 from highwater.connectors.league.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, one_row
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.league import bracket, documents, ratings, results, schedule, standings, stats
@@ -159,7 +159,7 @@ class _Builders:
 
     async def admin_stats(self, tx: Connection, about: str, now_ms: int) -> Built | None:
         """Counts."""
-        counts = dict(await tx.fetchrow(QUERIES["league_counts"]))
+        counts = dict(await one_row(tx, QUERIES["league_counts"]))
         position = counts.pop("position")
         return Built(orjson.dumps(counts), position or "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import asyncpg
 
@@ -11,14 +12,24 @@ from highwater.connectors.kafka.known import Known, Origin
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
-from highwater.streams.league.folding import SCHEDULED
+from highwater.schemas.league import (
+    MATCH_SCHEDULED,
+    CommentPosted,
+    MatchFinalized,
+    MatchUpdated,
+    PredictionMade,
+    VoteCast,
+)
+
+# An event that names a match which another topic tells of.
+OfMatch = TypeVar("OfMatch", MatchUpdated | MatchFinalized, VoteCast | PredictionMade, CommentPosted)
 
 
 async def _found(tx: Connection, match_ids: list[str]) -> set[str]:
     return {row["match_id"] for row in await tx.fetch(QUERIES["seasons_of_matches"], match_ids)}
 
 
-SCHEDULES = Origin(SCHEDULED, "fixtures", "a match", "schedules", _found)
+SCHEDULES = Origin(MATCH_SCHEDULED, "fixtures", "a match", "schedules", _found)
 
 
 class KnownMatches:
@@ -27,7 +38,7 @@ class KnownMatches:
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], admin: Admin) -> None:
         self._known = Known(pool, admin, SCHEDULES)
 
-    async def split(self, events: Sequence[Event]) -> tuple[list[Event], list[DeadLetter]]:
+    async def split(self, events: Sequence[Event[OfMatch]]) -> tuple[list[Event[OfMatch]], list[DeadLetter]]:
         """Events of matches that are known, and the others as dead letters.
 
         Raises:

@@ -19,14 +19,13 @@ from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
-from highwater.schemas.league import MatchChanged
+from highwater.schemas.league import MATCH_CHANGED, MatchChanged
 from highwater.schemas.positions import Cause, parse_position
+from highwater.schemas.topic_names import EventT
 from highwater.streams.clock import Clock, to_datetime
-from highwater.streams.league.folding import Folded, Step, fold_match, former_teams
+from highwater.streams.league.folding import Folded, MatchEvent, Step, fold_match, former_teams
 from highwater.streams.league.matches import Match
 from highwater.streams.league.validation import check_league_event
-
-CHANGED = "league.match-changed"
 
 
 class Change(NamedTuple):
@@ -37,7 +36,7 @@ class Change(NamedTuple):
     folded: Folded
 
 
-def checked(events: Sequence[Event]) -> tuple[list[Event], list[DeadLetter]]:
+def checked(events: Sequence[Event[EventT]]) -> tuple[list[Event[EventT]], list[DeadLetter]]:
     """Valid events, and the others as dead letters."""
     return divided(events, check_league_event)
 
@@ -55,7 +54,7 @@ class MatchStore:
         self._clock = clock
         self._source = source
 
-    async def store(self, tx: Connection, events: Sequence[Event]) -> list[DeadLetter]:
+    async def store(self, tx: Connection, events: Sequence[Event[MatchEvent]]) -> list[DeadLetter]:
         """Gather, fold, store; returns events that name another season than their match has."""
         if not events:
             return []
@@ -117,7 +116,7 @@ class MatchStore:
             "revision": revision,
         }
         cause = parse_position(_cause(change).position)
-        return outbox.event_row(self._codec, CHANGED, event, source=self._source, now_ms=now_ms, caused_by=cause)
+        return outbox.event_row(self._codec, MATCH_CHANGED, event, source=self._source, now_ms=now_ms, caused_by=cause)
 
 
 async def _lock_seasons(tx: Connection, steps: Mapping[str, Sequence[Step]]) -> dict[str, int]:

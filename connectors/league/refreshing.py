@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.schemas.codec import Codec
-from highwater.schemas.league import RefreshRequested
+from highwater.schemas.league import REFRESH_REQUESTED, RefreshRequested
 from highwater.schemas.positions import parse_position
 from highwater.streams.pages.kinds import Resource
-
-REFRESH = "league.refresh-requested"
 
 
 def refresh_row(
@@ -34,4 +32,6 @@ def refresh_row(
         "planned_at": now_ms,
     }
     cause = parse_position(caused_by)
-    return outbox.event_row(codec, REFRESH, event, source=f"/connectors/{source}", now_ms=now_ms, caused_by=cause)
+    return outbox.event_row(
+        codec, REFRESH_REQUESTED, event, source=f"/connectors/{source}", now_ms=now_ms, caused_by=cause
+    )

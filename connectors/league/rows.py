@@ -5,9 +5,7 @@ Law: what was folded from events is what comes back, to the millisecond and to t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from highwater.connectors.postgres.pool import Row
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_ms
 from highwater.streams.league.documents import Votes
@@ -37,7 +35,7 @@ MATCH_COLUMNS = (
 )
 
 
-def match_of(row: Mapping[str, Any]) -> Match:
+def match_of(row: Row) -> Match:
     """The match in a row that has at least `MATCH_COLUMNS`."""
     finalized_at = row["finalized_at"]
     return Match(
@@ -63,14 +61,14 @@ def _cause(arrived_ms: int | None, position: str | None) -> Cause | None:
     return None if arrived_ms is None else Cause(arrived_ms, position or "")
 
 
-def votes_of(row: Mapping[str, Any]) -> Votes:
+def votes_of(row: Row) -> Votes:
     """The votes beside a match: `votes_home`, `votes_draw`, `votes_away`, `votes_ms`, `votes_position`, null before any."""
     if row["votes_ms"] is None:
         return Votes()
     return Votes(row["votes_home"], row["votes_draw"], row["votes_away"], Cause(row["votes_ms"], row["votes_position"]))
 
 
-def stake_of(row: Mapping[str, Any]) -> Stake:
+def stake_of(row: Row) -> Stake:
     """What a user said of a match: its columns, those of `league_votes` and, with `predicted_`, of `league_predictions`."""
     vote = prediction = None
     if row["choice"] is not None:

@@ -7,25 +7,26 @@ broker's time counts; one that was taken away stays as a row without a payload, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from highwater.connectors.identity import erasures
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.outbox import OutboxRow
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.league.known_matches import KnownMatches
 from highwater.connectors.league.locks import hold_ads
 from highwater.connectors.league.matches import cause_of, checked
 from highwater.connectors.league.refreshing import refresh_row
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.league import AD_CHANGED, COMMENT_POSTED, AdChanged, CommentPosted
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime
 from highwater.streams.league.resources import resource
 from highwater.streams.pages.kinds import Resource
 
-COMMENT, AD = "league.comment-posted", "league.ad-changed"
+Post: TypeAlias = CommentPosted | AdChanged
 # Shown are 120 (R4.18); those behind them move up when users are erased. Eight times as many bounds what a match may hold.
 COMMENTS_KEPT_MAX = 1_000
 
@@ -33,8 +34,8 @@ COMMENTS_KEPT_MAX = 1_000
 class Prepared(NamedTuple):
     """Valid events of a batch by kind, in the order of causes, and what is refused."""
 
-    comments: list[Event]
-    ads: list[Event]
+    comments: list[Event[CommentPosted]]
+    ads: list[Event[AdChanged]]
     dead: list[DeadLetter]
 
 
@@ -45,11 +46,11 @@ class Ad(NamedTuple):
     cause: Cause
 
 
-class PostsSink:
+class PostsSink(Handler[Post, Prepared]):
     """One row a comment, one an advertisement; what changed is told once a batch."""
 
     group = "posts"
-    topics: tuple[str, ...] = (COMMENT, AD)
+    topics = (COMMENT_POSTED, AD_CHANGED)
     # Comments of 8 KiB: 16 MB at most in one statement.
     batch_max = 2_000
 
@@ -58,14 +59,14 @@ class PostsSink:
         self._clock = around.clock
         self._matches = KnownMatches(around.pool, around.admin)
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[Post]]) -> Prepared:
         """Check the events, and that the matches of comments are known."""
         good, dead = checked(events)
         ordered = sorted(good, key=lambda event: cause_of(event.record).order)
-        known, unknown = await self._matches.split([event for event in ordered if event.record.topic == COMMENT])
-        return Prepared(known, [event for event in ordered if event.record.topic == AD], [*dead, *unknown])
+        known, unknown = await self._matches.split(of_topic(ordered, COMMENT_POSTED))
+        return Prepared(known, of_topic(ordered, AD_CHANGED), [*dead, *unknown])
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Post]], prepared: Prepared) -> Sequence[DeadLetter]:
         """Store what is new and tell whose documents it is in."""
         told = []
         if prepared.comments:
@@ -80,9 +81,6 @@ class PostsSink:
         await outbox.add(tx, told)
         return prepared.dead
 
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
-
     def _told(self, scope: str, document: Resource, reason: str, caused_by: str) -> OutboxRow:
         now_ms = self._clock()
         return refresh_row(
@@ -90,7 +88,7 @@ class PostsSink:
         )
 
 
-async def _store_comments(tx: Connection, comments: Sequence[Event]) -> dict[str, str]:
+async def _store_comments(tx: Connection, comments: Sequence[Event[CommentPosted]]) -> dict[str, str]:
     """Store comments, drop what is too many, and return the newest new one that stayed, by match."""
     if not comments:
         return {}
@@ -106,7 +104,7 @@ async def _store_comments(tx: Connection, comments: Sequence[Event]) -> dict[str
     return {match_id: position for match_id, _, position, *_ in rows if position in stayed}
 
 
-async def _store_ads(tx: Connection, events: Sequence[Event]) -> str:
+async def _store_ads(tx: Connection, events: Sequence[Event[AdChanged]]) -> str:
     """Store the last word on each advertisement; the position of the last one that changed what is shown, or ""."""
     await hold_ads(tx)
     rows = await tx.fetch(QUERIES["ads_held"], sorted({event.value["ad_id"] for event in events}))
@@ -123,7 +121,7 @@ async def _store_ads(tx: Connection, events: Sequence[Event]) -> str:
     return max(changed, key=lambda ad: ad.cause.order).cause.position if changed else ""
 
 
-def _last_ads(held: Mapping[str, Ad], events: Sequence[Event]) -> dict[str, Ad]:
+def _last_ads(held: Mapping[str, Ad], events: Sequence[Event[AdChanged]]) -> dict[str, Ad]:
     """What is newer than what is held; the events are in the order of causes."""
     last: dict[str, Ad] = {}
     for record, value in events:

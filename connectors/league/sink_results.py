@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.known_matches import KnownMatches
 from highwater.connectors.league.matches import MatchStore, checked
 from highwater.connectors.league.sink_fixtures import Prepared
 from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.league import MATCH_FINALIZED, MATCH_UPDATED, MatchFinalized, MatchUpdated
+
+# What becomes of a match that was scheduled.
+Played: TypeAlias = MatchUpdated | MatchFinalized
 
 
-class ResultsSink:
+class ResultsSink(Handler[Played, Prepared[Played]]):
     """Folds scores and results into the rows of matches that were scheduled."""
 
     group = "results"
-    topics: tuple[str, ...] = ("league.match-updated", "league.match-finalized")
+    topics = (MATCH_UPDATED, MATCH_FINALIZED)
     # As in the sink of schedules.
     batch_max = 1_000
 
@@ -24,15 +29,14 @@ class ResultsSink:
         self._store = MatchStore(around.codec, around.clock, source="/connectors/sinks/results")
         self._matches = KnownMatches(around.pool, around.admin)
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[Played]]) -> Prepared[Played]:
         """Check the events, and that their matches are known."""
         good, dead = checked(events)
         known, unknown = await self._matches.split(good)
         return Prepared(known, [*dead, *unknown])
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[Played]], prepared: Prepared[Played]
+    ) -> Sequence[DeadLetter]:
         """Fold them into the matches."""
         return [*prepared.dead, *await self._store.store(tx, prepared.events)]
-
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from highwater.connectors.identity import erasures
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.known_matches import KnownMatches
@@ -19,18 +19,19 @@ from highwater.connectors.league.matches import checked
 from highwater.connectors.league.refreshing import refresh_row
 from highwater.connectors.league.sink_fixtures import Prepared
 from highwater.connectors.league.statements import QUERIES
-from highwater.connectors.league.votes import PREDICTION, VOTE, newest_causes, recount, store_words
+from highwater.connectors.league.votes import WordEvent, newest_causes, recount, store_words
 from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.league import PREDICTION_MADE, VOTE_CAST
 from highwater.streams.league.resources import PREDICTION_DAYS, resource
 from highwater.streams.league.votes import Word
 from highwater.streams.pages.kinds import Resource
 
 
-class VotesSink:
+class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
     """One row a user and match, one of counts a match; a match whose votes changed is told once a window (R4.4)."""
 
     group = "votes"
-    topics: tuple[str, ...] = (VOTE, PREDICTION)
+    topics = (VOTE_CAST, PREDICTION_MADE)
     # A window that fills up ends early. The keys of so many users, with the longest ids, are 5.3 MB and fit one record.
     batch_max = 5_000
 
@@ -40,25 +41,24 @@ class VotesSink:
         self._matches = KnownMatches(around.pool, around.admin)
         self.gather_seconds = window_seconds
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[WordEvent]]) -> Prepared[WordEvent]:
         """Check the events, and that their matches are known."""
         good, dead = checked(events)
         known, unknown = await self._matches.split(good)
         return Prepared(known, [*dead, *unknown])
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[WordEvent]], prepared: Prepared[WordEvent]
+    ) -> Sequence[DeadLetter]:
         """Store the last word of each user and match, count the votes of the matches where one changed, and tell."""
         valid = await erasures.valid(tx, prepared.events)
         if valid:
             await tx.execute(QUERIES["lock_matches"], sorted({event.value["match_id"] for event in valid}))
-            votes = await store_words(tx, VOTE, valid)
-            predictions = await store_words(tx, PREDICTION, valid)
+            votes = await store_words(tx, VOTE_CAST, valid)
+            predictions = await store_words(tx, PREDICTION_MADE, valid)
             await recount(tx, newest_causes(votes.changed))
             await outbox.add(tx, self._requests([*votes.changed, *predictions.changed]))
         return prepared.dead
-
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
 
     def _requests(self, changed: Sequence[Word]) -> list[OutboxRow]:
         """One a match."""

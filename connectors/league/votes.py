@@ -7,16 +7,19 @@ counts are those of the votes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.league.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
+from highwater.schemas.league import PREDICTION_MADE, VOTE_CAST, PredictionMade, VoteCast
 from highwater.schemas.positions import Cause
+from highwater.schemas.topic_names import TopicName
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.league.votes import Settled, Whose, Word, settle_words
 
-VOTE, PREDICTION = "league.vote-cast", "league.prediction-made"
+# What users say of a match.
+WordEvent: TypeAlias = VoteCast | PredictionMade
 
 
 class _Table(NamedTuple):
@@ -30,14 +33,14 @@ class _Table(NamedTuple):
 
 
 _TABLES: Mapping[str, _Table] = {
-    VOTE: _Table(("choice",), QUERIES["votes_held"], QUERIES["store_votes"], "cast_at", "cast_ms"),
-    PREDICTION: _Table(
+    VOTE_CAST: _Table(("choice",), QUERIES["votes_held"], QUERIES["store_votes"], "cast_at", "cast_ms"),
+    PREDICTION_MADE: _Table(
         ("home_goals", "away_goals"), QUERIES["predictions_held"], QUERIES["store_predictions"], "made_at", "made_ms"
     ),
 }
 
 
-async def store_words(tx: Connection, topic: str, events: Sequence[Event]) -> Settled:
+async def store_words(tx: Connection, topic: TopicName[WordEvent], events: Sequence[Event[WordEvent]]) -> Settled:
     """Store the last word of each user and match that the events of a topic tell; the matches are locked."""
     table = _TABLES[topic]
     words = [_word(table, event) for event in events if event.record.topic == topic]
@@ -53,10 +56,16 @@ async def store_words(tx: Connection, topic: str, events: Sequence[Event]) -> Se
     return settled
 
 
-def _word(table: _Table, event: Event) -> Word:
+def _word(table: _Table, event: Event[WordEvent]) -> Word:
     record, value = event
     cause = Cause(record.arrived_ms, str(record.position))
-    return Word(value["match_id"], value["user_id"], tuple(value[name] for name in table.said), value["ts"], cause)
+    return Word(
+        value["match_id"],
+        value["user_id"],
+        tuple(cast("Mapping[str, Any]", value)[name] for name in table.said),
+        value["ts"],
+        cause,
+    )
 
 
 async def _held(tx: Connection, table: _Table, wanted: Iterable[Whose]) -> dict[Whose, Word]:
@@ -64,7 +73,7 @@ async def _held(tx: Connection, table: _Table, wanted: Iterable[Whose]) -> dict[
     return {(row["match_id"], row["user_id"]): _word_of(table, row) for row in rows}
 
 
-def _word_of(table: _Table, row: Mapping[str, Any]) -> Word:
+def _word_of(table: _Table, row: Row) -> Word:
     said = tuple(row[name] for name in table.said)
     cause = Cause(row[table.ms], row["position"])
     return Word(row["match_id"], row["user_id"], said, to_ms(row[table.at]), cause)

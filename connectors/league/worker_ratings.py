@@ -6,25 +6,27 @@ at a time: a result that was committed before it began is in all of its ratings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from highwater.connectors.identity import erasures
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.handler import Handler
+from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.league.locks import hold_ratings
 from highwater.connectors.league.refreshing import refresh_row
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.pages import rows as documents
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
+from highwater.schemas.league import MATCH_CHANGED, MatchChanged
 from highwater.schemas.positions import Position
+from highwater.schemas.streams import TICK, Tick
 from highwater.streams.clock import Clock
 from highwater.streams.league.matches import State
 from highwater.streams.league.resources import resource
 from highwater.streams.pages.kinds import Resource
 
-CHANGED, TICK = "league.match-changed", "streams.tick"
 # A full recalculation each six hours of the ticks' time (R4.22).
 RUN_MS = 6 * 3_600_000
 # Documents of users in one request: 64 KiB of keys.
@@ -41,11 +43,11 @@ class Due(NamedTuple):
     cause: Position
 
 
-class RatingsWorker:
+class RatingsWorker(Handler[MatchChanged | Tick, Due]):
     """Keeps `league_ratings`; the first page of the rating is asked for when it may have changed, and at each run."""
 
     group = "ratings"
-    topics: tuple[str, ...] = (CHANGED, TICK)
+    topics = (MATCH_CHANGED, TICK)
     # A season's import of a few hundred results is rated at once.
     batch_max = 1_000
 
@@ -53,14 +55,16 @@ class RatingsWorker:
         self._codec = codec
         self._clock = clock
 
-    async def prepare(self, events: Sequence[Event]) -> Due:
+    async def prepare(self, events: Sequence[Event[MatchChanged | Tick]]) -> Due:
         """Which matches and which run."""
-        asking = [event for event in events if event.record.topic == CHANGED and _is_rated(event.value)]
-        runs = [value["now"] // RUN_MS for record, value in events if record.topic == TICK]
-        cause = (asking or events)[-1].record.position
+        asking = [event for event in of_topic(events, MATCH_CHANGED) if _is_rated(event.value)]
+        runs = [tick.value["now"] // RUN_MS for tick in of_topic(events, TICK)]
+        cause = (asking[-1] if asking else events[-1]).record.position
         return Due(sorted({event.value["match_id"] for event in asking}), max(runs, default=None), cause)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Due) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[MatchChanged | Tick]], prepared: Due
+    ) -> Sequence[DeadLetter]:
         """Rate, and ask for the documents that ratings are in."""
         if not prepared.matches and prepared.run is None:
             return []
@@ -79,9 +83,6 @@ class RatingsWorker:
             dropped = await _documents_of(tx, changed if is_run else users)
             await outbox.add(tx, self._requests(dropped, prepared.cause))
         return []
-
-    async def settle(self, prepared: Due) -> None:
-        """Nothing is held."""
 
     def _requests(self, dropped: Sequence[Resource], cause: Position) -> list[outbox.OutboxRow]:
         """The rating is made anew; what users had read of their own is taken away, and made when they ask again."""
@@ -114,6 +115,6 @@ async def _documents_of(tx: Connection, users: Sequence[str]) -> list[Resource]:
     return found
 
 
-def _is_rated(change: Mapping[str, Any]) -> bool:
+def _is_rated(change: MatchChanged) -> bool:
     """Whether a change of a match can change ratings: another result, or another date of a match that has one."""
     return "result" in change["changed"] or ("schedule" in change["changed"] and change["state"] == State.FINAL)

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.redis.link import Head, ResourceCache
+from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
 
 
-class CacheVersions:
+class CacheVersions(Handler[VersionBumped, None]):
     """Writes `__v:`; one script sets only what is newer, so order and repeats do not matter."""
 
     group = "cache"
-    topics: tuple[str, ...] = ("cache.version-bumped",)
+    topics = (VERSION_BUMPED,)
     batch_max = 1_000
 
     def __init__(self, cache: ResourceCache) -> None:
         self._cache = cache
 
-    async def prepare(self, events: Sequence[Event]) -> None:
+    async def prepare(self, events: Sequence[Event[VersionBumped]]) -> None:
         """Set the newest version of each resource; Redis away is no error, since it is read from PostgreSQL then."""
-        newest: dict[str, Any] = {}
+        newest: dict[str, VersionBumped] = {}
         for _, value in events:
-            if value["version"] > newest.get(value["key"], {"version": -1})["version"]:
+            before = newest.get(value["key"])
+            if before is None or value["version"] > before["version"]:
                 newest[value["key"]] = value
         for value in newest.values():
             # The bump's own time: a late event must not make an old version look freshly checked.
             head = Head(value["version"], value["etag"], value["caused_by"], checked_ms=value["bumped_at"])
             await self._cache.put(value["key"], head)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[VersionBumped]], prepared: None
+    ) -> Sequence[DeadLetter]:
         """Only the positions move: Redis is no part of the truth."""
         return []
-
-    async def settle(self, prepared: None) -> None:
-        """Nothing is held."""

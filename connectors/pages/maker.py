@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -28,10 +28,9 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.streams.clock import Clock, monotonic_seconds
-from highwater.streams.league.resources import resource, resource_of
 from highwater.streams.pages.kinds import Resource
-from highwater.streams.pages.refresh import refresh_decision
-from highwater.streams.pages.windows import Window
+from highwater.streams.pages.rules import PageRules
+from highwater.streams.pages.windows import Windows
 from highwater.streams.telemetry import BUMP_ACKNOWLEDGED_SECONDS, DOCUMENT_LOADS
 
 SOURCE = "/connectors/materializers/documents"
@@ -39,9 +38,6 @@ SOURCE = "/connectors/materializers/documents"
 ENTRY_SECONDS_MAX = 8 * 86_400
 # How long Redis refuses what is older than an announced version: longer than a reader may still be under way with it.
 ANNOUNCED_SECONDS = 30
-WINDOW = resource("match_window")
-
-Windows: TypeAlias = Mapping[str, Sequence[Window]]
 
 
 class Built(Protocol):
@@ -109,11 +105,20 @@ class _Plan(NamedTuple):
 
 
 class DocumentMaker:
-    """Makes documents in a transaction of the caller's, and tells of them after it."""
+    """Makes documents in a transaction of the caller's, and tells of them after it; `builders` make them by kind.
+
+    `rules` say which there are. Whoever reads or refreshes documents takes the rules of the maker.
+    """
 
     def __init__(
-        self, builders: Mapping[str, Builder], codec: Callable[[], Codec], cache: ResourceCache, clock: Clock
+        self,
+        rules: PageRules,
+        builders: Mapping[str, Builder],
+        codec: Callable[[], Codec],
+        cache: ResourceCache,
+        clock: Clock,
     ) -> None:
+        self.rules = rules
         self._builders = builders
         self._codec = codec
         self._cache = cache
@@ -193,13 +198,14 @@ class DocumentMaker:
             UnavailableError: PostgreSQL is away.
         """
         now_ms = self._clock()
-        found = await documents.read(pool, [*keys, WINDOW.key], now_ms)
-        window = found.get(WINDOW.key)
+        window_key = self.rules.window.key
+        found = await documents.read(pool, [*keys, window_key], now_ms)
+        window = found.get(window_key)
         windows = {} if window is None else windows_in(window.payload)
         for key in keys:
-            document, resource = found.get(key), resource_of(key)
+            document, resource = found.get(key), self.rules.page_of(key)
             if document is not None and resource is not None:
-                head = stamped(resource, document.head, windows, now_ms)
+                head = stamped(self.rules, resource, document.head, windows, now_ms)
                 await self._cache.put(key, head, compress(document.payload), ttl_seconds=ENTRY_SECONDS_MAX)
             elif document is None and key in erased:
                 with suppress(RedisAwayError):  # it ends there with its entry
@@ -210,24 +216,17 @@ class DocumentMaker:
 
 
 def windows_in(payload: bytes) -> Windows:
-    """The match windows by season in their document."""
+    """The windows by scope in their document."""
     found: Windows = orjson.loads(payload)["windows"]
     return found
 
 
-def windows_of(resource: Resource, windows: Windows) -> Sequence[Window]:
-    """The windows that count for a document: those of its season, or all where it is of no one season."""
-    if resource.kind.name.startswith("league_"):
-        return windows.get(resource.id, ())
-    return [window for season in windows.values() for window in season]
-
-
-def stamped(resource: Resource, head: Head, windows: Windows, now_ms: int) -> Head:
+def stamped(rules: PageRules, resource: Resource, head: Head, windows: Windows, now_ms: int) -> Head:
     """A head with `expires_ms` and `stale_until_ms` as they are known now (R4.8).
 
     For whoever looks into a store: a window may move, so a reader judges by `built_ms` and the windows each time (R4.14).
     """
-    found = refresh_decision(head.built_ms or 0, resource.kind, windows_of(resource, windows), now_ms)
+    found = rules.judge(resource, head.built_ms or 0, windows, now_ms)
     return replace(head, expires_ms=found.expires_ms, stale_until_ms=found.stale_until_ms)
 
 

@@ -20,13 +20,10 @@ from highwater.connectors.pages.copies import COPIES_MAX, IDENTITY, Copies, comp
 from highwater.connectors.pages.leases import CopyLease
 from highwater.connectors.pages.maker import (
     ENTRY_SECONDS_MAX,
-    WINDOW,
     DocumentMaker,
     Wanted,
-    Windows,
     stamped,
     windows_in,
-    windows_of,
 )
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.postgres.pool import transaction
@@ -35,7 +32,8 @@ from highwater.connectors.redis.link import Head, ResourceCache
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import Clock
 from highwater.streams.pages.kinds import CacheOptions, Resource
-from highwater.streams.pages.refresh import Freshness, Refresh, refresh_decision
+from highwater.streams.pages.refresh import Freshness, Refresh
+from highwater.streams.pages.windows import Windows
 from highwater.streams.telemetry import DOCUMENT_READS, get_log
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -80,7 +78,7 @@ class _KnownFresh(NamedTuple):
 
 
 class Documents:
-    """Documents as this process reads them."""
+    """Documents as this process reads them, by the rules of their maker."""
 
     def __init__(
         self,
@@ -94,6 +92,8 @@ class Documents:
         clock: Clock,
     ) -> None:
         self._maker = maker
+        self._rules = maker.rules
+        self._window = maker.rules.window
         self._pool = pool
         self._cache = cache
         self._copies = copies
@@ -118,13 +118,17 @@ class Documents:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._lease.close()
 
+    def page_of(self, key: str) -> Resource | None:
+        """The document that a key names; None when it names none."""
+        return self._rules.page_of(key)
+
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def quick(self, found: Resource) -> Served | None:
         """A good document from memory alone, under the lease; None when anything has to be asked."""
         if not self._lease.use():
             return None
-        copy, window = self._copies.get(found.key), self._copies.get(WINDOW.key)
+        copy, window = self._copies.get(found.key), self._copies.get(self._window.key)
         if copy is None or window is None or not (copy.is_verified and window.is_verified):
             return None
         now_ms = self._clock()
@@ -132,7 +136,7 @@ class Documents:
         if known is not None and known.head is copy.head and known.at_ms <= now_ms < known.until_ms:
             return known.served
         windows = self._windows
-        if windows is None or windows[0] != window.head.version or not _is_fresh(window.head, now_ms):
+        if windows is None or windows[0] != window.head.version or not self._is_fresh(window.head, now_ms):
             return None
         served = self._answer(found, copy.head, windows[1])
         if served.freshness is not Freshness.FRESH:
@@ -149,16 +153,16 @@ class Documents:
             DOCUMENT_READS.labels(found.kind.name, "memory").inc()
             return served
         now_ms = self._clock()
-        head, window = await self._cache.heads([found.key, WINDOW.key])
+        head, window = await self._cache.heads([found.key, self._window.key])
         windows = self._windows
         if head is None or window is None or windows is None or windows[0] != window.version:
             return None
-        if not (head.is_trusted(now_ms) and window.is_trusted(now_ms) and _is_fresh(window, now_ms)):
+        if not (head.is_trusted(now_ms) and window.is_trusted(now_ms) and self._is_fresh(window, now_ms)):
             return None
         served = self._answer(found, head, windows[1])
         if head.built_ms is None or served.freshness is not Freshness.FRESH:
             return None
-        self._copies.put(WINDOW.key, window)
+        self._copies.put(self._window.key, window)
         self._copies.put(found.key, head)
         DOCUMENT_READS.labels(found.kind.name, "redis").inc()
         return served
@@ -175,7 +179,7 @@ class Documents:
             served = await self.near(found)
             if served is not None:
                 return served
-        windows = {} if found.kind is WINDOW.kind else await self.windows()
+        windows = {} if found.kind is self._window.kind else await self.windows()
         if is_positioned:
             async with self._slots:
                 made = await self._make(found, "read with a position", found_built_ms=None)
@@ -215,13 +219,13 @@ class Documents:
         return self._copies.body(key, head.version, encoding)
 
     async def windows(self) -> Windows:
-        """The match windows by season. Away with PostgreSQL, the last ones that were known."""
+        """The windows by scope. Away with PostgreSQL, the last ones that were known."""
         for _ in range(ATTEMPTS_MAX):
             try:
-                served = await self.read(WINDOW)
+                served = await self.read(self._window)
                 if self._windows is not None and self._windows[0] == served.head.version:
                     return self._windows[1]
-                body = await self.payload(WINDOW, served.head, IDENTITY)
+                body = await self.payload(self._window, served.head, IDENTITY)
             except UnavailableError:
                 return {} if self._windows is None else self._windows[1]
             if body is not None:
@@ -230,9 +234,11 @@ class Documents:
 
     def _answer(self, found: Resource, head: Head, windows: Windows) -> Served:
         now_ms = self._clock()
-        return _served(
-            head, refresh_decision(head.built_ms or 0, found.kind, windows_of(found, windows), now_ms), now_ms
-        )
+        return _served(head, self._rules.judge(found, head.built_ms or 0, windows, now_ms), now_ms)
+
+    def _is_fresh(self, window: Head, now_ms: int) -> bool:
+        """Whether the windows may be used; their own page is in none."""
+        return self._rules.judge(self._window, window.built_ms or 0, {}, now_ms).freshness is Freshness.FRESH
 
     async def _head(self, found: Resource) -> Head | None:
         """The current head: from Redis while it is trusted, else from PostgreSQL; None when nothing is stored."""
@@ -249,7 +255,9 @@ class Documents:
             if found_head is not None:
                 self._copies.put(key, found_head)
                 windows = {} if self._windows is None else self._windows[1]
-                await self._cache.put(key, stamped(found, found_head, windows, asked_ms), ttl_seconds=ENTRY_SECONDS_MAX)
+                await self._cache.put(
+                    key, stamped(self._rules, found, found_head, windows, asked_ms), ttl_seconds=ENTRY_SECONDS_MAX
+                )
             return found_head
 
         DOCUMENT_READS.labels(found.kind.name, "postgres").inc()
@@ -312,7 +320,9 @@ class Documents:
             await self._maker.tell(self._pool(), [key])
         elif head is not None:
             windows = {} if self._windows is None else self._windows[1]
-            await self._cache.put(key, stamped(found, head, windows, self._clock()), ttl_seconds=ENTRY_SECONDS_MAX)
+            await self._cache.put(
+                key, stamped(self._rules, found, head, windows, self._clock()), ttl_seconds=ENTRY_SECONDS_MAX
+            )
         if head is None:
             raise NoSuchDocumentError(f"there is no {found.id!r}: {found.kind.about}")
         return head
@@ -322,7 +332,3 @@ def _served(head: Head, life: Refresh, now_ms: int) -> Served:
     age_seconds = max(0, now_ms - (head.built_ms or 0)) // 1000
     stale_left_seconds = max(0, life.stale_until_ms - now_ms) // 1000
     return Served(head, life.freshness, life.options, age_seconds, stale_left_seconds)
-
-
-def _is_fresh(window: Head, now_ms: int) -> bool:
-    return refresh_decision(window.built_ms or 0, WINDOW.kind, (), now_ms).freshness is Freshness.FRESH

@@ -1,7 +1,7 @@
 """The materializer of documents: does what agents, sinks, the prewarm and operators ask for.
 
 Laws. A document that nobody has asked for is not made on a change (never work before it is needed); a prewarm makes the pages
-of a season whoever asked (R4.32). Requests of a batch for one document make it once. All documents of a batch, the versions,
+of a scope whoever asked (R4.32). Requests of a batch for one document make it once. All documents of a batch, the versions,
 the events and the positions are one transaction.
 """
 
@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import asyncpg
 
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.handler import Handler
+from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages import rows as documents
 from highwater.connectors.pages.maker import DocumentMaker, Wanted
 from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED, InvalidationRequested, PrewarmRequested
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.league.resources import SEASON_PAGES, resource, resource_of
+from highwater.schemas.league import RefreshRequested
 from highwater.streams.pages.kinds import Resource
+from highwater.streams.pages.rules import PageRules
 from highwater.streams.telemetry import get_log
 
-REFRESH, PREWARM, INVALIDATION = (
-    "league.refresh-requested",
-    "cache.prewarm-requested",
-    "cache.invalidation-requested",
-)
+Asked: TypeAlias = RefreshRequested | PrewarmRequested | InvalidationRequested
 # Of a family so many are made anew with the one that is wanted; the rest (each page of a rating that anybody ever turned to) are
 # taken away, and made when somebody asks for one again.
 RELATIVES_MADE_MAX = 32
@@ -46,59 +46,72 @@ class Work:
     erased: set[str] = field(default_factory=set)
 
 
-def work_of(events: Sequence[Event]) -> Work:
+def work_of(rules: PageRules, events: Sequence[Event[Asked]]) -> Work:
     """What a batch asks for. Of a document that is dropped and wanted in one batch the later request counts."""
     work = Work()
-    for record, value in events:
-        if record.topic == PREWARM:
-            pages = [resource(kind, value["season"]).key for kind in SEASON_PAGES]
-            work.prewarmed.update(dict.fromkeys(pages, f"prewarm: {value['reason']}"))
-            continue
-        asked = [value["key"]] if record.topic == INVALIDATION else [*value["keys"], *value["dropped"]]
-        unknown = [key for key in asked if not _can_be_made(key)]
-        if unknown:
-            work.dead.append(DeadLetter(record, "unknown_document", f"there is no document {unknown[0]!r}"))
-        elif record.topic == INVALIDATION:
-            work.forced[value["key"]] = "invalidation"
-        else:
-            work.wanted.update(dict.fromkeys(value["keys"], value["reason"]))
-            work.dropped.difference_update(value["keys"])
-            work.dropped.update(value["dropped"])
-            for key in value["dropped"]:
-                work.wanted.pop(key, None)
+    for event in events:
+        if prewarm := event.of(PREWARM_REQUESTED):
+            # The event calls a scope a season.
+            pages = [page.key for page in rules.prewarmed_pages(prewarm["season"])]
+            work.prewarmed.update(dict.fromkeys(pages, f"prewarm: {prewarm['reason']}"))
+        elif invalidation := event.of(INVALIDATION_REQUESTED):
+            if _are_known(rules, [invalidation["key"]], event.record, work):
+                work.forced[invalidation["key"]] = "invalidation"
+        elif refresh := event.of(rules.refresh_topic):
+            _refresh(rules, refresh, event.record, work)
     return work
 
 
-class Refreshes:
+def _refresh(rules: PageRules, asked: RefreshRequested, record: Record, work: Work) -> None:
+    if not _are_known(rules, [*asked["keys"], *asked["dropped"]], record, work):
+        return
+    work.wanted.update(dict.fromkeys(asked["keys"], asked["reason"]))
+    work.dropped.difference_update(asked["keys"])
+    work.dropped.update(asked["dropped"])
+    for key in asked["dropped"]:
+        work.wanted.pop(key, None)
+
+
+def _are_known(rules: PageRules, keys: Sequence[str], record: Record, work: Work) -> bool:
+    """Whether all of these can be made; else the event is refused."""
+    unknown = [key for key in keys if not rules.can_be_made(key)]
+    if unknown:
+        work.dead.append(DeadLetter(record, "unknown_document", f"there is no document {unknown[0]!r}"))
+    return not unknown
+
+
+class Refreshes(Handler[Asked, Work]):
     """Makes documents that have become old."""
 
     group = "documents"
-    topics: tuple[str, ...] = (REFRESH, PREWARM, INVALIDATION)
     # A season's import asks for a few hundred documents of which few exist; the making of one takes milliseconds.
     batch_max = 500
 
     def __init__(self, maker: DocumentMaker, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        self.topics = (maker.rules.refresh_topic, PREWARM_REQUESTED, INVALIDATION_REQUESTED)
         self._maker = maker
+        self._rules = maker.rules
         self._pool = pool
 
-    async def prepare(self, events: Sequence[Event]) -> Work:
+    async def prepare(self, events: Sequence[Event[Asked]]) -> Work:
         """Gather the requests by document."""
-        return work_of(events)
+        return work_of(self._rules, events)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Work) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Asked]], prepared: Work) -> Sequence[DeadLetter]:
         """Make what exists and is wanted, what is to be warm, and what is forced; take away what ends."""
         work = prepared
         asked = await documents.existing(tx, sorted({*work.wanted, *work.dropped}))
-        relatives = await _relatives(tx, work)
+        relatives = await self._relatives(tx, work)
         wanted = {
-            key: Wanted(_known(key), "relative", is_dropped=number >= RELATIVES_MADE_MAX)
+            key: Wanted(self._known(key), "relative", is_dropped=number >= RELATIVES_MADE_MAX)
             for number, key in enumerate(relatives)
         }
         wanted |= {
-            key: Wanted(_known(key), work.wanted.get(key, "dropped"), is_dropped=key in work.dropped) for key in asked
+            key: Wanted(self._known(key), work.wanted.get(key, "dropped"), is_dropped=key in work.dropped)
+            for key in asked
         }
-        wanted |= {key: Wanted(_known(key), reason) for key, reason in work.prewarmed.items()}
-        wanted |= {key: Wanted(_known(key), reason, is_forced=True) for key, reason in work.forced.items()}
+        wanted |= {key: Wanted(self._known(key), reason) for key, reason in work.prewarmed.items()}
+        wanted |= {key: Wanted(self._known(key), reason, is_forced=True) for key, reason in work.forced.items()}
         made = await self._maker.make(tx, self._pool, list(wanted.values()))
         work.erased = work.dropped.difference(asked)
         work.told = [*(one.resource.key for one in made if one.outcome.is_to_be_told), *sorted(work.erased)]
@@ -113,26 +126,18 @@ class Refreshes:
         except UnavailableError as error:
             _log.warning("redis_not_told", reason=str(error), effect="readers ask PostgreSQL")
 
+    async def _relatives(self, tx: Connection, work: Work) -> list[str]:
+        """The other documents of families that are wanted, as old as those."""
+        kinds = {self._known(key).kind for key in work.wanted}
+        found = [
+            key
+            for kind in sorted(kinds, key=lambda kind: kind.name)
+            if kind.is_family
+            for key in await documents.existing_from(tx, kind.template.split("{id}")[0])
+        ]
+        return [key for key in found if key not in work.wanted]
 
-async def _relatives(tx: Connection, work: Work) -> list[str]:
-    """The other documents of families that are wanted, as old as those."""
-    kinds = {_known(key).kind for key in work.wanted}
-    found = [
-        key
-        for kind in sorted(kinds, key=lambda kind: kind.name)
-        if kind.is_family
-        for key in await documents.existing_from(tx, kind.template.split("{id}")[0])
-    ]
-    return [key for key in found if key not in work.wanted]
-
-
-def _can_be_made(key: str) -> bool:
-    """Whether a key names a document of the catalogue that has a builder; PostgreSQL holds no NUL."""
-    found = resource_of(key)
-    return found is not None and found.kind.name != "predictions_legacy" and "\x00" not in key
-
-
-def _known(key: str) -> Resource:
-    found = resource_of(key)
-    assert found is not None, key  # `work_of` has refused others
-    return found
+    def _known(self, key: str) -> Resource:
+        found = self._rules.page_of(key)
+        assert found is not None, key  # `work_of` has refused others
+        return found

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 from highwater.connectors.kafka import outbox
 from highwater.connectors.pages.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, one_row
 from highwater.connectors.redis.link import Head
-from highwater.schemas.cache import VersionBumped
+from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
 from highwater.streams.clock import to_datetime
-
-VERSION_BUMPED = "cache.version-bumped"
 
 
 async def next_version(tx: Connection, key: str, caused_by: str, now_ms: int, reason: str = "") -> VersionBumped:
@@ -22,7 +20,7 @@ async def next_version(tx: Connection, key: str, caused_by: str, now_ms: int, re
 
     `caused_by` is the position of the event behind it, empty where there is none.
     """
-    row = await tx.fetchrow(QUERIES["bump_version"], key, caused_by, to_datetime(now_ms))
+    row = await one_row(tx, QUERIES["bump_version"], key, caused_by, to_datetime(now_ms))
     return VersionBumped(
         key=key, version=row["version"], etag=row["etag"], caused_by=caused_by, bumped_at=now_ms, reason=reason
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -16,7 +16,10 @@ STATEMENT_SECONDS_MAX = 60.0
 # How long somebody waits for a free connection before he is told to come again.
 ACQUIRE_SECONDS = 5.0
 
-Connection = Any  # asyncpg's Connection or a pool's proxy of it; the stubs tell them apart, the callers do not
+# asyncpg's connection, or a pool's proxy of it: the stubs tell them apart, callers do not.
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+# A row as functions take it that make values of rows.
+Row: TypeAlias = "Mapping[str, Any] | asyncpg.Record"
 
 # What asyncpg raises when the server is away, starting, stopping, or has cut the connection.
 AWAY = (
@@ -84,6 +87,15 @@ async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connectio
     with unavailable_when_away():
         async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
             yield connection
+
+
+async def one_row(
+    connection: Connection | asyncpg.Pool[asyncpg.Record], statement: str, *arguments: Any
+) -> asyncpg.Record:
+    """The row of a statement that always gives one."""
+    row = await connection.fetchrow(statement, *arguments)
+    assert row is not None, statement
+    return row
 
 
 @contextmanager

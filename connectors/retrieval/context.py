@@ -7,14 +7,14 @@ made by the same model; without one, and while the embedder is away, words alone
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from highwater.connectors.models.embeddings import Embedder, EmbeddingError
-from highwater.connectors.postgres.pool import reading
+from highwater.connectors.postgres.pool import Row, reading
 from highwater.connectors.retrieval.search import RESULTS_MAX, Result, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
@@ -89,9 +89,7 @@ class ChunkContext:
         kept.sort(key=lambda result: (order[result.source_id], result.chunk_no))
         return frozenset(ingested), kept
 
-    async def _search(
-        self, namespace: Mapping[str, Any], vector: bytes | None, words: str, **asked: Any
-    ) -> tuple[Result, ...]:
+    async def _search(self, namespace: Row, vector: bytes | None, words: str, **asked: Any) -> tuple[Result, ...]:
         of_model = vector if self._is_of_model(namespace) else None
         try:
             found = await search(self._pool, namespace, q_vector=of_model, words=words, mode=Mode.HYBRID, **asked)
@@ -99,10 +97,10 @@ class ChunkContext:
             found = await search(self._pool, namespace, q_vector=None, words=words, mode=Mode.HYBRID, **asked)
         return found.results
 
-    def _is_of_model(self, namespace: Mapping[str, Any]) -> bool:
+    def _is_of_model(self, namespace: Row) -> bool:
         return self._embedder is not None and namespace["embedding_model"] == self._embedder.basis_id
 
-    async def _vector(self, text: str, namespaces: Sequence[Mapping[str, Any]]) -> bytes | None:
+    async def _vector(self, text: str, namespaces: Sequence[Row]) -> bytes | None:
         """The vector of a text, if any of these namespaces has some to compare it with."""
         if self._embedder is None or not any(self._is_of_model(namespace) for namespace in namespaces):
             return None
@@ -114,7 +112,7 @@ class ChunkContext:
             return None
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, str]:
+def _place(row: Row) -> tuple[str, str]:
     return row["ns"], row["slot"]
 
 

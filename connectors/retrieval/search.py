@@ -8,7 +8,7 @@ as far as the index found what is nearest. What is to be deleted is never found 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
@@ -17,7 +17,7 @@ import asyncpg
 import numpy as np
 
 from highwater.connectors.postgres import vectors
-from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.postgres.pool import Connection, Row, reading
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.positions import Position
@@ -121,7 +121,7 @@ class _Search(NamedTuple):
 
 async def search(
     pool: Pool,
-    namespace: Mapping[str, Any],
+    namespace: Row,
     *,
     q_vector: bytes | None,
     words: str | None,
@@ -193,7 +193,7 @@ async def _by_index(
     tx: Connection,
     asked: _Search,
     passport: Passport,
-    namespace: Mapping[str, Any],
+    namespace: Row,
     depths: Sequence[int],
     limit: int,
     as_of_ms: int,
@@ -215,9 +215,7 @@ async def _by_index(
     return Found(results, is_complete=False, is_exact=False)
 
 
-def _is_settled(
-    results: Sequence[Result], looked: Mapping[str, Any], asked: _Search, depth: int, limit: int, as_of_ms: int
-) -> bool:
+def _is_settled(results: Sequence[Result], looked: Row, asked: _Search, depth: int, limit: int, as_of_ms: int) -> bool:
     """Whether no chunk without the words that was not looked at scores higher than the last result."""
     if looked["recent_count"] < depth:
         return True  # there are no others
@@ -234,10 +232,10 @@ def _is_settled(
 
 
 def _results(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     asked: _Search,
     passport: Passport,
-    namespace: Mapping[str, Any],
+    namespace: Row,
     as_of_ms: int,
 ) -> tuple[Result, ...]:
     found = [_result(row, asked, passport, namespace, as_of_ms) for row in rows]
@@ -250,9 +248,7 @@ def _place(result: Result) -> tuple[Any, ...]:
     return (-result.final, -base, result.slot, result.source_id, result.chunk_no)
 
 
-def _result(
-    row: Mapping[str, Any], asked: _Search, passport: Passport, namespace: Mapping[str, Any], as_of_ms: int
-) -> Result:
+def _result(row: Row, asked: _Search, passport: Passport, namespace: Row, as_of_ms: int) -> Result:
     published_ms = None if row["published_at"] is None else to_ms(row["published_at"])
     created_ms = to_ms(row["created_at"])
     age = age_days(published_ms, created_ms, as_of_ms)

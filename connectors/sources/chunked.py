@@ -27,7 +27,7 @@ from highwater.streams.chunks.validation import check_chunks_event
 from highwater.streams.clock import Clock
 from highwater.streams.models.tokens import count_tokens
 
-SUBMITTED, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
+CHUNK_SUBMITTED, INGEST_FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 # Larger files are no documents, and each is held in memory while it is read.
 DOCUMENT_BYTES_MAX = 64 << 20
 # A text of this length is cut in a tenth of a second; starting a process for it would take longer than that.
@@ -235,7 +235,7 @@ class Submission:
         """Sources that are there no longer: all their chunks are orphans."""
         for source_id in source_ids:
             said = Ending(full=True, truncated=False, force=True)
-            self._hand_over(FINISHED, self.target.end(source_id, 0, said, self._clock()))
+            self._hand_over(INGEST_FINISHED, self.target.end(source_id, 0, said, self._clock()))
             self.gone.append(source_id)
 
     def _take_whole(self, whole: Whole) -> None:
@@ -282,8 +282,8 @@ class Submission:
         return {"ingest_id": self.target.ingest_id, "ns": self.target.ns, "slot": self.target.slot}
 
     def _submit(self, event: Mapping[str, Any]) -> None:
-        check_chunks_event(SUBMITTED, event)
-        self._hand_over(SUBMITTED, event)
+        check_chunks_event(CHUNK_SUBMITTED, event)
+        self._hand_over(CHUNK_SUBMITTED, event)
         self.chunks += 1
 
     def _end(
@@ -291,7 +291,7 @@ class Submission:
     ) -> None:
         is_whole = is_read and source_id not in self.faulty
         said = ending(asks_full=self.target.asks_full, forces=self.target.forces, is_whole=is_whole, count=count)
-        self._hand_over(FINISHED, self.target.end(source_id, count, said, self._clock(), window))
+        self._hand_over(INGEST_FINISHED, self.target.end(source_id, count, said, self._clock(), window))
         self._ended.add(source_id)
         self.sources += 1
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import orjson
 
-from highwater.connectors.sources.chunked import SUBMITTED, Fault, Found, Item, Piece, Reading
+from highwater.connectors.sources.chunked import Fault, Found, Item, Piece, Reading
 from highwater.connectors.sources.files import PLAIN
+from highwater.schemas.chunks import CHUNK_SUBMITTED
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.chunks.identity import check_key_part
@@ -78,7 +79,7 @@ def _chunk(said: Mapping[str, Any]) -> Mapping[str, Any]:
     for name in _PLACE:
         if name in said:
             raise InvalidEventError("unknown_field", f"{name} is an option of the command, not of a line", field=name)
-    return event_from_json(SUBMITTED, {**said, **_PLACE})
+    return event_from_json(CHUNK_SUBMITTED, {**said, **_PLACE})
 
 
 def _document(said: Mapping[str, Any]) -> Found:
@@ -91,6 +92,6 @@ def _document(said: Mapping[str, Any]) -> Found:
             raise InvalidEventError("wrong_type", f"field {name!r} must be a string", field=name)
     # As of a chunk, so that the same is said of what they have in common.
     common = {name: said.get(name) for name in ("source_id", "title", "url", "published_at")}
-    checked = event_from_json(SUBMITTED, {**common, **_PLACE, "chunk_no": 0, "content": text})
+    checked = event_from_json(CHUNK_SUBMITTED, {**common, **_PLACE, "chunk_no": 0, "content": text})
     about = (checked["title"], checked["url"], checked["published_at"])
     return Found(checked["source_id"], checked["content"], media_type or PLAIN, *about)

@@ -7,6 +7,7 @@ that is missing was never told. Inputs are noted on disk; what a decision was ma
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
@@ -17,8 +18,8 @@ from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import notes_on_disk
 from highwater.connectors.verify.patience import Patience
 from highwater.connectors.verify.report import Checked, Difference
+from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
-from highwater.streams.agents import TICK
 from highwater.streams.feeds.policy import load_policy
 from highwater.streams.settings import Settings
 
@@ -30,11 +31,11 @@ async def verify_decisions(around: Surroundings, settings: Settings, patience: P
     patience.at("the ends of the log")
     decided = await spans_of(around, [decision.topic for decision in DECISIONS])
     sources = await spans_of(around, sorted({topic for decision in DECISIONS for topic in decision.sources}))
-    checked = {decision.topic: Checked(PART, decision.topic) for decision in DECISIONS}
+    checked: dict[str, Checked] = {decision.topic: Checked(PART, decision.topic) for decision in DECISIONS}
     for (topic, partition), span in decided.items():
         if span.low > 0:
             checked[topic].leave_out(f"partition {partition} of the log no longer has its beginning", span.low)
-    judges = {decision.topic: decision for decision in DECISIONS}
+    judges: dict[str, Decision[Any]] = {decision.topic: decision for decision in DECISIONS}
     rules = Rules(load_policy(settings.policy_file))
     with notes_on_disk() as notes:
         told = Told(notes)
@@ -52,7 +53,7 @@ async def verify_decisions(around: Surroundings, settings: Settings, patience: P
 
 def judge_one(
     checked: Checked,
-    decision: Decision,
+    decision: Decision[Any],
     record: Record,
     event: Event,
     told: Told,

@@ -9,14 +9,27 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Literal, TypeAlias
 
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.notes import Noting
+from highwater.schemas.chunks import INGEST_DECIDED, INGEST_PROGRESSED, SWEEP_REQUESTED, IngestDecided, SweepRequested
 from highwater.schemas.envelope import caused_by, iso_from_ms
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.feeds import (
+    CHANNEL_ADVANCED,
+    CHANNEL_DIRTY,
+    REBUILD_REQUESTED,
+    ChannelAdvanced,
+    ChannelDirty,
+    RebuildRequested,
+)
+from highwater.schemas.jobs import USAGE_FLUSHED, USAGE_RECORDED, UsageFlushed, UsageRecorded
+from highwater.schemas.league import MATCH_CHANGED, REFRESH_REQUESTED, MatchChanged, RefreshRequested
 from highwater.schemas.positions import Position, parse_position
-from highwater.streams.agents import TICK
+from highwater.schemas.queries import PIPELINE_STAGE, STAGE_REQUESTED, StageRequested
+from highwater.schemas.streams import TICK
+from highwater.schemas.topic_names import EventT, TopicName, event_of
 from highwater.streams.chunks import completion
 from highwater.streams.chunks.states import Outcome
 from highwater.streams.chunks.temperature import HOUR_MS
@@ -29,8 +42,12 @@ from highwater.streams.queries.states import ArchiveStatus, Status, stage_at
 Event = Mapping[str, Any]
 Verdict = tuple[str, Any, Any]
 
-_AMOUNTS = ("presentations", "slides", "tokens", "cost_cents")
-_COUNTS = (
+_Amount: TypeAlias = Literal["presentations", "slides", "tokens", "cost_cents"]
+_AMOUNTS: tuple[_Amount, ...] = ("presentations", "slides", "tokens", "cost_cents")
+_Count: TypeAlias = Literal[
+    "seen", "failed", "inserted", "updated", "unchanged", "expected", "full", "force", "truncated", "is_superseded"
+]
+_COUNTS: tuple[_Count, ...] = (
     "seen", "failed", "inserted", "updated", "unchanged", "expected", "full", "force", "truncated", "is_superseded",
 )  # fmt: skip
 
@@ -52,29 +69,29 @@ class Told:
 
     def note(self, record: Record, event: Event) -> None:
         """Note an event that decisions were made from; those of a partition come in order."""
-        match record.topic:
-            case "streams.tick":
-                _, times = self.ticks.setdefault(record.partition, (record.offset, array("q")))
-                times.append(event["now"])
-            case "feeds.channel-advanced":
-                self._note_head(event)
-            case "queries.pipeline-stage":
-                self.notes["stage", event["id"], event["revision"], event["status"]] = True
-            case "chunks.ingest-progressed":
-                key = completion.source_key(event), event["ingest_id"], event["revision"]
-                self.notes["progress", *key] = dict(event)
-            case "jobs.usage-recorded":
-                self._note_usage(event)
-            case "league.match-changed":
-                self._note_match(record, event)
+        topic = record.topic
+        if tick := event_of(TICK, topic, event):
+            _, times = self.ticks.setdefault(record.partition, (record.offset, array("q")))
+            times.append(tick["now"])
+        elif advanced := event_of(CHANNEL_ADVANCED, topic, event):
+            self._note_head(advanced)
+        elif stage := event_of(PIPELINE_STAGE, topic, event):
+            self.notes["stage", stage["id"], stage["revision"], stage["status"]] = True
+        elif progress := event_of(INGEST_PROGRESSED, topic, event):
+            key = completion.source_key(progress), progress["ingest_id"], progress["revision"]
+            self.notes["progress", *key] = dict(progress)
+        elif usage := event_of(USAGE_RECORDED, topic, event):
+            self._note_usage(usage)
+        elif changed := event_of(MATCH_CHANGED, topic, event):
+            self._note_match(record, changed)
 
-    def _note_head(self, event: Event) -> None:
+    def _note_head(self, event: ChannelAdvanced) -> None:
         channel, head, at = event["channel_id"], event["head"], event["arrived_at"]
         self.notes["head", channel, head] = at
         self.notes["since", channel, at] = min(head, self.notes.get(("since", channel, at)) or head)
         self.notes["newest", channel] = max(head, self.notes.get(("newest", channel)) or head)
 
-    def _note_usage(self, event: Event) -> None:
+    def _note_usage(self, event: UsageRecorded) -> None:
         """Sums up to each number of the run without a gap; what is beyond a missing one waits."""
         key, seq = (event["organization_id"], event["period"]), event["seq"]
         upto, highest = self.notes.get(("upto", *key)) or (0, 0)
@@ -88,7 +105,7 @@ class Told:
             self.notes["sums", *key, upto] = sums
         self.notes["upto", *key] = (upto, max(highest, seq))
 
-    def _note_match(self, record: Record, event: Any) -> None:
+    def _note_match(self, record: Record, event: MatchChanged) -> None:
         key = "match", event["season"], event["match_id"]
         known = self.notes.get(key)
         try:
@@ -119,7 +136,7 @@ class Rules:
     policy: Policy
 
 
-def judge_rebuild(event: Event, record: Record, told: Told, rules: Rules) -> Verdict | None:
+def judge_rebuild(event: RebuildRequested, record: Record, told: Told, rules: Rules) -> Verdict | None:
     """`should_rebuild` on the facts that the request carries, at the tick that it names."""
     now = told.tick_at(_position(event["tick_position"]))
     if now != event["planned_at"]:
@@ -144,7 +161,7 @@ def judge_rebuild(event: Event, record: Record, told: Told, rules: Rules) -> Ver
     return None
 
 
-def judge_dirty(event: Event, record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_dirty(event: ChannelDirty, record: Record, told: Told, _rules: Rules) -> Verdict | None:
     """A head that was told of the channel, at its tick; dirty since one of the advances up to it."""
     now = told.tick_at(caused_by(record.headers))
     if now != event["now"]:
@@ -159,7 +176,7 @@ def judge_dirty(event: Event, record: Record, told: Told, _rules: Rules) -> Verd
     return None
 
 
-def judge_stage(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_stage(event: StageRequested, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
     """The stage that a run waits for in its status, of a run that was told to be in it."""
     stage = stage_at(Status(event["status"]), ArchiveStatus.WAITING)
     if stage != event["stage"]:
@@ -169,7 +186,7 @@ def judge_stage(event: Event, _record: Record, told: Told, _rules: Rules) -> Ver
     return None
 
 
-def judge_ingest(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_ingest(event: IngestDecided, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
     """`decide` on the counts, which are those of the progress that the decision names."""
     key = completion.source_key(event)
     progress: Any = told.notes.get(("progress", key, event["ingest_id"], event["revision"]))
@@ -186,7 +203,7 @@ def judge_ingest(event: Event, _record: Record, told: Told, _rules: Rules) -> Ve
     return None if event["marks_orphans"] == is_complete else ("marks_orphans", is_complete, event["marks_orphans"])
 
 
-def judge_usage(event: Event, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_usage(event: UsageFlushed, _record: Record, told: Told, _rules: Rules) -> Verdict | None:
     """The totals up to their number, summed from what was recorded."""
     key, upto = (event["organization_id"], event["period"]), event["upto_seq"]
     known, highest = told.notes.get(("upto", *key)) or (0, 0)
@@ -201,7 +218,7 @@ def judge_usage(event: Event, _record: Record, told: Told, _rules: Rules) -> Ver
     return None
 
 
-def judge_refresh(event: Event, record: Record, told: Told, _rules: Rules) -> Verdict | None:
+def judge_refresh(event: RefreshRequested, record: Record, told: Told, _rules: Rules) -> Verdict | None:
     """The documents that a change can alter, by what was known of the match before it."""
     if event["reason"] != "match-changed":
         raise LeftOpenError(f"of {event['reason']}: its event does not carry what it was made from")
@@ -217,7 +234,7 @@ def judge_refresh(event: Event, record: Record, told: Told, _rules: Rules) -> Ve
     return "keys", expected, event["keys"]
 
 
-def judge_sweep(event: Event, _record: Record, _told: Told, _rules: Rules) -> Verdict | None:
+def judge_sweep(event: SweepRequested, _record: Record, _told: Told, _rules: Rules) -> Verdict | None:
     """The hour of its tick."""
     hour = iso_from_ms(event["now"] // HOUR_MS * HOUR_MS)
     return None if event["sweep"] == hour else ("sweep", hour, event["sweep"])
@@ -231,29 +248,29 @@ def _position(text: str) -> Position | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Generic[EventT]):
     """A kind of decision: its topic, what told its inputs, and its judge."""
 
-    topic: str
+    topic: TopicName[EventT]
     sources: tuple[str, ...]
-    judge: Callable[[Event, Record, Told, Rules], Verdict | None]
+    judge: Callable[[EventT, Record, Told, Rules], Verdict | None]
     excluded: Mapping[str, str] = field(default_factory=dict)
 
 
-DECISIONS: tuple[Decision, ...] = (
+DECISIONS: tuple[Decision[Any], ...] = (
     Decision(
-        "feeds.rebuild-requested", (TICK,), judge_rebuild,
+        REBUILD_REQUESTED, (TICK,), judge_rebuild,
         {
             "pending, plan and times as inputs": "as the agent held them; what it holds is compared with tables",
             "in_flight, is_subscribed": "not in the event: nobody asks in flight, and nobody is due who subscribes to nothing",
         },
     ),
-    Decision("feeds.channel-dirty", (TICK, "feeds.channel-advanced"), judge_dirty),
-    Decision("queries.stage-requested", ("queries.pipeline-stage",), judge_stage, {"queued": "of two topics' order"}),
-    Decision("chunks.ingest-decided", ("chunks.ingest-progressed",), judge_ingest),
-    Decision("jobs.usage-flushed", ("jobs.usage-recorded",), judge_usage),
-    Decision("league.refresh-requested", ("league.match-changed",), judge_refresh),
-    Decision("chunks.sweep-requested", (), judge_sweep),
+    Decision(CHANNEL_DIRTY, (TICK, CHANNEL_ADVANCED), judge_dirty),
+    Decision(STAGE_REQUESTED, (PIPELINE_STAGE,), judge_stage, {"queued": "of two topics' order"}),
+    Decision(INGEST_DECIDED, (INGEST_PROGRESSED,), judge_ingest),
+    Decision(USAGE_FLUSHED, (USAGE_RECORDED,), judge_usage),
+    Decision(REFRESH_REQUESTED, (MATCH_CHANGED,), judge_refresh),
+    Decision(SWEEP_REQUESTED, (), judge_sweep),
 )  # fmt: skip
 NOT_JUDGED: Mapping[str, str] = {
     "cache.prewarm-requested": "a window begins by the agent's rows, which are compared as a table",

@@ -13,39 +13,40 @@ from typing import Any
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.verify.notes import Noting
 from highwater.connectors.verify.report import Difference
+from highwater.schemas.chunks import INGEST_DECIDED
+from highwater.schemas.feeds import CHANNEL_ADVANCED, CHANNEL_DIRTY, REBUILD_REQUESTED
+from highwater.schemas.jobs import USAGE_FLUSHED
+from highwater.schemas.topic_names import event_of
 from highwater.streams.chunks import completion
 from highwater.streams.feeds.dirty import decode_channel
 from highwater.streams.feeds.state import decode_user
 from highwater.streams.jobs import usage
 
 Event = Mapping[str, Any]
-ADVANCED, DIRTY, REQUESTED, DECIDED, FLUSHED = (
-    "feeds.channel-advanced", "feeds.channel-dirty", "feeds.rebuild-requested", "chunks.ingest-decided", "jobs.usage-flushed",
-)  # fmt: skip
 
 
 def note_decisions(notes: Noting, record: Record, event: Event) -> None:
     """Note a decision, or an advance of a channel; those of a key come in order."""
     position = str(record.position)
-    match record.topic:
-        case "feeds.channel-advanced":
-            key = "advanced", event["channel_id"], event["arrived_at"]
-            head, at = notes.get(key) or (event["head"], position)
-            notes[key] = (min(head, event["head"]), at)
-        case "feeds.channel-dirty":
-            told = notes.get(("dirty", event["channel_id"])) or (0, None)
-            notes["dirty", event["channel_id"]] = max(told, (event["head"], position))
-        case "feeds.rebuild-requested":
-            notes["request", event["user_id"], record.offset] = (event["planned_at"], position)
-            notes["requested", event["user_id"]] = position
-        case "chunks.ingest-decided":
-            key = "decided", completion.source_key(event), event["ingest_id"]
-            notes[(*key, event["decided_at"])] = position
-            notes[key] = position
-        case "jobs.usage-flushed":
-            key = "flushed", event["organization_id"], event["period"]
-            told = notes.get(key) or (0, None)
-            notes[key] = max(told, (event["upto_seq"], position))
+    topic = record.topic
+    if advanced := event_of(CHANNEL_ADVANCED, topic, event):
+        since = "advanced", advanced["channel_id"], advanced["arrived_at"]
+        head, at = notes.get(since) or (advanced["head"], position)
+        notes[since] = (min(head, advanced["head"]), at)
+    elif dirty := event_of(CHANNEL_DIRTY, topic, event):
+        told = notes.get(("dirty", dirty["channel_id"])) or (0, None)
+        notes["dirty", dirty["channel_id"]] = max(told, (dirty["head"], position))
+    elif request := event_of(REBUILD_REQUESTED, topic, event):
+        notes["request", request["user_id"], record.offset] = (request["planned_at"], position)
+        notes["requested", request["user_id"]] = position
+    elif decided := event_of(INGEST_DECIDED, topic, event):
+        ingest = "decided", completion.source_key(decided), decided["ingest_id"]
+        notes[(*ingest, decided["decided_at"])] = position
+        notes[ingest] = position
+    elif flushed := event_of(USAGE_FLUSHED, topic, event):
+        period = "flushed", flushed["organization_id"], flushed["period"]
+        told = notes.get(period) or (0, None)
+        notes[period] = max(told, (flushed["upto_seq"], position))
 
 
 def kept_differences(notes: Noting, table: str, key: bytes, row: bytes) -> Iterator[Difference]:
@@ -123,8 +124,8 @@ class Kept:
 
 
 KEPT: Mapping[str, Kept] = {
-    "channel_heads": Kept((ADVANCED, DIRTY), _channel),
-    "users": Kept((REQUESTED,), _user),
-    "ingest_manifest": Kept((DECIDED,), _ingest),
-    "usage": Kept((FLUSHED,), _usage),
+    "channel_heads": Kept((CHANNEL_ADVANCED, CHANNEL_DIRTY), _channel),
+    "users": Kept((REBUILD_REQUESTED,), _user),
+    "ingest_manifest": Kept((INGEST_DECIDED,), _ingest),
+    "usage": Kept((USAGE_FLUSHED,), _usage),
 }

@@ -7,7 +7,7 @@ has lost its beginning, or was made anew, is not compared and says so. Both side
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -258,7 +258,7 @@ async def _spans(
     return spans, unusable_groups({sink.group: sink.topics for sink in shadow.sinks}, changed)
 
 
-def unusable_groups(topics: Mapping[str, tuple[str, ...]], changed: Mapping[str, str]) -> dict[str, str]:
+def unusable_groups(topics: Mapping[str, Sequence[str]], changed: Mapping[str, str]) -> dict[str, str]:
     """Groups whose rows the log no longer gives, with why; `changed` says so of topics."""
     found = {}
     for group, own in topics.items():

@@ -38,10 +38,11 @@ from highwater.connectors.verify.log import decoded
 from highwater.connectors.verify.patience import Patience
 from highwater.connectors.verify.statements import QUERIES
 from highwater.schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
+from highwater.schemas.jobs import PLAN_CHANGED, PlanChanged
 from highwater.streams.chunks.passports import load_passports
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.identity.plans import load_plans
-from highwater.streams.jobs.validation import PLAN_CHANGED, check_jobs_event
+from highwater.streams.jobs.validation import check_jobs_event
 from highwater.streams.settings import Settings
 
 _NAME = "highwater_verify"
@@ -76,28 +77,27 @@ class _Nothing(Admin):
         return dict.fromkeys(partitions, LogRange(0, 0))
 
 
-class _Plans:
+class _Plans(Handler[PlanChanged, list[Event[PlanChanged]]]):
     """What the sink of organizations stores of plans; it tells Redis as well, and here is none."""
 
     group = "organizations"
-    topics: tuple[str, ...] = (PLAN_CHANGED,)
+    topics = (PLAN_CHANGED,)
     batch_max = 200
 
-    async def prepare(self, events: Sequence[Event]) -> list[Event]:
+    async def prepare(self, events: Sequence[Event[PlanChanged]]) -> list[Event[PlanChanged]]:
         """Check them."""
         return [event for event in events if _is_valid(event)]
 
-    async def apply(self, tx: Connection, _events: Sequence[Event], prepared: list[Event]) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[PlanChanged]], prepared: list[Event[PlanChanged]]
+    ) -> Sequence[DeadLetter]:
         """Store them."""
         if prepared:
             await organizations.store_words(tx, list(map(organizations.plan_word, prepared)), _LATE_MS)
         return []
 
-    async def settle(self, _prepared: list[Event]) -> None:
-        """Nothing is held."""
 
-
-def _is_valid(event: Event) -> bool:
+def _is_valid(event: Event[PlanChanged]) -> bool:
     try:
         check_jobs_event(event.record.topic, event.value)
     except InvalidEventError:
@@ -117,7 +117,7 @@ class Ambiguous:
     _scheduled: set[str] = field(default_factory=set)
     _partition_of: dict[str, int] = field(default_factory=dict)
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Event[Any]) -> None:
         """Note what an event leaves open; events come in the order of the broker's time."""
         record, value = event
         match record.topic:
@@ -145,7 +145,7 @@ class Shadow:
         self._patience = patience
         self._around = around
         dimensions = settings.embedding_dimensions
-        self.sinks: tuple[Handler, ...] = (
+        self.sinks: tuple[Handler[Any, Any], ...] = (
             UsersSink(around.codec, around.clock, ERASURE, dimensions=dimensions),
             InsightsSink(around.codec, around.clock, around.pool, dimensions=dimensions),
             FixturesSink(around.codec, around.clock),
@@ -185,11 +185,11 @@ class Shadow:
         async with transaction(self.pool) as tx:
             await tx.execute(QUERIES["verify_empty_outbox"])
 
-    async def _decoded(self, record: Record) -> Event | None:
+    async def _decoded(self, record: Record) -> Event[Any] | None:
         value = await decoded(self._around, record)
         return None if value is None else Event(record, value)
 
-    async def _apply(self, sink: Handler, events: Sequence[Event]) -> None:
+    async def _apply(self, sink: Handler[Any, Any], events: Sequence[Event[Any]]) -> None:
         """As the consumer framework does: a batch that cannot be taken is tried event by event."""
         try:
             prepared = await sink.prepare(events)

@@ -24,8 +24,9 @@ from highwater.connectors.verify.patience import Patience
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.rows import ROWS, fields_that_differ
 from highwater.schemas.positions import Position
+from highwater.schemas.streams import TICK
 from highwater.schemas.topics import PARTITIONS
-from highwater.streams.agents import GROUP, TICK
+from highwater.streams.agents import GROUP
 from highwater.streams.driver import Delivered, Driver
 from highwater.streams.settings import Settings
 

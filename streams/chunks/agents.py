@@ -10,9 +10,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from highwater.schemas.chunks import IngestProgressed, QueriesServed, SweepRequested
+from highwater.schemas.chunks import (
+    INGEST_DECIDED,
+    INGEST_PROGRESSED,
+    NAMESPACE_RATED,
+    QUERIES_SERVED,
+    SWEEP_REQUESTED,
+    IngestProgressed,
+    QueriesServed,
+    SweepRequested,
+)
 from highwater.schemas.envelope import iso_from_ms
-from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.schemas.streams import TICK, Tick
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of, on
 from highwater.streams.chunks import completion, temperature
 from highwater.streams.chunks.completion import Decision, Ingest
 from highwater.streams.chunks.passports import Passports
@@ -20,9 +30,6 @@ from highwater.streams.chunks.temperature import HOUR_MS, Asked, Rating
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.telemetry import DECISIONS
-
-PROGRESSED, DECIDED = "chunks.ingest-progressed", "chunks.ingest-decided"
-SERVED, RATED, SWEEP = "chunks.queries-served", "chunks.namespace-rated", "chunks.sweep-requested"
 
 # Rows looked at in one partition at one tick; at about 50 us each a tenth of a second. Who is left over is first at the next.
 ROWS_PER_TICK_MAX = 2_000
@@ -34,12 +41,12 @@ class IngestAgent(TableAgent):
     """Rows of ingests and sources; how one ended is told when its counts say so, or when it has been silent (R3.20)."""
 
     name = "ingests"
-    topics = (PROGRESSED, TICK)
+    topics = (INGEST_PROGRESSED, TICK)
     shared_topics = (TICK,)
 
     def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
-        self.handlers = {PROGRESSED: self._on_progressed, TICK: self._on_tick}
+        self.handlers = dict((on(INGEST_PROGRESSED, self._on_progressed), on(TICK, self._on_tick)))
 
     async def _on_progressed(self, event: IngestProgressed, record: Record) -> None:
         key = completion.row_key(completion.source_key(event), event["ingest_id"])
@@ -51,7 +58,7 @@ class IngestAgent(TableAgent):
         # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
         self._keep(row, record.partition)
 
-    async def _on_tick(self, tick: Any, record: Record) -> None:
+    async def _on_tick(self, tick: Tick, record: Record) -> None:
         is_admitted = self._admit(tick, record)
         if is_admitted:
             await self._look(tick["now"], record)
@@ -74,7 +81,7 @@ class IngestAgent(TableAgent):
         """Send decisions and wait until the broker has them."""
         cause = position_of(record)
         acks = [
-            await self._send(DECIDED, row.key, completion.decided_event(row, decision, now_ms), cause, now_ms)
+            await self._send(INGEST_DECIDED, row.key, completion.decided_event(row, decision, now_ms), cause, now_ms)
             for row, decision in told
         ]
         await asyncio.gather(*acks)
@@ -97,13 +104,13 @@ class NamespaceAgent(TableAgent):
     """Rows of namespaces, rated when a tick crosses an hour of UTC, at which a sweep is asked for as well (R3.21 to R3.23)."""
 
     name = "namespaces"
-    topics = (SERVED, TICK)
+    topics = (QUERIES_SERVED, TICK)
     shared_topics = (TICK,)
 
     def __init__(self, passports: Passports, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
         self._passports = passports
-        self.handlers = {SERVED: self._on_served, TICK: self._on_tick}
+        self.handlers = dict((on(QUERIES_SERVED, self._on_served), on(TICK, self._on_tick)))
 
     async def _on_served(self, event: QueriesServed, record: Record) -> None:
         held = temperature.decode_row(self._rows.get(event["ns"].encode()))
@@ -111,7 +118,7 @@ class NamespaceAgent(TableAgent):
         # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
         self._keep(temperature.count(held, event, (record.partition, record.offset), newest_ms), record.partition)
 
-    async def _on_tick(self, tick: Any, record: Record) -> None:
+    async def _on_tick(self, tick: Tick, record: Record) -> None:
         is_admitted = self._admit(tick, record)
         if is_admitted:
             if record.partition == _SWEEP_PARTITION and temperature.is_sweep_due(self._last_tick().now, tick["now"]):
@@ -121,7 +128,7 @@ class NamespaceAgent(TableAgent):
 
     async def _request_sweep(self, now_ms: int, record: Record) -> None:
         sweep: SweepRequested = {"sweep": iso_from_ms(now_ms // HOUR_MS * HOUR_MS), "now": now_ms}
-        await (await self._send(SWEEP, sweep["sweep"], sweep, position_of(record), now_ms))
+        await (await self._send(SWEEP_REQUESTED, sweep["sweep"], sweep, position_of(record), now_ms))
         DECISIONS.labels("sweep-requested").inc()
 
     async def _rate(self, now_ms: int, record: Record) -> None:
@@ -130,7 +137,7 @@ class NamespaceAgent(TableAgent):
         ratings = [temperature.rate(row, self._passports.of(row.ns), now_ms) for row in rows]
         cause = position_of(record)
         acks = [
-            await self._send(RATED, row.ns, temperature.rated_event(row, now_ms), cause, now_ms)
+            await self._send(NAMESPACE_RATED, row.ns, temperature.rated_event(row, now_ms), cause, now_ms)
             for row, is_told in ratings
             if is_told
         ]

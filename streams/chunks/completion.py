@@ -7,9 +7,9 @@ is decided on once, and what comes late or again is known by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -72,7 +72,7 @@ class Decision(NamedTuple):
         return self.outcome is Outcome.COMPLETE
 
 
-def source_key(event: Mapping[str, Any]) -> str:
+def source_key(event: IngestProgressed | IngestDecided) -> str:
     """The key of the source that an event speaks of; no part of it holds a |."""
     return f"{event['ns']}|{event['slot']}|{event['source_id']}"
 

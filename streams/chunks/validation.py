@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import orjson
 
+from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id, check_text, check_time
 from highwater.streams.chunks.identity import check_key_part
 
-SUBMITTED, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 # The fields that say whose chunk it is: one with a fault in them belongs to no ingest, and is counted in none.
 IDENTITY = frozenset({"ns", "slot", "source_id", "ingest_id"})
 
@@ -110,7 +110,7 @@ def _check_window(name: str, value: str) -> None:
 
 # Checked in this order, so that of several faults the first field's is named.
 _CHECKS: Mapping[str, tuple[tuple[str, Callable[[str, Any], None]], ...]] = {
-    SUBMITTED: (
+    CHUNK_SUBMITTED: (
         ("chunk_no", _check_number),
         ("content", _check_stored(CONTENT_BYTES_MAX)),
         ("title", _unless_null(_check_stored(TITLE_BYTES_MAX))),
@@ -118,7 +118,7 @@ _CHECKS: Mapping[str, tuple[tuple[str, Callable[[str, Any], None]], ...]] = {
         ("embedding", _unless_null(check_embedding)),
         ("published_at", _unless_null(check_time)),
     ),
-    FINISHED: (
+    INGEST_FINISHED: (
         ("expected_count", _check_number),
         ("ts", check_time),
         ("window", _unless_null(_check_window)),

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from highwater.schemas.positions import Position
+from highwater.schemas.streams import TICK
 from highwater.schemas.topics import PARTITIONS
-from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.dirty import advance, clear, decode_channel, encode_channel, tick_quota
 from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of

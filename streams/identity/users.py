@@ -8,7 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeAlias
+
+from highwater.schemas.feeds import (
+    PLAN_CHANGED,
+    REBUILD_DEMANDED,
+    SUBSCRIPTION_CHANGED,
+    SUBSCRIPTIONS_REPLACED,
+    USER_ACTIVE,
+    USER_ERASED,
+    PlanChanged,
+    RebuildDemanded,
+    SubscriptionChanged,
+    SubscriptionsReplaced,
+    UserActive,
+    UserErased,
+)
+from highwater.schemas.topic_names import EventT, TopicName, event_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +52,22 @@ class User:
         return known is not None and known.subscribed
 
 
+UserEvent: TypeAlias = (
+    SubscriptionChanged | SubscriptionsReplaced | UserActive | PlanChanged | RebuildDemanded | UserErased
+)
+
+
 @dataclass(frozen=True, slots=True)
 class UserStep:
     """One of a user's events: its topic, its value and its broker time in ms."""
 
     topic: str
-    value: Mapping[str, Any]
+    value: UserEvent
     arrived_ms: int
+
+    def of(self, topic: TopicName[EventT]) -> EventT | None:
+        """The value as an event of a topic; None where it is one of another."""
+        return event_of(topic, self.topic, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +83,7 @@ class Folded:
 
 
 # A demand changes nothing of the user, and an erasure may find nothing left to erase: both are told all the same.
-_ALWAYS_TOLD = frozenset({"feeds.rebuild-demanded", "feeds.user-erased"})
+_ALWAYS_TOLD = frozenset({REBUILD_DEMANDED, USER_ERASED})
 
 
 def fold_user(user: User, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
@@ -84,23 +109,22 @@ def _visible(folded: Folded) -> tuple[object, ...]:
 
 
 def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
-    value, at = step.value, step.arrived_ms
-    match step.topic:
-        case "feeds.user-active":
-            # A client's clock may run ahead; nobody was active later than now.
-            return _activate(folded, min(value["ts"], now_ms))
-        case "feeds.plan-changed":
-            return _change_plan(folded, value["plan"], at)
-        case "feeds.subscription-changed":
-            return _subscribe(folded, {value["channel_id"]: value["subscribed"]}, at)
-        case "feeds.subscriptions-replaced":
-            return _replace_all(folded, frozenset(value["channels"]), at)
-        case "feeds.rebuild-demanded":
-            forced = folded.rebuild_forced or value.get("force", False)
-            return replace(folded, rebuild_demanded=True, rebuild_forced=forced)
-        case "feeds.user-erased":
-            gone = frozenset(folded.user.subscriptions) | folded.touched
-            return Folded(User(revision=folded.user.revision), touched=gone, erased=True)
+    at = step.arrived_ms
+    if active := step.of(USER_ACTIVE):
+        # A client's clock may run ahead; nobody was active later than now.
+        return _activate(folded, min(active["ts"], now_ms))
+    if plan := step.of(PLAN_CHANGED):
+        return _change_plan(folded, plan["plan"], at)
+    if one := step.of(SUBSCRIPTION_CHANGED):
+        return _subscribe(folded, {one["channel_id"]: one["subscribed"]}, at)
+    if many := step.of(SUBSCRIPTIONS_REPLACED):
+        return _replace_all(folded, frozenset(many["channels"]), at)
+    if demand := step.of(REBUILD_DEMANDED):
+        forced = folded.rebuild_forced or demand.get("force", False)
+        return replace(folded, rebuild_demanded=True, rebuild_forced=forced)
+    if step.of(USER_ERASED):
+        gone = frozenset(folded.user.subscriptions) | folded.touched
+        return Folded(User(revision=folded.user.revision), touched=gone, erased=True)
     raise ValueError(f"{step.topic} is not a topic of users")
 
 

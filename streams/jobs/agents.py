@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from highwater.schemas.jobs import UsageRecorded
-from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.schemas.jobs import USAGE_FLUSHED, USAGE_RECORDED, UsageRecorded
+from highwater.schemas.streams import TICK, Tick
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of, on
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.jobs.usage import (
@@ -26,8 +27,6 @@ from highwater.streams.jobs.usage import (
 )
 from highwater.streams.telemetry import DECISIONS
 
-RECORDED, FLUSHED = "jobs.usage-recorded", "jobs.usage-flushed"
-
 # Rows told in one partition at one tick: all organizations that have used anything fall due together. At about 50 us each that is
 # a tenth of a second; who is left over is first at the next tick.
 ROWS_PER_TICK_MAX = 2_000
@@ -37,12 +36,12 @@ class UsageAgent(TableAgent):
     """Rows of organizations and periods; what has grown is told when a tick crosses a quarter of an hour (R2.37)."""
 
     name = "usage"
-    topics = (RECORDED, TICK)
+    topics = (USAGE_RECORDED, TICK)
     shared_topics = (TICK,)
 
     def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
-        self.handlers = {RECORDED: self._on_recorded, TICK: self._on_tick}
+        self.handlers = dict((on(USAGE_RECORDED, self._on_recorded), on(TICK, self._on_tick)))
 
     async def _on_recorded(self, event: UsageRecorded, record: Record) -> None:
         held = decode_row(self._rows.get(row_key(event["organization_id"], event["period"])))
@@ -51,20 +50,21 @@ class UsageAgent(TableAgent):
         self._rows[row.key] = encode_row(row)
         self._schedule(row, record.partition)
 
-    async def _on_tick(self, tick: Any, record: Record) -> None:
+    async def _on_tick(self, tick: Tick, record: Record) -> None:
         is_admitted = self._admit(tick, record)
         if is_admitted:
             await self._flush(tick, record)
         self._applied(tick, record, is_admitted=is_admitted)
 
-    async def _flush(self, tick: Any, record: Record) -> None:
+    async def _flush(self, tick: Tick, record: Record) -> None:
         now_ms = tick["now"]
         keys = self._index(record.partition).take(now_ms, ROWS_PER_TICK_MAX)
         rows = [row for key in keys if (row := decode_row(self._rows.get(key.encode()))) is not None]
         told, left = plan_flush(rows, now_ms)
         cause = position_of(record)
         acks = [
-            await self._send(FLUSHED, row.organization_id, flushed_event(row, now_ms), cause, now_ms) for row in told
+            await self._send(USAGE_FLUSHED, row.organization_id, flushed_event(row, now_ms), cause, now_ms)
+            for row in told
         ]
         await asyncio.gather(*acks)
         DECISIONS.labels("usage-flush").inc(len(told))

@@ -11,9 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
+from highwater.schemas.cache import PREWARM_REQUESTED, PrewarmRequested
 from highwater.schemas.envelope import header, ms_from_iso
-from highwater.schemas.league import MatchChanged, RefreshRequested
-from highwater.streams.agents import ROWS_PER_TURN, TICK, TableAgent, Wiring, items_of
+from highwater.schemas.league import MATCH_CHANGED, REFRESH_REQUESTED, MatchChanged, RefreshRequested
+from highwater.schemas.streams import TICK, Tick
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of, on
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.league.affected import affected_keys
@@ -36,9 +38,6 @@ from highwater.streams.league.state import (
 from highwater.streams.league.windows import WindowOptions
 from highwater.streams.telemetry import DECISIONS
 
-CHANGED = "league.match-changed"
-REFRESH, PREWARM = "league.refresh-requested", "cache.prewarm-requested"
-
 # Matches looked at in one partition at one tick. At about 20 us each that is a tenth of a second, and the keys of so many live
 # pages fit into one message even with the longest ids (2.6 MB of 8); who is left over is first at the next tick.
 MATCHES_PER_TICK_MAX = 5_000
@@ -48,19 +47,19 @@ class SeasonAgent(TableAgent):
     """Rows of matches; changes told to the documents, windows and ends told at ticks (R4.17, R4.30, R4.32)."""
 
     name = "seasons"
-    topics = (CHANGED, TICK)
+    topics = (MATCH_CHANGED, TICK)
     shared_topics = (TICK,)
 
     def __init__(self, options: WindowOptions, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
         self._options = options
-        self.handlers = {CHANGED: self._on_changed, TICK: self._on_tick}
+        self.handlers = dict((on(MATCH_CHANGED, self._on_changed), on(TICK, self._on_tick)))
 
-    async def _on_changed(self, event: Any, record: Record) -> None:
+    async def _on_changed(self, event: MatchChanged, record: Record) -> None:
         known = decode_row(self._rows.get(match_key(event["season"], event["match_id"])))
         row = apply_changed(known, event)
         request = _match_changed(known, event, self._told_at_ms(record))
-        ack = await self._send(REFRESH, row.season, request, position_of(record), request["planned_at"])
+        ack = await self._send(REFRESH_REQUESTED, row.season, request, position_of(record), request["planned_at"])
         await ack
         # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
         self._rows[row.key] = encode_row(row)
@@ -68,7 +67,7 @@ class SeasonAgent(TableAgent):
         self._schedule(row, record.partition, prewarmed_ms, self._newest_now(record.partition))
         DECISIONS.labels("match-refresh").inc()
 
-    async def _on_tick(self, tick: Any, record: Record) -> None:
+    async def _on_tick(self, tick: Tick, record: Record) -> None:
         is_admitted = self._admit(tick, record)
         if is_admitted:
             keys = self._index(record.partition).take(tick["now"], MATCHES_PER_TICK_MAX)
@@ -79,15 +78,15 @@ class SeasonAgent(TableAgent):
             await self._note(due, rows, prewarmed, record.partition, tick["now"])
         self._applied(tick, record, is_admitted=is_admitted)
 
-    async def _tell(self, due: Due, tick: Any, record: Record) -> list[Awaitable[Any]]:
+    async def _tell(self, due: Due, tick: Tick, record: Record) -> list[Awaitable[Any]]:
         """Send what is due; the acknowledgements to wait for."""
         cause, now = position_of(record), tick["now"]
         acks = []
         for season, _ in due.prewarms:
-            prewarm = {"season": season, "reason": "window-start", "requested_at": now}
-            acks.append(await self._send(PREWARM, season, prewarm, cause, now))
+            prewarm = PrewarmRequested(season=season, reason="window-start", requested_at=now)
+            acks.append(await self._send(PREWARM_REQUESTED, season, prewarm, cause, now))
         for season, rows in due.over.items():
-            acks.append(await self._send(REFRESH, season, _match_over(season, rows, now), cause, now))
+            acks.append(await self._send(REFRESH_REQUESTED, season, _match_over(season, rows, now), cause, now))
         DECISIONS.labels("season-prewarm").inc(len(due.prewarms))
         DECISIONS.labels("match-over").inc(sum(map(len, due.over.values())))
         return acks

@@ -7,22 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from highwater.schemas.league import (
+    MATCH_FINALIZED,
+    MATCH_SCHEDULED,
+    MATCH_UPDATED,
+    MatchFinalized,
+    MatchScheduled,
+    MatchUpdated,
+)
 from highwater.schemas.positions import Cause
+from highwater.schemas.topic_names import EventT, TopicName, event_of
 from highwater.streams.league.matches import Match, fold_finalized, fold_scheduled, fold_updated
 
-SCHEDULED, UPDATED, FINALIZED = "league.match-scheduled", "league.match-updated", "league.match-finalized"
+MatchEvent: TypeAlias = MatchScheduled | MatchUpdated | MatchFinalized
 # The part of a match that each topic tells, in the order in which parts are named.
-PARTS: Mapping[str, str] = {SCHEDULED: "schedule", UPDATED: "score", FINALIZED: "result"}
+PARTS: Mapping[str, str] = {MATCH_SCHEDULED: "schedule", MATCH_UPDATED: "score", MATCH_FINALIZED: "result"}
 
 
 class Step(NamedTuple):
     """One event of a match."""
 
     topic: str
-    value: Mapping[str, Any]
+    value: MatchEvent
     cause: Cause
+
+    def of(self, topic: TopicName[EventT]) -> EventT | None:
+        """The value as an event of a topic; None where it is one of another."""
+        return event_of(topic, self.topic, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +73,15 @@ def fold_match(match: Match | None, steps: Iterable[Step]) -> Folded:
 
 
 def _apply(match: Match | None, step: Step) -> Match:
-    if step.topic == SCHEDULED:
-        return fold_scheduled(match, step.value, step.cause)
+    if scheduled := step.of(MATCH_SCHEDULED):
+        return fold_scheduled(match, scheduled, step.cause)
     if match is None:
         raise ValueError(f"{step.cause.position} is about a match that was never scheduled")
-    fold = fold_updated if step.topic == UPDATED else fold_finalized
-    return fold(match, step.value, step.cause)
+    if updated := step.of(MATCH_UPDATED):
+        return fold_updated(match, updated, step.cause)
+    if finalized := step.of(MATCH_FINALIZED):
+        return fold_finalized(match, finalized, step.cause)
+    raise ValueError(f"{step.topic} is not a topic of matches")
 
 
 def former_teams(before: Match | None, after: Match) -> list[str]:

@@ -6,11 +6,11 @@ event changes nothing of it. A result is never undone by a score, only corrected
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from highwater.schemas.league import MatchFinalized, MatchScheduled, MatchUpdated
 from highwater.schemas.positions import Cause
 
 
@@ -72,11 +72,11 @@ class Match:
         return max((cause for cause in causes if cause is not None), key=lambda cause: cause.order)
 
 
-def fold_scheduled(match: Match | None, event: Mapping[str, Any], cause: Cause) -> Match:
+def fold_scheduled(match: Match | None, event: MatchScheduled, cause: Cause) -> Match:
     """The match after a `league.match-scheduled`; a match keeps its season and its score whatever its date becomes."""
     if match is not None and cause.order < match.schedule_by.order:
         return match
-    told = {
+    told: dict[str, Any] = {
         "round": event["round"],
         "kickoff_ms": event["kickoff"],
         "home": event["home"],
@@ -91,17 +91,21 @@ def fold_scheduled(match: Match | None, event: Mapping[str, Any], cause: Cause) 
     return replace(match, schedule_by=cause, **told)
 
 
-def fold_updated(match: Match, event: Mapping[str, Any], cause: Cause) -> Match:
+def fold_updated(match: Match, event: MatchUpdated, cause: Cause) -> Match:
     """The match after a `league.match-updated`; one that has its result is no longer in play."""
     if match.is_final or (match.score_by is not None and cause.order < match.score_by.order):
         return match
-    told = {"home_goals": event["home_goals"], "away_goals": event["away_goals"], "minute": event["minute"]}
+    told: dict[str, Any] = {
+        "home_goals": event["home_goals"],
+        "away_goals": event["away_goals"],
+        "minute": event["minute"],
+    }
     if match.score_by is not None and all(getattr(match, name) == value for name, value in told.items()):
         return match
     return replace(match, score_by=cause, **told)
 
 
-def fold_finalized(match: Match, event: Mapping[str, Any], cause: Cause) -> Match:
+def fold_finalized(match: Match, event: MatchFinalized, cause: Cause) -> Match:
     """The match after a `league.match-finalized`; the same result again is no change, whenever it was told."""
     if match.result_by is not None and cause.order < match.result_by.order:
         return match

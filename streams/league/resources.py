@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from highwater.streams.pages.kinds import DAY_SECONDS, WEEK_SECONDS, Catalogue, Kind
+from highwater.schemas.league import REFRESH_REQUESTED
+from highwater.streams.pages.kinds import DAY_SECONDS, WEEK_SECONDS, Catalogue, Kind, Resource
+from highwater.streams.pages.rules import PageRules
 
 # The range of days of predictions that is shown where no other is asked for (R4.19).
 PREDICTION_DAYS = 6
@@ -68,3 +70,19 @@ KINDS = CATALOGUE.kinds
 resource, resource_of = CATALOGUE.page, CATALOGUE.page_of
 # The pages that a prewarm makes (R4.32).
 SEASON_PAGES = ("league_table", "league_schedule", "league_results", "league_stats")
+
+
+def season_of(page: Resource) -> str | None:
+    """The season that a page is of; kinds of one season begin with `league_`, all others are of no one season."""
+    return page.id if page.kind.name.startswith("league_") else None
+
+
+# What the engine of pages is told of these.
+LEAGUE_RULES = PageRules(
+    catalogue=CATALOGUE,
+    window=resource("match_window"),
+    scope_of=season_of,
+    refresh_topic=REFRESH_REQUESTED,
+    prewarmed=SEASON_PAGES,
+    unmade=frozenset({"predictions_legacy"}),
+)

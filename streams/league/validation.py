@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.league import AD_CHANGED, MATCH_SCHEDULED, AdChanged, MatchScheduled
 from highwater.streams.checks import check_id, check_name, check_text, check_time
 from highwater.streams.league.matches import Status
 
@@ -51,12 +52,12 @@ def _check_comment(name: str, value: str) -> None:
         raise InvalidEventError("empty_text", f"{name} is empty", field=name)
 
 
-def _check_teams(event: Mapping[str, Any]) -> None:
+def _check_teams(event: MatchScheduled) -> None:
     if event["home"] == event["away"]:
         raise InvalidEventError("same_team", "a team does not play itself", field="away")
 
 
-def _check_ad(event: Mapping[str, Any]) -> None:
+def _check_ad(event: AdChanged) -> None:
     if event["deleted"]:
         return  # nothing of what it shows is kept
     check_text("payload", event["payload"], AD_BYTES_MAX)
@@ -86,9 +87,9 @@ _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
     "text": _check_comment,
 }
 # What concerns several fields at once.
-_TOPICS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
-    "league.match-scheduled": _check_teams,
-    "league.ad-changed": _check_ad,
+_TOPICS: Mapping[str, Callable[[Any], None]] = {
+    MATCH_SCHEDULED: _check_teams,
+    AD_CHANGED: _check_ad,
 }
 
 

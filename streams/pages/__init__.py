@@ -1,1 +1,1 @@
-"""What is decided about versioned pages: how fresh one is."""
+"""What is decided about versioned pages: what one is, how fresh it is, and what the household that owns it has to say."""

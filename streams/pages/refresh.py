@@ -42,7 +42,7 @@ def refresh_decision(built_ms: int, kind: Kind, windows: Sequence[Window], now_m
     Args:
         built_ms: when it was made.
         kind: its kind.
-        windows: of its season, or of all seasons where it belongs to none; as known now, back to `LOOK_BACK_MS`.
+        windows: of its scope, or of all scopes where it belongs to none; as known now, back to the longest life and stale life.
         now_ms: now.
 
     A document made in the future (a clock was moved back) is STALE until it is made anew: its age says nothing, and counting

@@ -7,12 +7,15 @@ in milliseconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from highwater.streams.pages.kinds import CacheOptions
 
 # [start, end): a pair, or a list of two where it comes from JSON.
 Window = Sequence[int]
+# By scope: what becomes hot together.
+Windows: TypeAlias = Mapping[str, Sequence[Window]]
 
 
 def is_match_window_active(windows: Iterable[Window], now_ms: int) -> bool:
@@ -41,7 +44,7 @@ def expires_at_ms(built_ms: int, inside: CacheOptions, outside: CacheOptions, wi
         built_ms: when the page was made.
         inside: lives inside a window; no longer than those outside.
         outside: lives outside.
-        windows: of the page's season, back to `built_ms`.
+        windows: of the page's scope, back to `built_ms`.
     """
     lived_outside_ms = built_ms + outside.ttl_seconds * 1000
     lived_inside_ms = first_active_ms(windows, built_ms + inside.ttl_seconds * 1000)

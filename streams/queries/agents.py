@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from highwater.schemas.queries import PipelineStage, RunArchived, StageRequested
-from highwater.streams.agents import TICK, TableAgent, Wiring
+from highwater.schemas.streams import TICK
+from highwater.streams.agents import TableAgent, Wiring
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.queries.orders import (

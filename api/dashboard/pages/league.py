@@ -12,9 +12,8 @@ from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.view import View, heading, note, page, set_html, set_rows, tile
 from highwater.api.explain.routes import check_reader
 from highwater.connectors.dashboard import read_model as dashboard_reads
-from highwater.connectors.pages.maker import windows_of
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.league.resources import KINDS, resource_of
+from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource_of
 from highwater.streams.pages.refresh import Freshness, refresh_decision
 from highwater.streams.pages.windows import is_match_window_active
 from highwater.streams.telemetry import DOCUMENT_READS
@@ -103,7 +102,7 @@ def _row(stored: Mapping[str, Any], windows: Mapping[str, Sequence[Any]], now_ms
     found = resource_of(stored["key"])
     if found is None:
         return None
-    its_windows = windows_of(found, windows)
+    its_windows = LEAGUE_RULES.windows_of(found, windows)
     life = refresh_decision(stored["built_at"], found.kind, its_windows, now_ms)
     left = (life.expires_ms - now_ms) / 1000
     return {

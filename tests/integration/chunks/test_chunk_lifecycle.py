@@ -10,13 +10,19 @@ import pytest
 
 from highwater.connectors.chunks.sink_chunks import ChunksSink
 from highwater.connectors.chunks.sink_ingests import IngestsSink
-from highwater.connectors.chunks.sink_namespaces import SWEEP, NamespacesSink
+from highwater.connectors.chunks.sink_namespaces import NamespacesSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
-from highwater.streams.chunks.agents import DECIDED, PROGRESSED, IngestAgent
+from highwater.schemas.chunks import (
+    CHUNK_SUBMITTED,
+    INGEST_DECIDED,
+    INGEST_FINISHED,
+    INGEST_PROGRESSED,
+    SWEEP_REQUESTED,
+)
+from highwater.streams.chunks.agents import IngestAgent
 from highwater.streams.chunks.completion import ABANDONED_MS
 from highwater.streams.chunks.passports import load_passports
-from highwater.streams.chunks.validation import FINISHED, SUBMITTED
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction
 from tests.integration.databases import own_database
@@ -59,7 +65,7 @@ class Flow:
         names = {"ingest_id": ingest_id, "ns": "docs", "slot": "main", "source_id": source_id}
         blank = {"title": None, "url": None, "embedding": None, "published_at": None}
         batch = [
-            self._event(SUBMITTED, {**names, "chunk_no": number, "content": f"{text} of {number}", **blank})
+            self._event(CHUNK_SUBMITTED, {**names, "chunk_no": number, "content": f"{text} of {number}", **blank})
             for number in numbers
         ]
         told = {
@@ -67,15 +73,15 @@ class Flow:
             "window": None, **end,
         }  # fmt: skip
         if is_ended:
-            batch.append(self._event(FINISHED, {**names, **told}))
+            batch.append(self._event(INGEST_FINISHED, {**names, **told}))
         await self.deliver(batch)
 
     async def deliver(self, batch: Sequence[Event]) -> None:
         """A batch to the sink of chunks, and what follows from it to whoever it is for."""
         self.log.append(batch)
         await in_transaction(self.around, ChunksSink(self.around, load_passports()), batch)
-        for progress in await self._published(PROGRESSED):
-            await self.case.take(PROGRESSED, progress)
+        for progress in await self._published(INGEST_PROGRESSED):
+            await self.case.take(INGEST_PROGRESSED, progress)
         await self._decide()
 
     async def tick(self) -> None:
@@ -84,7 +90,9 @@ class Flow:
         await self._decide()
 
     async def _decide(self) -> None:
-        decided = [event(DECIDED, told, offset=number) for number, told in enumerate(self.case.told(DECIDED))]
+        decided = [
+            event(INGEST_DECIDED, told, offset=number) for number, told in enumerate(self.case.told(INGEST_DECIDED))
+        ]
         self.case.sent.clear()
         if decided:
             await in_transaction(self.around, IngestsSink(self.around), decided)
@@ -99,7 +107,7 @@ class Flow:
     async def sweep(self) -> None:
         """A sweep now."""
         await in_transaction(
-            self.around, NamespacesSink(self.around), [event(SWEEP, {"sweep": "", "now": self.now_ms})]
+            self.around, NamespacesSink(self.around), [event(SWEEP_REQUESTED, {"sweep": "", "now": self.now_ms})]
         )
 
     async def rows(self, table: str = "chunks", source_id: str = "a.md", *, marked: bool = False) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from highwater.deploy.local.stack import Addresses
-from highwater.streams.chunks.agents import DECIDED, PROGRESSED, RATED, SERVED, SWEEP
+from highwater.schemas.chunks import INGEST_DECIDED, INGEST_PROGRESSED, NAMESPACE_RATED, QUERIES_SERVED, SWEEP_REQUESTED
 from highwater.streams.chunks.completion import ABANDONED_MS
 from tests.integration.agents import Kafka, Worker, empty, until
 from tests.unit.chunks.test_completion import progress
@@ -35,12 +35,12 @@ def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
 def tell(kafka: Kafka, revision: int, **more: Any) -> None:
     """Progress, as the sink of chunks tells it."""
     event = progress(revision, **more)
-    kafka.send(PROGRESSED, f"{event['ns']}|{event['slot']}|{event['source_id']}", **event)
+    kafka.send(INGEST_PROGRESSED, f"{event['ns']}|{event['slot']}|{event['source_id']}", **event)
 
 
 def outcomes(kafka: Kafka) -> list[tuple[str, int, str]]:
     """What was decided so far: source, revision, outcome; in order."""
-    told = [answer.event for answer in kafka.answers(DECIDED, None)]
+    told = [answer.event for answer in kafka.answers(INGEST_DECIDED, None)]
     return sorted((one["source_id"], one["revision"], one["outcome"]) for one in told)
 
 
@@ -76,14 +76,14 @@ def test_ingests_are_decided_once_through_kills(worker: Worker, kafka: Kafka):
     worker.after_ticks(2)
     ended = [("a.md", 3, "complete"), ("b.md", 3, "failed")]
     assert outcomes(kafka) == ended
-    (complete,) = [one.event for one in kafka.answers(DECIDED, "docs|main|a.md")]
+    (complete,) = [one.event for one in kafka.answers(INGEST_DECIDED, "docs|main|a.md")]
     assert (complete["marks_orphans"], complete["seen"], complete["expected"]) == (True, 10, 10)
     worker.move_clock(240)
     until(lambda: len(outcomes(kafka)) >= 3, "the third is given up")
     rest(worker, loses_state=True)
     worker.after_ticks(3)
     assert outcomes(kafka) == [*ended, ("c.md", 3, "abandoned")]
-    assert kafka.dead_letters(PROGRESSED) == []
+    assert kafka.dead_letters(INGEST_PROGRESSED) == []
 
 
 def test_namespaces_are_rated_and_sweeps_asked_for_at_the_hours(worker: Worker, kafka: Kafka):
@@ -91,28 +91,28 @@ def test_namespaces_are_rated_and_sweeps_asked_for_at_the_hours(worker: Worker, 
     worker.after_ticks(1)
     for ns, queries in (("news", 350), ("docs", 350)):
         at = worker.now()
-        kafka.send(SERVED, ns, ns=ns, queries=queries, since=at - 10_000, at=at)
+        kafka.send(QUERIES_SERVED, ns, ns=ns, queries=queries, since=at - 10_000, at=at)
     rest(worker, loses_state=True)
     worker.after_ticks(2)
-    assert kafka.answers(RATED, None) == []
-    before = len(kafka.answers(SWEEP, None))  # that of the first hour is older than the reader, or not
+    assert kafka.answers(NAMESPACE_RATED, None) == []
+    before = len(kafka.answers(SWEEP_REQUESTED, None))  # that of the first hour is older than the reader, or not
     worker.move_clock(HOUR_SECONDS)
-    until(lambda: len(kafka.answers(RATED, None)) >= 2, "both are rated")
+    until(lambda: len(kafka.answers(NAMESPACE_RATED, None)) >= 2, "both are rated")
     worker.after_ticks(2)
-    told = [answer.event for answer in kafka.answers(RATED, None)]
+    told = [answer.event for answer in kafka.answers(NAMESPACE_RATED, None)]
     assert sorted((one["ns"], one["is_hot"], one["queries_per_day"]) for one in told) == [
         ("docs", False, 50.0),
         ("news", True, 50.0),
     ]
     worker.move_clock(8 * 24 * HOUR_SECONDS)
-    until(lambda: len(kafka.answers(RATED, None)) >= 4, "both have cooled down")
+    until(lambda: len(kafka.answers(NAMESPACE_RATED, None)) >= 4, "both have cooled down")
     worker.after_ticks(2)
-    told = [answer.event for answer in kafka.answers(RATED, None)][2:]
+    told = [answer.event for answer in kafka.answers(NAMESPACE_RATED, None)][2:]
     assert sorted((one["ns"], one["is_hot"], one["queries_per_day"]) for one in told) == [
         ("docs", False, 0.0),
         ("news", False, 0.0),
     ]
-    sweeps = [answer.event for answer in kafka.answers(SWEEP, None)]
+    sweeps = [answer.event for answer in kafka.answers(SWEEP_REQUESTED, None)]
     hours = [one["sweep"] for one in sweeps]
     assert len(hours) == len(set(hours)) == before + 2
     assert all(hour.endswith(":00:00Z") for hour in hours)

@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 
 from highwater.connectors.chunks import sink_namespaces as namespaces
 from highwater.connectors.chunks.namespaces import ensure_passports
-from highwater.connectors.chunks.sink_namespaces import CHANGED, RATED, SWEEP, NamespacesSink, align
+from highwater.connectors.chunks.sink_namespaces import NamespacesSink, align
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.postgres.pool import transaction
+from highwater.schemas.chunks import CHUNK_CHANGED, NAMESPACE_RATED, SWEEP_REQUESTED
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.identity import content_hash
 from highwater.streams.chunks.passports import PASSPORT_KEYS, Passports, Removal, TtlMode, load_passports
@@ -85,11 +86,11 @@ async def numbers(pool: asyncpg.Pool[asyncpg.Record], table: str, ns: str = "doc
 
 async def sweep(around: Surroundings, now_ms: int = NOON, offset: int = 5) -> None:
     """A sweep, as the consumer hands it to the sink."""
-    asked = event(SWEEP, {"sweep": "2026-11-12T12:00:00Z", "now": now_ms}, offset=offset)
+    asked = event(SWEEP_REQUESTED, {"sweep": "2026-11-12T12:00:00Z", "now": now_ms}, offset=offset)
     assert await in_transaction(around, NamespacesSink(around), [asked]) == []
 
 
-async def told(around: Surroundings, topic: str = CHANGED) -> list[Mapping[str, Any]]:
+async def told(around: Surroundings, topic: str = CHUNK_CHANGED) -> list[Mapping[str, Any]]:
     """What the outbox is to publish in a topic, in order."""
     return await in_outbox(around, topic)
 
@@ -166,7 +167,7 @@ async def test_two_that_see_a_namespace_first_make_one_row(around: Surroundings)
 def rated(ns: str, is_hot: bool, queries_per_day: float, at_ms: int, offset: int = 0) -> Any:
     """A rating as the agent tells it."""
     value = {"ns": ns, "is_hot": is_hot, "queries_per_day": queries_per_day, "decided_at": at_ms}
-    return event(RATED, value, offset=offset)
+    return event(NAMESPACE_RATED, value, offset=offset)
 
 
 async def ratings(around: Surroundings) -> list[tuple[str, bool, float]]:
@@ -242,7 +243,7 @@ async def test_what_is_taken_away_is_told(around: Surroundings):
     ]
     assert {change["new_hash"] for change in changes} == {None}
     (bumped,) = await told(around, "cache.version-bumped")
-    assert (bumped["key"], bumped["caused_by"]) == ("ns:docs", f"{SWEEP}/0/5")
+    assert (bumped["key"], bumped["caused_by"]) == ("ns:docs", f"{SWEEP_REQUESTED}/0/5")
 
 
 async def test_a_sweep_that_comes_again_changes_nothing(around: Surroundings):
@@ -367,7 +368,7 @@ async def test_a_chunk_that_is_revived_meanwhile_stays(around: Surroundings):
 async def test_a_sweep_that_is_none_is_put_aside(around: Surroundings):
     """It takes nothing away."""
     await chunk(around, 1, marked_days=8)
-    asked = event(SWEEP, {"sweep": "x", "now": 10**18})
+    asked = event(SWEEP_REQUESTED, {"sweep": "x", "now": 10**18})
     dead = await in_transaction(around, NamespacesSink(around), [asked])
     assert ([letter.reason for letter in dead], await numbers(around.pool, "chunks")) == (
         ["time_out_of_range"],

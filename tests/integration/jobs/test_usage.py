@@ -22,8 +22,8 @@ from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool, transaction
 from highwater.deploy.local.stack import Addresses
+from highwater.schemas.jobs import USAGE_FLUSHED, USAGE_RECORDED
 from highwater.streams.clock import to_datetime
-from highwater.streams.jobs.agents import FLUSHED, RECORDED
 from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
 from tests.integration.agents import Kafka, Worker, empty, until
@@ -48,7 +48,7 @@ async def around(stack: Stack) -> AsyncIterator[Surroundings]:
 async def apply(pool: asyncpg.Pool[asyncpg.Record], *values: Any) -> list[str]:
     """A batch of flushed totals, as the consumer hands it to the sink; reasons of what is refused."""
     sink = UsageSink()
-    events = [event(FLUSHED, value, offset=place) for place, value in enumerate(values)]
+    events = [event(USAGE_FLUSHED, value, offset=place) for place, value in enumerate(values)]
     prepared = await sink.prepare(events)
     async with transaction(pool) as tx:
         return [dead.reason for dead in await sink.apply(tx, events, prepared)]
@@ -168,14 +168,14 @@ async def test_29_cents_are_29_cents(stack: Stack, monkeypatch: pytest.MonkeyPat
         await j.request(worker, job_id)
         row = await j.until_status(job_id, "completed")
         assert row["cost_usd"] == Decimal("0.29")
-        (recorded,) = await j.events(RECORDED)
+        (recorded,) = await j.events(USAGE_RECORDED)
         assert (recorded["cost_cents"], recorded["seq"], recorded["presentations"]) == (29, 1, 1)
         case = Case()
         await case.tick(j.time())
         for _ in range(3):
-            await case.take(RECORDED, recorded)
+            await case.take(USAGE_RECORDED, recorded)
         await case.tick(j.time() + QUARTER_SECONDS * 1000)
-        (flushed,) = [told for topic, told, _ in case.sent if topic == FLUSHED]
+        (flushed,) = [told for topic, told, _ in case.sent if topic == USAGE_FLUSHED]
         await apply(j.around.pool, flushed, flushed)
         found = await usage_of(j.around.pool, "acme", recorded["period"])
         assert found.flushed == found.recomputed == Amounts(1, 1, row["tokens"], 29)
@@ -201,7 +201,7 @@ async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafk
     worker.after_ticks(1)  # what is counted before the very first tick is told at it
     for seq in (1, 2, 3):
         for _ in range(3):
-            kafka.send(RECORDED, "acme", **used(seq))
+            kafka.send(USAGE_RECORDED, "acme", **used(seq))
         seen = worker.metric("highwater_ticks_total")
         if seq < 3:
             until(lambda since=seen: worker.metric("highwater_ticks_total") > since, "a tick")
@@ -209,13 +209,13 @@ async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafk
             if seq == 2:
                 shutil.rmtree(worker.folder / "data")
             worker.start()
-    kafka.send(RECORDED, "umbrella", **used(1, org="umbrella"))
+    kafka.send(USAGE_RECORDED, "umbrella", **used(1, org="umbrella"))
     worker.after_ticks(2)
-    assert kafka.answers(FLUSHED, None) == []
+    assert kafka.answers(USAGE_FLUSHED, None) == []
     worker.move_clock(QUARTER_SECONDS)
-    until(lambda: len(kafka.answers(FLUSHED, None)) >= 2, "both organizations are told")
+    until(lambda: len(kafka.answers(USAGE_FLUSHED, None)) >= 2, "both organizations are told")
     worker.after_ticks(3)
-    told = [answer.event for answer in kafka.answers(FLUSHED, None)]
+    told = [answer.event for answer in kafka.answers(USAGE_FLUSHED, None)]
     assert sorted((one["organization_id"], one["upto_seq"], one["cost_cents"], one["slides"]) for one in told) == [
         ("acme", 3, 87, 45),
         ("umbrella", 1, 29, 15),

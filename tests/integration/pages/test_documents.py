@@ -21,7 +21,7 @@ from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import TRUSTED_MS, RedisLink, ResourceCache, open_redis
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import fresh_id, monotonic_seconds
-from highwater.streams.league.resources import resource
+from highwater.streams.league.resources import LEAGUE_RULES, resource
 from highwater.streams.pages.refresh import Freshness
 from tests.integration.connecting import until
 from tests.integration.databases import address_of, own_database
@@ -101,7 +101,7 @@ class World:
         link = link or self.link
         cache, copies = ResourceCache(link, DOCUMENT), Copies()
         built = dict.fromkeys(("ads", "league_table"), self.facts.build) | {"match_window": self.facts.window}
-        maker = DocumentMaker(built, lambda: self.around.codec, cache, lambda: self.now_ms)
+        maker = DocumentMaker(LEAGUE_RULES, built, lambda: self.around.codec, cache, lambda: self.now_ms)
         lease = CopyLease(self.url, copies, fresh_id())
         documents = Documents(
             maker, pool=lambda: self.around.pool, cache=cache, copies=copies, lease=lease,

@@ -9,11 +9,13 @@ import pytest
 
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.pages.maker import DocumentMaker
-from highwater.connectors.pages.refreshes import INVALIDATION, PREWARM, REFRESH, RELATIVES_MADE_MAX, Refreshes
+from highwater.connectors.pages.refreshes import RELATIVES_MADE_MAX, Refreshes
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import RedisLink, ResourceCache
-from highwater.streams.league.resources import KINDS, resource
+from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED
+from highwater.schemas.league import REFRESH_REQUESTED
+from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource
 from highwater.streams.pages.kinds import Resource
 from tests.integration.connecting import event
 from tests.integration.databases import own_database
@@ -37,7 +39,7 @@ class World:
         self.facts: dict[str, str] = {}
         cache = ResourceCache(link, DOCUMENT)
         made = {kind.name: self._builder(kind.name) for kind in KINDS.values()}
-        self.maker = DocumentMaker(made, lambda: around.codec, cache, lambda: NOW)
+        self.maker = DocumentMaker(LEAGUE_RULES, made, lambda: around.codec, cache, lambda: NOW)
         self.handler = Refreshes(self.maker, self.pool)
 
     def _builder(self, kind: str) -> Any:
@@ -66,7 +68,7 @@ class World:
         """Somebody asked for these documents."""
         for one in found:
             self.facts.setdefault(one.key, "first")
-            await self.takes(event(INVALIDATION, {"key": one.key, "requested_at": NOW}))
+            await self.takes(event(INVALIDATION_REQUESTED, {"key": one.key, "requested_at": NOW}))
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ async def world(stack, link: RedisLink) -> AsyncIterator[World]:
 def refresh(*keys: str, dropped: tuple[str, ...] = ()) -> Event:
     """A request."""
     value = {"scope": "s", "keys": list(keys), "dropped": list(dropped), "reason": "test", "planned_at": NOW}
-    found: Event = event(REFRESH, value)
+    found: Event = event(REFRESH_REQUESTED, value)
     return found
 
 
@@ -102,14 +104,14 @@ async def test_a_prewarm_makes_the_pages_of_a_season(world: World) -> None:
     world.facts |= dict.fromkeys(pages, "x")
     for _ in range(2):
         for season in ("s", "none"):
-            await world.takes(event(PREWARM, {"season": season, "reason": "endpoint", "requested_at": NOW}))
+            await world.takes(event(PREWARM_REQUESTED, {"season": season, "reason": "endpoint", "requested_at": NOW}))
         assert await world.stored() == dict.fromkeys(pages, (1, "x"))
 
 
 async def test_an_invalidation_bumps_whatever_the_bytes_are(world: World) -> None:
     """The same bytes under the next version."""
     await world.has_been_read(ADS)
-    await world.takes(event(INVALIDATION, {"key": ADS.key, "requested_at": NOW}))
+    await world.takes(event(INVALIDATION_REQUESTED, {"key": ADS.key, "requested_at": NOW}))
     assert await world.stored() == {ADS.key: (2, "first")}
 
 
@@ -169,6 +171,8 @@ async def test_a_key_that_names_no_document_is_put_aside(world: World, key: str)
     """With its reason; what else is in the batch is done."""
     await world.has_been_read(ADS)
     world.facts[ADS.key] = "second"
-    dead = await world.takes(refresh(key), refresh(ADS.key), event(INVALIDATION, {"key": key, "requested_at": NOW}))
+    dead = await world.takes(
+        refresh(key), refresh(ADS.key), event(INVALIDATION_REQUESTED, {"key": key, "requested_at": NOW})
+    )
     assert dead == ["unknown_document", "unknown_document"]
     assert await world.stored() == {ADS.key: (2, "second")}

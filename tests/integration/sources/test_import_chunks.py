@@ -21,8 +21,8 @@ from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event, record_of
-from highwater.connectors.sources.chunked import FINISHED, SUBMITTED
 from highwater.connectors.sources.git import INSIGHT
+from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.codec import Codec
 from highwater.streams.chunks.completion import decide, decided_event, progressed
 from highwater.streams.chunks.passports import load_passports
@@ -77,12 +77,12 @@ class Importer:
 
     def chunks(self) -> list[tuple[Any, ...]]:
         """What the last import said of each chunk, by source and number."""
-        return sorted(tuple(event[name] for name in SEEN) for event in self.events(SUBMITTED))
+        return sorted(tuple(event[name] for name in SEEN) for event in self.events(CHUNK_SUBMITTED))
 
     def ends(self) -> dict[str, tuple[bool, bool, bool, int]]:
         """Of each source that the last import ended: full, truncated, force, count."""
         names = ("full", "truncated", "force", "expected_count")
-        return {event["source_id"]: tuple(event[name] for name in names) for event in self.events(FINISHED)}
+        return {event["source_id"]: tuple(event[name] for name in names) for event in self.events(INGEST_FINISHED)}
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_files_that_are_gone_are_ended_with_full_only(importer, tmp_path):
     importer.run("files", str(folder), "--full")
     assert importer.told["gone"] == ["b.md"]
     assert importer.ends() == {"a.md": (True, False, False, 1), "b.md": (True, False, True, 0)}
-    assert {event["slot"] for event in importer.events(FINISHED)} == {"docs"}
+    assert {event["slot"] for event in importer.events(INGEST_FINISHED)} == {"docs"}
     importer.run("files", str(folder), "--full")
     assert importer.told["gone"] == []
 
@@ -182,7 +182,7 @@ async def stored(importer: Importer, around: Surroundings) -> tuple[list[dict[st
     """What the sinks make of the last import: the rows of the namespace, and the outcome of each source."""
     told = [
         Event(record_of(message), importer._codec.decode(topic, message.value()))
-        for topic in (SUBMITTED, FINISHED)
+        for topic in (CHUNK_SUBMITTED, INGEST_FINISHED)
         for message in records(importer.stack, topic, lambda key: key.startswith(f"{importer.ns}|"))
     ]
     new = [one for one in told if one.value["ingest_id"] == importer.told["ingest_id"]]
@@ -293,7 +293,7 @@ def test_a_listing_is_published_and_asked_for_only_where_it_changed(importer, gi
     assert github.statuses() == [200, 200]
     assert (len(importer.chunks()), importer.told["slot"]) == (120, REPOSITORY)
     assert set(importer.ends().values()) == {(True, False, False, 1)}
-    window = importer.events(FINISHED)[0]["window"]
+    window = importer.events(INGEST_FINISHED)[0]["window"]
     assert json.loads(window) == importer.told["window"]
     assert importer.told["window"]["page_to"] == 2
     importer.run(*command)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from highwater.schemas.chunks import INGEST_DECIDED, INGEST_PROGRESSED, NAMESPACE_RATED, QUERIES_SERVED, SWEEP_REQUESTED
 from highwater.schemas.codec import Codec
 from highwater.schemas.topics import TOPICS
 from highwater.streams.agents import TableAgent, Wiring
 from highwater.streams.chunks import agents, completion
-from highwater.streams.chunks.agents import DECIDED, PROGRESSED, RATED, SERVED, SWEEP, IngestAgent, NamespaceAgent
+from highwater.streams.chunks.agents import IngestAgent, NamespaceAgent
 from highwater.streams.chunks.completion import ABANDONED_MS, KEPT_MS
 from highwater.streams.chunks.passports import load_passports
 from highwater.streams.chunks.temperature import DAY_MS, HOUR_MS
@@ -90,20 +91,20 @@ class Case:
 
 def outcomes(case: Case) -> list[tuple[str, int, str]]:
     """What was decided: ingest, revision, outcome."""
-    return [(told["ingest_id"], told["revision"], told["outcome"]) for told in case.told(DECIDED)]
+    return [(told["ingest_id"], told["revision"], told["outcome"]) for told in case.told(INGEST_DECIDED)]
 
 
 async def test_an_ingest_is_decided_when_its_counts_are_reached():
     """Without a tick, once, whatever of its progress comes again, also to a worker that begins anew."""
     case = Case(IngestAgent)
     for revision, seen in ((1, 3), (2, 9), (3, 10)):
-        await case.take(PROGRESSED, progress(revision, seen=seen))
+        await case.take(INGEST_PROGRESSED, progress(revision, seen=seen))
     assert outcomes(case) == [("i-1", 3, "complete")]
     for restart in (False, True):
         if restart:
             case.restart()
         for revision, seen in ((1, 3), (3, 10), (2, 9)):
-            await case.take(PROGRESSED, progress(revision, seen=seen))
+            await case.take(INGEST_PROGRESSED, progress(revision, seen=seen))
     await case.tick(NOON + ABANDONED_MS)
     assert outcomes(case) == [("i-1", 3, "complete")]
 
@@ -111,22 +112,22 @@ async def test_an_ingest_is_decided_when_its_counts_are_reached():
 async def test_what_comes_after_a_decision_is_decided_on():
     """A chunk that was refused late: the decision that stands is the one of the last revision."""
     case = Case(IngestAgent)
-    await case.take(PROGRESSED, progress(3))
-    await case.take(PROGRESSED, progress(4, failed=1))
+    await case.take(INGEST_PROGRESSED, progress(3))
+    await case.take(INGEST_PROGRESSED, progress(4, failed=1))
     assert outcomes(case) == [("i-1", 3, "complete"), ("i-1", 4, "failed")]
 
 
 async def test_a_silent_ingest_is_abandoned_at_a_tick():
     """Once, also by a worker that took over meanwhile; what comes of it afterwards is decided on all the same."""
     case = Case(IngestAgent)
-    await case.take(PROGRESSED, progress(1, seen=3))
+    await case.take(INGEST_PROGRESSED, progress(1, seen=3))
     await case.tick(NOON + ABANDONED_MS - 1)
     case.restart()
     assert outcomes(case) == []
     for _ in range(2):
         await case.tick(NOON + ABANDONED_MS + case.offset * MINUTE)
     assert outcomes(case) == [("i-1", 1, "abandoned")]
-    await case.take(PROGRESSED, progress(2, seen=10))
+    await case.take(INGEST_PROGRESSED, progress(2, seen=10))
     assert outcomes(case)[1:] == [("i-1", 2, "complete")]
 
 
@@ -134,7 +135,7 @@ async def test_silent_ingests_of_a_source_are_told_at_two_ticks():
     """Each with an id of its own, so that neither is taken for a repeat of the other."""
     case = Case(IngestAgent)
     for name in ("a", "b"):
-        await case.take(PROGRESSED, progress(1, seen=3, ingest_id=name))
+        await case.take(INGEST_PROGRESSED, progress(1, seen=3, ingest_id=name))
     await case.tick(NOON + ABANDONED_MS)
     assert outcomes(case) == [("a", 1, "abandoned")]
     await case.tick(NOON + ABANDONED_MS + 30_000)
@@ -145,10 +146,10 @@ async def test_silent_ingests_of_a_source_are_told_at_two_ticks():
 async def test_rows_of_ingests_do_not_pile_up():
     """A day after its decision an ingest is forgotten; one that goes on is not."""
     case = Case(IngestAgent)
-    await case.take(PROGRESSED, progress())
+    await case.take(INGEST_PROGRESSED, progress())
     await case.tick(NOON + KEPT_MS - 1)
     assert len(case.rows) == 1
-    await case.take(PROGRESSED, progress(1, seen=1, ingest_id="later", at=NOON + KEPT_MS - 1))
+    await case.take(INGEST_PROGRESSED, progress(1, seen=1, ingest_id="later", at=NOON + KEPT_MS - 1))
     case.restart()
     await case.tick(NOON + KEPT_MS)
     kept = [completion.decode_row(data) for data in case.rows.values()]
@@ -161,10 +162,14 @@ async def test_rows_of_ingests_do_not_pile_up():
 async def test_an_ingest_is_written_after_the_acknowledgement(at_a_tick: bool):
     """Until the broker has the decision the row is as it was: a crash before repeats it, under the same id."""
     case = Case(IngestAgent)
-    await case.take(PROGRESSED, progress(1, seen=3))
+    await case.take(INGEST_PROGRESSED, progress(1, seen=3))
     before, ticks = dict(case.rows), dict(case.ticks)
     case.acknowledge.clear()
-    event = (TICK, {"number": 1, "now": NOON + ABANDONED_MS}, 9) if at_a_tick else (PROGRESSED, progress(2, seen=10), 9)
+    event = (
+        (TICK, {"number": 1, "now": NOON + ABANDONED_MS}, 9)
+        if at_a_tick
+        else (INGEST_PROGRESSED, progress(2, seen=10), 9)
+    )
     waiting = asyncio.create_task(case.take(*event))
     await case.asked.wait()
     assert (dict(case.rows), dict(case.ticks)) == (before, ticks)
@@ -181,11 +186,11 @@ async def test_an_ingest_is_written_after_the_acknowledgement(at_a_tick: bool):
 async def test_a_row_is_written_though_nothing_changed():
     """A redelivery may be there because the changelog lost the first write."""
     case = Case(IngestAgent)
-    await case.take(PROGRESSED, progress())
+    await case.take(INGEST_PROGRESSED, progress())
     kept = dict(case.rows)
     written: list[tuple[bytes, bytes]] = []
     case.rows.__class__ = type("Noting", (Table,), {"__setitem__": lambda _, key, value: written.append((key, value))})
-    await case.take(PROGRESSED, progress())
+    await case.take(INGEST_PROGRESSED, progress())
     assert written == [*kept.items()]
 
 
@@ -194,11 +199,11 @@ async def test_a_tick_touches_no_more_than_its_bound(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(agents, "ROWS_PER_TICK_MAX", 10)
     case = Case(IngestAgent)
     for number in range(13):
-        await case.take(PROGRESSED, progress(1, seen=3, source_id=f"{number}.md"))
+        await case.take(INGEST_PROGRESSED, progress(1, seen=3, source_id=f"{number}.md"))
     await case.tick(NOON + ABANDONED_MS)
-    assert len(case.told(DECIDED)) == 10
+    assert len(case.told(INGEST_DECIDED)) == 10
     await case.tick(NOON + ABANDONED_MS + 30_000)
-    assert len({told["source_id"] for told in case.told(DECIDED)}) == len(case.told(DECIDED)) == 13
+    assert len({told["source_id"] for told in case.told(INGEST_DECIDED)}) == len(case.told(INGEST_DECIDED)) == 13
 
 
 # -- namespaces ----------------------------------------------------------------------------------------------------------
@@ -206,15 +211,15 @@ async def test_a_tick_touches_no_more_than_its_bound(monkeypatch: pytest.MonkeyP
 
 def ratings(case: Case) -> list[tuple[str, bool, float]]:
     """What was told: namespace, whether it is hot, searches a day."""
-    return [(told["ns"], told["is_hot"], told["queries_per_day"]) for told in case.told(RATED)]
+    return [(told["ns"], told["is_hot"], told["queries_per_day"]) for told in case.told(NAMESPACE_RATED)]
 
 
 async def test_a_namespace_is_rated_when_a_tick_crosses_an_hour():
     """Not before it, and not again while nothing changes but the hour."""
     case = Case(namespaces)
     await case.tick(NOON + MINUTE)
-    await case.take(SERVED, served(700))
-    await case.take(SERVED, served(69, ns="quiet"))
+    await case.take(QUERIES_SERVED, served(700))
+    await case.take(QUERIES_SERVED, served(69, ns="quiet"))
     await case.tick(NOON + 59 * MINUTE)
     assert ratings(case) == []
     await case.tick(NOON + HOUR_MS + 5_000)
@@ -227,10 +232,10 @@ async def test_what_was_asked_is_known_after_a_restart():
     """Though nothing is asked after it; searches that come again are not counted again."""
     case = Case(namespaces)
     await case.tick(NOON)
-    await case.take(SERVED, served(350), offset=100)
-    await case.take(SERVED, served(350), offset=101)
+    await case.take(QUERIES_SERVED, served(350), offset=100)
+    await case.take(QUERIES_SERVED, served(350), offset=101)
     case.restart()
-    await case.take(SERVED, served(350), offset=101)
+    await case.take(QUERIES_SERVED, served(350), offset=101)
     await case.tick(NOON + HOUR_MS)
     assert ratings(case) == [("docs", True, 100.0)]
     case.restart()
@@ -246,12 +251,12 @@ async def test_a_sweep_is_asked_for_once_an_hour():
         await case.tick(at_ms)
         await other.tick(at_ms)
         case.restart()
-    assert [(told["sweep"], told["now"] - NOON) for told in case.told(SWEEP)] == [
+    assert [(told["sweep"], told["now"] - NOON) for told in case.told(SWEEP_REQUESTED)] == [
         ("2026-11-12T12:00:00Z", 0),
         ("2026-11-12T13:00:00Z", HOUR_MS),
         ("2026-11-12T17:00:00Z", 5 * HOUR_MS + MINUTE),
     ]
-    assert other.told(SWEEP) == []
+    assert other.told(SWEEP_REQUESTED) == []
 
 
 async def test_a_sweep_is_asked_for_again_until_the_broker_has_it():
@@ -275,7 +280,7 @@ async def test_a_sweep_is_asked_for_again_until_the_broker_has_it():
 async def test_a_rating_is_written_after_the_acknowledgement():
     """Until the broker has it, the row says that it is to be told."""
     case = Case(namespaces, partition=1)
-    await case.take(SERVED, served(700))
+    await case.take(QUERIES_SERVED, served(700))
     before = dict(case.rows)
     case.acknowledge.clear()
     waiting = asyncio.create_task(case.tick(NOON + HOUR_MS))
@@ -290,7 +295,7 @@ async def test_a_rating_is_written_after_the_acknowledgement():
 async def test_searches_that_are_none_are_put_aside():
     """They do not stop the others."""
     case = Case(namespaces)
-    await case.take(SERVED, served(1, ns="a|b"))
-    await case.take(SERVED, served(7))
+    await case.take(QUERIES_SERVED, served(1, ns="a|b"))
+    await case.take(QUERIES_SERVED, served(7))
     await case.tick(NOON)
-    assert [topic for topic, _, _ in case.sent] == [f"{SERVED}.dlq", SWEEP, RATED]
+    assert [topic for topic, _, _ in case.sent] == [f"{QUERIES_SERVED}.dlq", SWEEP_REQUESTED, NAMESPACE_RATED]

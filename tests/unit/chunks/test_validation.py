@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.chunks.validation import (
     CONTENT_BYTES_MAX,
     DIMENSIONS_MAX,
-    FINISHED,
     IDENTITY,
     NUMBER_MAX,
-    SUBMITTED,
     TITLE_BYTES_MAX,
     URL_BYTES_MAX,
     check_chunks_event,
@@ -59,7 +58,7 @@ GOOD: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", GOOD, ids=lambda changes: ",".join(changes) or "plain")
 def test_a_good_chunk_is_taken(changes: dict[str, Any]):
     """Texts as they are, up to the limits; vectors that half precision holds."""
-    check_event(SUBMITTED, {**CHUNK, **changes}, embedding_dimensions=384)
+    check_event(CHUNK_SUBMITTED, {**CHUNK, **changes}, embedding_dimensions=384)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -88,24 +87,24 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "reason"), BAD)
 def test_a_bad_chunk_is_refused_by_a_field_of_its_own(changes: dict[str, Any], reason: str):
     """The field is none of its identity, so that its ingest is known."""
-    found, field = refused(SUBMITTED, {**CHUNK, **changes})
+    found, field = refused(CHUNK_SUBMITTED, {**CHUNK, **changes})
     assert (found, field) == (reason, *changes)[:2]
     assert field not in IDENTITY
 
 
-@pytest.mark.parametrize("topic", [SUBMITTED, FINISHED])
+@pytest.mark.parametrize("topic", [CHUNK_SUBMITTED, INGEST_FINISHED])
 @pytest.mark.parametrize("name", sorted(IDENTITY))
 def test_a_fault_in_the_identity_is_named_first(topic: str, name: str):
     """Of an event that is wrong otherwise too, since it belongs to no ingest."""
-    event = {**(CHUNK if topic == SUBMITTED else END), "chunk_no": -1, "expected_count": -1, name: "a\x00"}
+    event = {**(CHUNK if topic == CHUNK_SUBMITTED else END), "chunk_no": -1, "expected_count": -1, name: "a\x00"}
     assert refused(topic, event) == ("control_character", name)
 
 
 @pytest.mark.parametrize("name", ["ns", "slot", "source_id"])
 def test_no_part_of_a_key_holds_the_separator(name: str):
     """An ingest's id may: it is in no hash."""
-    assert refused(SUBMITTED, {**CHUNK, name: "a|b"}) == ("separator", name)
-    check_chunks_event(SUBMITTED, {**CHUNK, "ingest_id": "a|b"})
+    assert refused(CHUNK_SUBMITTED, {**CHUNK, name: "a|b"}) == ("separator", name)
+    check_chunks_event(CHUNK_SUBMITTED, {**CHUNK, "ingest_id": "a|b"})
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_no_part_of_a_key_holds_the_separator(name: str):
 )
 def test_a_good_end_is_taken(window: str | None):
     """With any JSON object that the store holds."""
-    check_chunks_event(FINISHED, {**END, "window": window})
+    check_chunks_event(INGEST_FINISHED, {**END, "window": window})
 
 
 @pytest.mark.parametrize(
@@ -139,4 +138,4 @@ def test_a_good_end_is_taken(window: str | None):
 )
 def test_a_bad_end_is_refused(changes: dict[str, Any], reason: str):
     """With the field at fault."""
-    assert refused(FINISHED, {**END, **changes}) == (reason, *changes)
+    assert refused(INGEST_FINISHED, {**END, **changes}) == (reason, *changes)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
-from highwater.schemas.jobs import UsageRecorded
+from highwater.schemas.jobs import USAGE_FLUSHED, USAGE_RECORDED, UsageRecorded
 from highwater.schemas.topics import TOPICS
 from highwater.streams.agents import Wiring
 from highwater.streams.heartbeat import Heartbeats
 from highwater.streams.intake import Intake
-from highwater.streams.jobs.agents import FLUSHED, RECORDED, ROWS_PER_TICK_MAX, UsageAgent
+from highwater.streams.jobs.agents import ROWS_PER_TICK_MAX, UsageAgent
 from highwater.streams.jobs.usage import (
     AHEAD_MAX,
     FLUSH_MS,
@@ -229,7 +229,7 @@ class Case:
 
     def told(self) -> list[tuple[str, int, int]]:
         """What was told: organization, last number, cents."""
-        return [(e["organization_id"], e["upto_seq"], e["cost_cents"]) for t, e, _ in self.sent if t == FLUSHED]
+        return [(e["organization_id"], e["upto_seq"], e["cost_cents"]) for t, e, _ in self.sent if t == USAGE_FLUSHED]
 
 
 async def test_totals_are_told_when_a_tick_crosses_a_quarter():
@@ -237,14 +237,14 @@ async def test_totals_are_told_when_a_tick_crosses_a_quarter():
     case = Case()
     await case.tick(NOON + MINUTE)
     for seq in (1, 2):
-        await case.take(RECORDED, used(seq))
+        await case.take(USAGE_RECORDED, used(seq))
     await case.tick(NOON + 14 * MINUTE)
     assert case.told() == []
     await case.tick(NOON + 15 * MINUTE + 5_000)
     assert case.told() == [("acme", 2, 58)]
     await case.tick(NOON + 30 * MINUTE)
     assert case.told() == [("acme", 2, 58)]
-    await case.take(RECORDED, used(3))
+    await case.take(USAGE_RECORDED, used(3))
     await case.tick(NOON + 45 * MINUTE)
     assert case.told() == [("acme", 2, 58), ("acme", 3, 87)]
 
@@ -255,7 +255,7 @@ async def test_restarts_between_flushes_change_nothing():
     await case.tick(NOON + MINUTE)
     for seq in (1, 2, 3):
         for _ in range(3):
-            await case.take(RECORDED, used(seq))
+            await case.take(USAGE_RECORDED, used(seq))
         if seq < 3:
             case.restart()
             await case.tick(NOON + seq * 2 * MINUTE)
@@ -267,7 +267,7 @@ async def test_restarts_between_flushes_change_nothing():
 async def test_rows_are_written_after_the_acknowledgement():
     """Until the broker has the totals, the row says that they are to be told: a crash before repeats them."""
     case = Case()
-    await case.take(RECORDED, used(1))
+    await case.take(USAGE_RECORDED, used(1))
     before = dict(case.rows)
     case.acknowledge.clear()
     waiting = asyncio.create_task(case.tick(NOON))
@@ -281,23 +281,23 @@ async def test_rows_are_written_after_the_acknowledgement():
 async def test_a_row_is_written_though_nothing_changed():
     """A redelivery may be there because the changelog lost the first write."""
     case = Case()
-    await case.take(RECORDED, used(1))
+    await case.take(USAGE_RECORDED, used(1))
     kept = dict(case.rows)
     written: list[tuple[bytes, bytes]] = []
     case.rows.__class__ = type("Noting", (Table,), {"__setitem__": lambda _, key, value: written.append((key, value))})
-    await case.take(RECORDED, used(1))
+    await case.take(USAGE_RECORDED, used(1))
     assert written == [*kept.items()]
 
 
 async def test_two_months_of_an_organization_are_told_in_two_ticks():
     """Each with an id of its own, so that neither is taken for a repeat of the other."""
     case = Case()
-    await case.take(RECORDED, used(1, period="2026-11"))
-    await case.take(RECORDED, used(1, period="2026-12"))
+    await case.take(USAGE_RECORDED, used(1, period="2026-11"))
+    await case.take(USAGE_RECORDED, used(1, period="2026-12"))
     await case.tick(NOON)
-    assert [event["period"] for topic, event, _ in case.sent if topic == FLUSHED] == ["2026-11"]
+    assert [event["period"] for topic, event, _ in case.sent if topic == USAGE_FLUSHED] == ["2026-11"]
     await case.tick(NOON + 30_000)
-    assert [event["period"] for topic, event, _ in case.sent if topic == FLUSHED] == ["2026-11", "2026-12"]
+    assert [event["period"] for topic, event, _ in case.sent if topic == USAGE_FLUSHED] == ["2026-11", "2026-12"]
     assert len({ce_id for _, _, ce_id in case.sent}) == 2
 
 
@@ -305,7 +305,7 @@ async def test_a_tick_touches_no_more_than_its_bound():
     """The rest is told at the next one."""
     case = Case()
     for number in range(ROWS_PER_TICK_MAX + 3):
-        await case.take(RECORDED, used(1, org=f"org-{number:05d}"))
+        await case.take(USAGE_RECORDED, used(1, org=f"org-{number:05d}"))
     await case.tick(NOON)
     assert len(case.told()) == ROWS_PER_TICK_MAX
     await case.tick(NOON + 30_000)
@@ -317,10 +317,10 @@ async def test_a_row_that_was_left_over_is_not_put_off():
     case = Case()
     await case.tick(NOON - MINUTE)
     for number in range(ROWS_PER_TICK_MAX + 1):
-        await case.take(RECORDED, used(1, org=f"org-{number:05d}"))
+        await case.take(USAGE_RECORDED, used(1, org=f"org-{number:05d}"))
     await case.tick(NOON)
     (left,) = {f"org-{number:05d}" for number in range(ROWS_PER_TICK_MAX + 1)} - {org for org, _, _ in case.told()}
-    await case.take(RECORDED, used(2, org=left))
+    await case.take(USAGE_RECORDED, used(2, org=left))
     await case.tick(NOON + 30_000)
     assert case.told()[-1] == (left, 2, 58)
 
@@ -329,8 +329,8 @@ async def test_what_is_to_be_told_is_known_after_a_restart():
     """Though nothing is used after it."""
     case = Case()
     await case.tick(NOON + MINUTE)
-    await case.take(RECORDED, used(1))
-    await case.take(RECORDED, used(1, org="umbrella"))
+    await case.take(USAGE_RECORDED, used(1))
+    await case.take(USAGE_RECORDED, used(1, org="umbrella"))
     case.restart()
     await case.tick(NOON + 14 * MINUTE)
     assert case.told() == []
@@ -341,7 +341,7 @@ async def test_what_is_to_be_told_is_known_after_a_restart():
 async def test_a_usage_that_is_none_is_put_aside():
     """It does not stop the others."""
     case = Case()
-    await case.take(RECORDED, used(0))
-    await case.take(RECORDED, used(1))
+    await case.take(USAGE_RECORDED, used(0))
+    await case.take(USAGE_RECORDED, used(1))
     await case.tick(NOON)
-    assert [topic for topic, _, _ in case.sent] == [f"{RECORDED}.dlq", FLUSHED]
+    assert [topic for topic, _, _ in case.sent] == [f"{USAGE_RECORDED}.dlq", USAGE_FLUSHED]

@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.schemas.league import MATCH_FINALIZED, MATCH_SCHEDULED, MATCH_UPDATED
 from highwater.schemas.positions import Cause
-from highwater.streams.league.folding import (
-    FINALIZED,
-    PARTS,
-    SCHEDULED,
-    UPDATED,
-    Folded,
-    Step,
-    fold_match,
-    former_teams,
-)
+from highwater.streams.league.folding import PARTS, Folded, Step, fold_match, former_teams
 from highwater.streams.league.matches import Match, State, Status
 from highwater.streams.league.votes import Settled, Word, settle_words
 
@@ -36,19 +28,19 @@ def scheduled(at: int, offset: int | None = None, **changes: Any) -> Step:
         "match_id": "m", "season": SEASON, "round": "Matchday 1", "kickoff": 1_000, "home": "A", "away": "B",
         "time_unknown": False, "status": None,
     }  # fmt: skip
-    return Step(SCHEDULED, {**value, **changes}, cause(at, offset))
+    return Step(MATCH_SCHEDULED, {**value, **changes}, cause(at, offset))
 
 
 def updated(at: int, home: int, away: int, minute: int | None = None, season: str = SEASON) -> Step:
     """A score in play."""
     value = {"match_id": "m", "season": season, "home_goals": home, "away_goals": away, "minute": minute}
-    return Step(UPDATED, value, cause(at))
+    return Step(MATCH_UPDATED, value, cause(at))
 
 
 def finalized(at: int, home: int, away: int, season: str = SEASON) -> Step:
     """A result."""
     value = {"match_id": "m", "season": season, "home_goals": home, "away_goals": away, "finalized_at": at}
-    return Step(FINALIZED, value, cause(at))
+    return Step(MATCH_FINALIZED, value, cause(at))
 
 
 def known(*steps: Step) -> Match:
@@ -147,9 +139,9 @@ def test_teams_that_are_no_longer_named(home: str, away: str, former: list[str])
 
 GOALS = st.integers(0, 2)
 EVENTS = st.one_of(
-    st.builds(lambda k, s: (SCHEDULED, {"kickoff": k, "status": s}), GOALS, st.sampled_from([None, "postponed"])),
-    st.builds(lambda h, a: (UPDATED, {"home_goals": h, "away_goals": a, "minute": None}), GOALS, GOALS),
-    st.builds(lambda h, a: (FINALIZED, {"home_goals": h, "away_goals": a, "finalized_at": h}), GOALS, GOALS),
+    st.builds(lambda k, s: (MATCH_SCHEDULED, {"kickoff": k, "status": s}), GOALS, st.sampled_from([None, "postponed"])),
+    st.builds(lambda h, a: (MATCH_UPDATED, {"home_goals": h, "away_goals": a, "minute": None}), GOALS, GOALS),
+    st.builds(lambda h, a: (MATCH_FINALIZED, {"home_goals": h, "away_goals": a, "finalized_at": h}), GOALS, GOALS),
 )
 LOGS = st.lists(EVENTS, max_size=12)
 
@@ -161,7 +153,7 @@ def log_of(events: list[tuple[str, dict[str, Any]]]) -> list[Step]:
     return [
         first,
         *(
-            Step(topic, {**first.value, **value} if topic == SCHEDULED else {**base, **value}, cause(n // 3, n))
+            Step(topic, {**first.value, **value} if topic == MATCH_SCHEDULED else {**base, **value}, cause(n // 3, n))
             for n, (topic, value) in enumerate(events, 1)
         ),
     ]
@@ -195,9 +187,9 @@ def test_the_last_word_counts(events: list[tuple[str, dict[str, Any]]]):
     steps = log_of(events)
     match = fold_match(None, steps).match
     assert match is not None
-    assert match.kickoff_ms == [s.value["kickoff"] for s in steps if s.topic == SCHEDULED][-1]
-    results = [s.value for s in steps if s.topic == FINALIZED]
-    scores = [s.value for s in steps if s.topic == UPDATED]
+    assert match.kickoff_ms == [s.value["kickoff"] for s in steps if s.topic == MATCH_SCHEDULED][-1]
+    results = [s.value for s in steps if s.topic == MATCH_FINALIZED]
+    scores = [s.value for s in steps if s.topic == MATCH_UPDATED]
     expected = (results or scores or [{"home_goals": None, "away_goals": None}])[-1]
     assert (match.home_goals, match.away_goals) == (expected["home_goals"], expected["away_goals"])
     assert match.is_final == bool(results)

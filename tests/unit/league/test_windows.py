@@ -1,4 +1,4 @@
-"""Match windows, and until when a page is fresh because of them."""
+"""Match windows: when the pages of a season are hot, and when they are prewarmed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ from highwater.streams.league.windows import (
     season_windows,
     window_options,
 )
-from highwater.streams.pages.kinds import CacheOptions, resolve_cache_options
+from highwater.streams.pages.kinds import resolve_cache_options
 from highwater.streams.pages.windows import (
     expires_at_ms,
     first_active_ms,
     is_match_window_active,
-    next_window_start,
-    stale_until_ms,
 )
 from highwater.streams.settings import read_settings
 
@@ -179,47 +177,12 @@ def test_a_window_within_another_does_not_shorten_it():
     assert merge_windows([(10, 50), (20, 30), (50, 60)]) == [[10, 60]]
 
 
-def test_the_first_hot_instant():
-    """Now if it is hot, else the next start; the end of a window is outside it."""
-    windows = [(10, 20), (30, 40)]
-    assert [first_active_ms(windows, at) for at in (5, 10, 19, 20, 35, 40)] == [10, 10, 19, 30, 35, None]
-
-
 def test_the_range_of_kickoffs_reaches_to_the_look_ahead():
     """A match whose window begins just within the look-ahead is asked for, though its kickoff lies beyond it."""
     now = KICKOFF
     last = match(kickoff_ms=now + OPTIONS.lookahead_ms + OPTIONS.prewarm_ms - 1)
     assert season_windows([last], OPTIONS, now)
     assert kickoff_range(OPTIONS, now)[1] == last.kickoff_ms + 1
-
-
-def test_windows_are_half_open():
-    """Hot from the very start, no longer at the end; the next start lies after now."""
-    windows = [(10, 20), (30, 40)]
-    assert [at for at in range(50) if is_match_window_active(windows, at)] == [*range(10, 20), *range(30, 40)]
-    assert [next_window_start(windows, at) for at in (9, 10, 29, 30)] == [10, 30, 30, None]
-
-
-lives = st.tuples(st.integers(1, 60), st.integers(0, 200), st.integers(0, 30), st.integers(0, 30)).map(
-    lambda p: (CacheOptions(p[0], p[2], 10), CacheOptions(p[0] + p[1], p[3], 10))
-)
-
-
-@given(st.integers(0, 500), lives, windows_of)
-def test_a_page_expires_when_its_age_reaches_the_life_of_the_moment(
-    built: int, options: tuple[CacheOptions, CacheOptions], windows: list[tuple[int, int]]
-):
-    """Counted second by second: the first one whose life is no longer than the page's age (R4.14)."""
-    inside, outside = options
-    second = 1_000
-    spans = [(start * second, end * second) for start, end in windows]
-    expected = built
-    while True:
-        is_active = is_match_window_active(spans, expected * second)
-        if expected - built >= (inside if is_active else outside).ttl_seconds:
-            break
-        expected += 1
-    assert expires_at_ms(built * second, inside, outside, spans) == expected * second
 
 
 def test_a_week_ends_when_the_window_begins():
@@ -232,33 +195,6 @@ def test_a_week_ends_when_the_window_begins():
     assert expires_at_ms(start + 10_000, inside, outside, windows) == start + 40_000
     after = windows[0][1]
     assert expires_at_ms(after, inside, outside, windows) == after + 7 * DAY
-
-
-def test_stale_lives_at_a_window():
-    """Hot at its expiry: the life inside. Else the life outside, or the start of a window and the life inside if sooner."""
-    inside, outside = CacheOptions(30, 120, 10), CacheOptions(900, 3_600, 10)
-    assert stale_until_ms(0, inside, outside, [(-5_000, 5_000)]) == 120_000
-    assert stale_until_ms(0, inside, outside, []) == 3_600_000
-    assert stale_until_ms(0, inside, outside, [(60_000, 90_000)]) == 180_000
-    assert stale_until_ms(0, inside, outside, [(3_599_000, 9_000_000)]) == 3_600_000
-
-
-@given(st.integers(0, 500), lives, windows_of)
-def test_a_window_shortens_what_is_left_of_a_stale_life(
-    expires: int, options: tuple[CacheOptions, CacheOptions], windows: list[tuple[int, int]]
-):
-    """Never beyond the stale life outside unless hot at its expiry, and never beyond that inside once a window began."""
-    inside, outside = options
-    spans = [(start * 1000, end * 1000) for start, end in windows]
-    until = stale_until_ms(expires * 1000, inside, outside, spans)
-    assert until >= expires * 1000
-    if is_match_window_active(spans, expires * 1000):
-        assert until == (expires + inside.stale_while_revalidate_seconds) * 1000
-        return
-    assert until <= (expires + outside.stale_while_revalidate_seconds) * 1000
-    start = next_window_start(spans, expires * 1000)
-    if start is not None:
-        assert until <= max(start, expires * 1000) + inside.stale_while_revalidate_seconds * 1000
 
 
 def test_a_season_is_prewarmed_once_for_a_start():

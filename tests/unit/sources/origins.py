@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from highwater.connectors.documents.reading import DocumentReader
-from highwater.connectors.sources.chunked import FINISHED, Fault, Found, Origin, Submission, Target, cut_all
+from highwater.connectors.sources.chunked import Fault, Found, Origin, Submission, Target, cut_all
+from highwater.schemas.chunks import INGEST_FINISHED
 
 NOW_MS = 1_790_000_000_000
 
@@ -38,8 +39,8 @@ async def submitted(
     async for item in cut_all(origin.documents(), DocumentReader()):
         submission.take(item)
     submission.conclude(origin.reading)
-    ends = {event["source_id"]: dict(event) for topic, event in events if topic == FINISHED}
-    return [dict(event) for topic, event in events if topic != FINISHED], ends, faults
+    ends = {event["source_id"]: dict(event) for topic, event in events if topic == INGEST_FINISHED}
+    return [dict(event) for topic, event in events if topic != INGEST_FINISHED], ends, faults
 
 
 class Repo:

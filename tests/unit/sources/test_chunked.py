@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.connectors.sources.chunked import (
-    FINISHED,
     Ending,
     Fault,
     Found,
@@ -22,6 +21,7 @@ from highwater.connectors.sources.chunked import (
     Whole,
     ending,
 )
+from highwater.schemas.chunks import INGEST_FINISHED
 from highwater.streams.chunks.chunking import Chunk
 from highwater.streams.jobs.layout import Deck, Slide
 from tests.unit.sources.origins import NOW_MS, submitted
@@ -144,7 +144,7 @@ def test_a_chunk_that_is_refused_makes_its_source_truncated():
     submission = Submission(target, lambda *event: events.append(event), lambda: 0, report=faults.append)
     submission.take(Whole(Found("a", b"", "text/plain"), [Chunk("good"), Chunk("x" * (1 << 21)), Chunk("good too")]))
     end = events[-1]
-    assert (end[0], said(end[1])) == (FINISHED, (False, True, False, 2))
+    assert (end[0], said(end[1])) == (INGEST_FINISHED, (False, True, False, 2))
     assert [fault.where for fault in faults] == ["a, chunk 1"]
 
 

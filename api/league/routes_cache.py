@@ -1,0 +1,75 @@
+"""What operators and their timers do with the cache of league pages: prewarm it, and ask whether it is large enough.
+
+Law: nothing is made here. A request becomes an event, and whoever makes documents does the work (R4.32).
+"""
+
+from __future__ import annotations
+
+import hmac
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Header, Request, Response
+from pydantic import BaseModel
+
+from highwater.api.core import conditional
+from highwater.api.core.auth import Admin
+from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.errors import UnauthorizedError
+from highwater.api.services import Wired
+from highwater.connectors.postgres.pool import transaction
+from highwater.streams.league.resources import LEAGUE_RULES
+
+router = APIRouter(tags=["cache"])
+
+PREWARM = "cache.prewarm-requested"
+TOKEN_FIELD = "x-prewarm-token"  # noqa: S105 - the name of a field, no secret
+_REFUSED = "x-prewarm-token is missing or wrong, or CACHE_PREWARM_TOKEN is not set"
+
+
+class Prewarmed(BaseModel):
+    """What will be made, and the positions of the events that ask for it."""
+
+    seasons: list[str]
+    keys: list[str]
+    positions: list[str]
+
+
+def _check_token(request: Request, expected: str | None) -> None:
+    """Compared as bytes in constant time; a field of HTTP is bytes that were read as latin-1.
+
+    Raises:
+        UnauthorizedError: it is another, or none is set.
+    """
+    sent = request.headers.get(TOKEN_FIELD, "").encode("latin-1")
+    if expected is None or not hmac.compare_digest(sent, expected.encode()):
+        raise UnauthorizedError(_REFUSED, headers={"WWW-Authenticate": 'Token realm="prewarm"'})
+
+
+@router.post(
+    "/api/cache/prewarm", status_code=HTTPStatus.ACCEPTED, summary="Make the pages of seasons that are about to be read"
+)
+async def post_prewarm(
+    request: Request,
+    services: Wired,
+    x_prewarm_token: Annotated[str | None, Header(description="`CACHE_PREWARM_TOKEN`")] = None,  # noqa: ARG001
+) -> Prewarmed:
+    """For a timer outside, some time before matches; the token is the key. Pages that say the same keep their version."""
+    _check_token(request, services.settings.prewarm_token)
+    now_ms = services.clock()
+    async with transaction(services.database.require()) as tx:
+        built = await services.build_window(tx, "", now_ms)
+    windows = orjson.loads(built.payload)["windows"] if built is not None else {}
+    seasons = [season for season, spans in windows.items() if any(end_ms > now_ms for _, end_ms in spans)]
+    events = [{"season": season, "reason": "endpoint", "requested_at": now_ms} for season in seasons]
+    positions = await services.publisher.commands(PREWARM, events)
+    keys = [page.key for season in seasons for page in LEAGUE_RULES.prewarmed_pages(season)]
+    return Prewarmed(seasons=seasons, keys=keys, positions=positions)
+
+
+@router.get("/api/cache/verdict", summary="Whether the cache is large enough (admin)", response_model=None)
+async def get_verdict(_principal: Admin, services: Wired) -> Response:
+    """What Redis, PostgreSQL and this process count, and whether it asks for a larger Redis (R4.40, R4.41)."""
+    document: dict[str, Any] = await services.monitor.report()
+    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)

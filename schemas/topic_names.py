@@ -1,0 +1,30 @@
+"""A topic's name with the type of its events: what joins a topic to its schema for the type checker.
+
+The names stand beside the records in `schemas/<subsystem>.py`, written from the catalogue. At run time a name is a plain `str`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+# Any of the generated records.
+EventT = TypeVar("EventT", bound=Mapping[str, object])
+EventT_co = TypeVar("EventT_co", bound=Mapping[str, object], covariant=True)
+
+
+class TopicName(str, Generic[EventT_co]):
+    """The name of a topic whose events are `EventT_co`."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, _event: Any) -> type[str]:
+            """A plain string: nothing that takes a name has to know of this class."""
+            return str
+
+
+def event_of(name: TopicName[EventT], topic: str, value: Mapping[str, object]) -> EventT | None:
+    """The value of an event of `topic`, as the record of the topic `name`; None where that is another topic."""
+    return cast("EventT", value) if topic == name else None

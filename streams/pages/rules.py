@@ -1,0 +1,57 @@
+"""What a household tells the engine of pages about its own: which pages there are, which are hot together, what a prewarm makes.
+
+The law: the engine (`connectors/pages`, `api/pages`) knows pages by these rules alone. A household states them once, and one
+value of them holds for whoever makes, reads and refreshes its pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from highwater.schemas.league import RefreshRequested
+from highwater.schemas.topic_names import TopicName
+from highwater.streams.pages.kinds import Catalogue, Resource
+from highwater.streams.pages.refresh import Refresh, refresh_decision
+from highwater.streams.pages.windows import Window, Windows
+
+
+@dataclass(frozen=True, slots=True)
+class PageRules:
+    """The rules of a household's pages. A scope is what windows belong to, such as a season."""
+
+    catalogue: Catalogue
+    # The page that says when which scope is hot: `{"windows": {scope: [[start, end], ...]}}`.
+    window: Resource
+    # The scope that a page belongs to; None where it belongs to none, and is hot whenever any scope is.
+    scope_of: Callable[[Resource], str | None]
+    # The topic on which a household asks for pages to be made anew.
+    refresh_topic: TopicName[RefreshRequested]
+    # Kinds that a prewarm of a scope makes, whoever asked for them.
+    prewarmed: tuple[str, ...] = ()
+    # Kinds that have a key and no builder.
+    unmade: frozenset[str] = frozenset()
+
+    def page_of(self, key: str) -> Resource | None:
+        """The page that a key names; None when it names none."""
+        return self.catalogue.page_of(key)
+
+    def prewarmed_pages(self, scope: str) -> list[Resource]:
+        """What a prewarm of a scope makes."""
+        return [self.catalogue.page(kind, scope) for kind in self.prewarmed]
+
+    def can_be_made(self, key: str) -> bool:
+        """Whether a key names a page that has a builder; PostgreSQL holds no NUL."""
+        found = self.page_of(key)
+        return found is not None and found.kind.name not in self.unmade and "\x00" not in key
+
+    def windows_of(self, page: Resource, windows: Windows) -> Sequence[Window]:
+        """The windows that count for a page: those of its scope, or all where it is of no one scope."""
+        scope = self.scope_of(page)
+        if scope is not None:
+            return windows.get(scope, ())
+        return [window for spans in windows.values() for window in spans]
+
+    def judge(self, page: Resource, built_ms: int, windows: Windows, now_ms: int) -> Refresh:
+        """How fresh a page is that was made at `built_ms` (ms since 1970), by the windows of all scopes as they are known now."""
+        return refresh_decision(built_ms, page.kind, self.windows_of(page, windows), now_ms)
