@@ -6,7 +6,6 @@ body is larger than `BODY_BYTES_MAX`. Every answer is measured under its route's
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.limits import parse_networks
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
+from highwater.api.dashboard.services import DashboardServices
 from highwater.api.explain import routes as explain
 from highwater.api.feeds import routes_reads as feeds_reads
 from highwater.api.feeds import routes_writes as feeds_writes
@@ -44,7 +44,7 @@ from highwater.api.queries import routes as queries
 from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
 from highwater.api.queries import routes_socket as query_socket
-from highwater.api.services import make_services
+from highwater.api.wiring import Wiring, make_wiring
 from highwater.streams.clock import Clock, ProductClock, monotonic_seconds
 from highwater.streams.heap import settle_heap
 from highwater.streams.settings import Settings
@@ -142,17 +142,17 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        services = make_services(settings, product_clock)
-        app.state.services = services
-        await services.start()
-        dashboard.attach(services)
-        application.short_cut = ShortCut(league_reads.PAGES, services)
+        wiring = make_wiring(settings, product_clock)
+        wiring.install(app)
+        await wiring.start()
+        dashboard.attach(DashboardServices(wiring.services, wiring.feeds.policy, wiring.pages.documents))
+        application.short_cut = ShortCut(league_reads.shown_pages(wiring.league), wiring.pages)
         try:
             yield
         finally:
             application.short_cut = None
             await dashboard.close()
-            await services.close()
+            await wiring.close()
 
     application = Application(
         title="Highwater",
@@ -181,10 +181,9 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams and sockets, then everything else."""
-        services = getattr(getattr(self.config.app, "state", None), "services", None)
-        if services is not None:
-            services.changes.end()
-            await asyncio.gather(services.sockets.end(), services.watchers.end())
+        wiring: Wiring | None = getattr(getattr(self.config.app, "state", None), "wiring", None)
+        if wiring is not None:
+            await wiring.end()
         await super().shutdown(sockets)
 
 

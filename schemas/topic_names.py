@@ -13,8 +13,14 @@ EventT = TypeVar("EventT", bound=Mapping[str, object])
 EventT_co = TypeVar("EventT_co", bound=Mapping[str, object], covariant=True)
 
 
-class TopicName(str, Generic[EventT_co]):
-    """The name of a topic whose events are `EventT_co`."""
+class ReadTopic(str, Generic[EventT_co]):
+    """The name of a topic whose events are among `EventT_co`: who reads several topics reads the union of their records."""
+
+    __slots__ = ()
+
+
+class TopicName(ReadTopic[EventT], Generic[EventT]):
+    """The name of a topic whose events are `EventT` and nothing else, so that no other record is sent under it."""
 
     __slots__ = ()
 

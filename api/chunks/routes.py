@@ -23,7 +23,7 @@ from highwater.api.core.freshness import WRITE_WAIT_MS
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.publishing import NotTakenError
 from highwater.api.core.rate_limits import LimitedRoute
-from highwater.api.services import Services, Wired
+from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import FIRST_PLACE, Failure, Ingest, SourceIngest
 from highwater.connectors.redis.link import Head
@@ -38,7 +38,7 @@ from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.states import Outcome
 
 DECIDED = "chunks.ingest-decided"
-INGEST_TOPICS = frozenset({CHUNK_SUBMITTED, INGEST_FINISHED, DECIDED})
+INGEST_TOPICS: frozenset[str] = frozenset({CHUNK_SUBMITTED, INGEST_FINISHED, DECIDED})
 # In one request; the body is bounded too, and a longer source is sent in several, of which the last one finishes it.
 CHUNKS_MAX = 10_000
 # Headers and framing of a record, generously; a value that leaves them no room is refused here.

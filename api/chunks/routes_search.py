@@ -18,11 +18,12 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.chunks.routes import INGEST_TOPICS, iso_or_none
+from highwater.api.chunks.services import ChunkServices, WiredChunks
 from highwater.api.core import conditional
 from highwater.api.core.auth import Principal, Role, Viewer
 from highwater.api.core.errors import ForbiddenError, UnprocessableError
 from highwater.api.core.rate_limits import LimitedRoute
-from highwater.api.services import Services, Wired
+from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import Lifecycle, Namespace
 from highwater.connectors.redis.link import Head
@@ -73,7 +74,7 @@ class Asked(BaseModel):
 
 @router.get("/api/chunks/search", summary="Search a namespace; conditional", response_model=None)
 async def get_search(
-    request: Request, asked: Annotated[Asked, Query()], principal: Viewer, services: Wired
+    request: Request, asked: Annotated[Asked, Query()], principal: Viewer, services: Wired, chunks: WiredChunks
 ) -> Response:
     """The best chunks by alpha * similarity + beta * decay(age) (R3.17), each with its scores, age and temperature."""
     for name, value in (("ns", asked.ns), ("slot", asked.slot), *(("source_id", one) for one in asked.source_id)):
@@ -85,49 +86,49 @@ async def get_search(
     await services.fresh(request, SEARCH_TOPICS)
     pool = services.database.require()
     found = await chunk_reads.namespace(pool, asked.ns)
-    _require_readable(principal, services, found)
+    _require_readable(principal, chunks, found)
     if found.row is not None:
-        services.served.note(asked.ns)
-    head = _search_head(services, found, asked, as_of_ms)
+        chunks.served.note(asked.ns)
+    head = _search_head(services, chunks, found, asked, as_of_ms)
     if conditional.is_match(conditional.condition(request), head.etag):
         return conditional.not_modified("chunk_search", head)
     payload = b""
     for _ in range(_READS_MAX):
-        payload = orjson.dumps(await _searched(services, found, asked, vector, as_of_ms))
+        payload = orjson.dumps(await _searched(services, chunks, found, asked, vector, as_of_ms))
         now = await chunk_reads.namespace(pool, asked.ns)
-        if _search_head(services, now, asked, as_of_ms).etag == head.etag:
+        if _search_head(services, chunks, now, asked, as_of_ms).etag == head.etag:
             return conditional.answer(request, "chunk_search", head, payload)
-        found, head = now, _search_head(services, now, asked, as_of_ms)
+        found, head = now, _search_head(services, chunks, now, asked, as_of_ms)
     mixed = Head(head.version, f"{head.etag}-{sha256(payload).hexdigest()[:16]}", head.caused_by, head.checked_ms)
     return conditional.answer(request, "chunk_search", mixed, payload)
 
 
-def _require_readable(principal: Principal, services: Services, found: Namespace) -> None:
+def _require_readable(principal: Principal, chunks: ChunkServices, found: Namespace) -> None:
     """Refuse a closed namespace to who is bound to a user: it is quoted to nobody, so nobody reads it this way either.
 
     Raises:
         ForbiddenError: it is closed.
     """
-    is_open = services.passports.of(found.ns).is_open if found.row is None else found.row["is_open"]
+    is_open = chunks.passports.of(found.ns).is_open if found.row is None else found.row["is_open"]
     if not is_open and principal.user_id is not None and principal.role is not Role.ADMIN:
         raise ForbiddenError(f"the namespace {found.ns!r} is not open to users")
 
 
-def _search_head(services: Services, found: Namespace, asked: Asked, as_of_ms: int) -> Head:
+def _search_head(services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, as_of_ms: int) -> Head:
     """The version and tag of an answer: of the namespace, its passport and everything that was asked."""
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
-    basis = [asked.model_dump(exclude={"as_of"}), as_of_ms, of_row, services.query_vectors.model]
+    basis = [asked.model_dump(exclude={"as_of"}), as_of_ms, of_row, chunks.query_vectors.model]
     digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
     return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
 
 
 async def _searched(
-    services: Services, found: Namespace, asked: Asked, vector: bytes | None, as_of_ms: int
+    services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, vector: bytes | None, as_of_ms: int
 ) -> dict[str, Any]:
     results: Sequence[Result] = ()
     is_complete, is_exact, compared_by = True, True, None
     if found.row is not None:
-        vector, compared_by = await _compared(services, found, asked, vector)
+        vector, compared_by = await _compared(chunks, found, asked, vector)
         answer = await chunk_search.search(
             services.database.require(),
             found.row,
@@ -176,7 +177,7 @@ def result_document(one: Result) -> dict[str, Any]:
 
 
 async def _compared(
-    services: Services, found: Namespace, asked: Asked, vector: bytes | None
+    chunks: ChunkServices, found: Namespace, asked: Asked, vector: bytes | None
 ) -> tuple[bytes | None, str | None]:
     """The vector that chunks are compared with, and whose it is; none where it would be that of another model."""
     dimensions, model = found.row["dimensions"], found.row["embedding_model"]
@@ -186,9 +187,9 @@ async def _compared(
                 f"vector has {len(vector) // 4} numbers; those of {found.ns!r} have {dimensions}", field="vector"
             )
         return vector, "sent"
-    if not asked.q or model != services.query_vectors.model:
+    if not asked.q or model != chunks.query_vectors.model:
         return None, None
-    return await services.query_vectors.of(asked.q), model
+    return await chunks.query_vectors.of(asked.q), model
 
 
 def _vector(text: str) -> bytes:
@@ -229,6 +230,7 @@ async def get_lifecycle(
     request: Request,
     _principal: Viewer,
     services: Wired,
+    chunks: WiredChunks,
     ns: Annotated[str | None, Query(description="a namespace; without it all of them")] = None,
 ) -> Response:
     """Counted at this moment, beside what the passport of the namespace says."""
@@ -240,7 +242,7 @@ async def get_lifecycle(
     documents = [lifecycle_document(one, now_ms) for one in found]
     document: dict[str, Any] = {"as_of": iso_from_ms(now_ms), "namespaces": documents}
     if ns is not None:
-        document = documents[0] if documents else _nothing_held(services, ns, now_ms)
+        document = documents[0] if documents else _nothing_held(chunks, ns, now_ms)
     headers = {"Cache-Control": conditional.CACHE_NEVER}
     return Response(orjson.dumps(document), headers=headers, media_type=conditional.JSON)
 
@@ -274,7 +276,7 @@ _COUNTS = (
 )
 
 
-def _nothing_held(services: Services, ns: str, now_ms: int) -> dict[str, Any]:
+def _nothing_held(chunks: ChunkServices, ns: str, now_ms: int) -> dict[str, Any]:
     """A namespace in which no chunk was ever seen: what its passport would be."""
     return {
         "ns": ns,
@@ -285,5 +287,5 @@ def _nothing_held(services: Services, ns: str, now_ms: int) -> dict[str, Any]:
         "rated_at": None,
         "dimensions": None,
         "embedding_model": None,
-        "passport": asdict(services.passports.of(ns)),
+        "passport": asdict(chunks.passports.of(ns)),
     }

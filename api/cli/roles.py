@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from highwater.api.command.command import FAILED, Command, json_option
-from highwater.api.command.connection import database, kafka_client, own_settings, stack_settings
+from highwater.api.command.connection import database, kafka_client, own_settings, reachable, stack_settings
 from highwater.api.command.terminal import print_json
 
 if TYPE_CHECKING:
@@ -164,12 +164,3 @@ def health(of_api: bool, as_json: bool) -> None:
         click.echo(f"not ready: {' '.join(detail.split())[:500]}", err=True)
     if not ready:
         click.get_current_context().exit(FAILED)
-
-
-def reachable(host: str) -> str:
-    """An address to ask a listener on `host` at: one on all addresses is asked on the loopback."""
-    if host in ("0.0.0.0", ""):  # noqa: S104 - compared with, not listened on
-        return "127.0.0.1"
-    if host == "::":
-        return "[::1]"
-    return f"[{host}]" if ":" in host else host

@@ -67,6 +67,8 @@ def up(detach: bool, no_sample: bool) -> None:
         click.echo(f"a local stack is already running on {running['data_dir']}")
         _print_addresses(running)
         click.get_current_context().exit(0 if detach else FAILED)
+    if settings.kafka is None or settings.schema_registry is None:
+        _fetch_parts()
     plan = make_plan(settings, environment_with_file())
     if detach:
         status = control.start_detached(plan, report=_report)
@@ -75,9 +77,25 @@ def up(detach: bool, no_sample: bool) -> None:
     _run_in_foreground(control, plan, no_sample=no_sample)
 
 
+def _fetch_parts() -> None:
+    """Have the files of the broker and the registry installed, if they are not: once, where there was no `make install`.
+
+    Raises:
+        CommandFailedError: they cannot be had.
+    """
+    from highwater.deploy.local import fetch
+    from highwater.deploy.local.installed import install_root
+
+    if fetch.is_installed(install_root()):
+        return
+    _report("fetching the broker and the schema registry, about 130 MB, once")
+    if fetch.main([]):
+        raise CommandFailedError("the broker and the schema registry could not be installed")
+
+
 def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
     """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be."""
-    from highwater.api.cli.roles import reachable
+    from highwater.api.command.connection import reachable
     from highwater.deploy.local.datadir import checked
     from highwater.deploy.local.part import Addresses
     from highwater.deploy.local.ports import PortBook

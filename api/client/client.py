@@ -26,8 +26,7 @@ import pyarrow as pa
 from highwater.api.client.frames import Frame, table_of
 from highwater.api.client.read_models import READ_MODELS, ReadModel
 from highwater.api.command.client import any_key
-from highwater.api.command.connection import kafka_client, stack_settings
-from highwater.api.queries.cli_ask import api_address
+from highwater.api.command.connection import api_address, kafka_client, stack_settings
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.topics import Topic, all_topics
 from highwater.streams.clock import ProductClock, monotonic_seconds

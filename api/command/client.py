@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from highwater.api.command.command import CommandFailedError
-from highwater.api.queries.cli_ask import api_address, detail_of
+from highwater.api.command.connection import api_address
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -28,6 +28,23 @@ def any_key(settings: Settings) -> str | None:
     if not keys:
         return None
     return max(keys, key=lambda one: (one.principal.user_id is None, one.principal.role)).secret.decode()
+
+
+def key_for(settings: Settings, user_id: str) -> str | None:
+    """The first of the API's keys that may ask for a user; None where there are no keys.
+
+    Raises:
+        CommandFailedError: none may.
+    """
+    from highwater.api.core.auth import parse_api_keys
+
+    keys = parse_api_keys(settings.api_keys)
+    if not keys:
+        return None
+    for key in keys:
+        if key.principal.may_touch(user_id):
+            return key.secret.decode()
+    raise CommandFailedError(f"none of HIGHWATER_API_KEYS may ask for {user_id}")
 
 
 @contextmanager
@@ -74,3 +91,11 @@ def check(answer: httpx.Response) -> None:
         raise click.UsageError(detail_of(answer), click.get_current_context())
     if not answer.is_success:
         raise CommandFailedError(f"the API answered {answer.status_code}: {detail_of(answer)}")
+
+
+def detail_of(answer: httpx.Response) -> str:
+    """What a problem says of itself."""
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text[:200]

@@ -64,6 +64,22 @@ def running_addresses(settings: Settings) -> dict[str, Any]:
     return state
 
 
+def api_address(settings: Settings, environment: Mapping[str, str]) -> str:
+    """Where the API is: as it is set, or where the local stack on the data folder has it."""
+    is_set = any(environment.get(name, "").strip() for name in ("HIGHWATER_HOST", "HIGHWATER_PORT"))
+    found = None if is_set else running_addresses(settings).get("api")
+    return str(found or f"http://{reachable(settings.host)}:{settings.port}")
+
+
+def reachable(host: str) -> str:
+    """An address to ask a listener on `host` at: one on all addresses is asked on the loopback."""
+    if host in ("0.0.0.0", ""):  # noqa: S104 - compared with, not listened on
+        return "127.0.0.1"
+    if host == "::":
+        return "[::1]"
+    return f"[{host}]" if ":" in host else host
+
+
 def kafka_client(settings: Settings) -> dict[str, str]:
     """Librdkafka's connection settings; it says nothing itself on standard error, where the command says one line."""
     return {**settings.kafka_client(), "log_level": "0"}

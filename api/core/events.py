@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request
 from highwater.api.core.auth import Editor, Principal, Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, UnprocessableError
 from highwater.api.core.publishing import Publisher
-from highwater.api.services import Wired
+from highwater.api.core.services import Wired
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.json_events import event_from_json
 from highwater.schemas.topics import TOPICS

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
+
 from highwater.api.core.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
 from highwater.api.core.parts import Part
 from highwater.connectors.kafka.producer import AsyncProducer, Taken
@@ -31,6 +33,12 @@ class NotTakenError(UnavailableError):
     def __init__(self, message: str, positions: Sequence[str]) -> None:
         super().__init__(message)
         self.members: dict[str, Any] = {"positions": list(positions)}
+
+
+class Positions(BaseModel):
+    """Where the events of a write are in the log; send them as `X-Min-Position` to read what they did."""
+
+    positions: list[str]
 
 
 class Publisher:

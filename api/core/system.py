@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from highwater.api.core.errors import problem
-from highwater.api.services import Wired
+from highwater.api.core.services import Wired
 
 router = APIRouter(tags=["system"])
 

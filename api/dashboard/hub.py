@@ -22,7 +22,7 @@ from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
 if TYPE_CHECKING:
-    from highwater.api.services import Services
+    from highwater.api.core.services import Services
 
 SAMPLE_SECONDS = 2.0
 # The lag reads the first unread record of each partition that is behind: every third sample.

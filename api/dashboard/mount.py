@@ -22,7 +22,7 @@ from highwater.streams.telemetry import get_log
 
 if TYPE_CHECKING:
     from highwater.api.dashboard.hub import Hub
-    from highwater.api.services import Services
+    from highwater.api.dashboard.services import DashboardServices
 
 # Where a page finds the dashboard that it is served by.
 SCOPE_KEY = "highwater.dashboard"
@@ -52,7 +52,7 @@ class Dashboard:
         self._opening = asyncio.Lock()
         self._running = AsyncExitStack()
         self._inner: ASGIApp | None = None
-        self._services: Services | None = None
+        self._services: DashboardServices | None = None
         self._hub: Hub | None = None
         self.door = Door(self._authenticator)
 
@@ -62,8 +62,8 @@ class Dashboard:
         return self._api
 
     @property
-    def services(self) -> Services:
-        """What the routes stand on."""
+    def services(self) -> DashboardServices:
+        """What the pages stand on."""
         if self._services is None:
             raise RuntimeError("the dashboard is asked before the application has started")
         return self._services
@@ -76,9 +76,9 @@ class Dashboard:
         return self._hub
 
     def _authenticator(self) -> Any:
-        return self.services.authenticator
+        return self.services.core.authenticator
 
-    def attach(self, services: Services) -> None:
+    def attach(self, services: DashboardServices) -> None:
         """The parts are there; nothing is loaded yet."""
         self._services = services
 
@@ -112,7 +112,7 @@ class Dashboard:
         self._running.callback(_holder.clear)
         # Half a second of imports, in a thread: requests to the API go on meanwhile.
         library = await asyncio.to_thread(importlib.import_module, "highwater.api.dashboard.library")
-        hub: Hub = library.Hub(self.services)
+        hub: Hub = library.Hub(self.services.core)
         self._hub = hub
         self._running.push_async_callback(hub.close)
         application = library.application()

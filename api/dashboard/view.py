@@ -21,13 +21,15 @@ from starlette.responses import RedirectResponse, Response
 
 from highwater.api.core.auth import Principal, Role, require_role
 from highwater.api.core.errors import UnauthorizedError
+from highwater.api.core.services import Services
 from highwater.api.dashboard.door import Visitor
 from highwater.api.dashboard.hub import Hub
 from highwater.api.dashboard.look import CSS
 from highwater.api.dashboard.mount import SCOPE_KEY, Dashboard
-from highwater.api.services import Services
+from highwater.connectors.pages.reads import Documents
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import monotonic_seconds
+from highwater.streams.feeds.policy import Policy
 
 THEME_COOKIE = "highwater_theme"
 _THEMES = {"dark": True, "light": False}
@@ -73,7 +75,17 @@ class View:
     @property
     def services(self) -> Services:
         """What the routes stand on."""
-        return self.dashboard.services
+        return self.dashboard.services.core
+
+    @property
+    def policy(self) -> Policy:
+        """When feeds are rebuilt."""
+        return self.dashboard.services.policy
+
+    @property
+    def documents(self) -> Documents:
+        """The pages of leagues, as they are served."""
+        return self.dashboard.services.documents
 
     @property
     def hub(self) -> Hub:

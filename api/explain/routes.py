@@ -17,7 +17,7 @@ from highwater.api.core.auth import Principal, ReadUser, Role, Viewer, require_r
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS
-from highwater.api.services import Services, Wired
+from highwater.api.core.services import Services, Wired
 from highwater.connectors.explain.explaining import Explainer, UnknownResourceError
 from highwater.connectors.explain.explanations import Explanation
 from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, CHANNELS_MAX

@@ -13,28 +13,29 @@ from fastapi.routing import APIRoute
 
 from highwater.api.core.auth import Role, current_principal, require_role, require_user
 from highwater.api.core.conditional import condition, is_match, not_modified
-from highwater.api.services import Services
+from highwater.api.feeds.services import FeedServices
 from highwater.connectors.redis.link import Head
 from highwater.streams.checks import check_id
+from highwater.streams.clock import Clock
 
 
-async def _feed(services: Services, user: str) -> Head | None:
-    return await services.feeds.cached_head(user)
+async def _feed(feeds: FeedServices, _clock: Clock, user: str) -> Head | None:
+    return await feeds.builder.cached_head(user)
 
 
-async def _clusters(services: Services, user: str) -> Head | None:
-    cached = (await services.cache.heads([f"clusters:{user}"]))[0]
-    return cached if cached is not None and cached.is_trusted(services.clock()) else None
+async def _clusters(feeds: FeedServices, clock: Clock, user: str) -> Head | None:
+    cached = (await feeds.cache.heads([f"clusters:{user}"]))[0]
+    return cached if cached is not None and cached.is_trusted(clock()) else None
 
 
-_KINDS: dict[str, tuple[str, Callable[[Services, str], Awaitable[Head | None]]]] = {
+_KINDS: dict[str, tuple[str, Callable[[FeedServices, Clock, str], Awaitable[Head | None]]]] = {
     "/api/users/{user}/feed": ("feed", _feed),
     "/api/users/{user}/clusters": ("clusters", _clusters),
 }
 
 
 async def quick_304(
-    request: Request, kind: str, cached: Callable[[Services, str], Awaitable[Head | None]]
+    request: Request, kind: str, cached: Callable[[FeedServices, Clock, str], Awaitable[Head | None]]
 ) -> Response | None:
     """A 304, when Redis alone can tell; None when the usual way has to."""
     wanted = condition(request)
@@ -45,7 +46,8 @@ async def quick_304(
     require_role(principal, Role.VIEWER)
     check_id("user", user)
     require_user(principal, user)
-    head = await cached(request.app.state.services, user)
+    state = request.app.state
+    head = await cached(state.feeds, state.services.clock, user)
     return not_modified(kind, head) if head is not None and is_match(wanted, head.etag) else None
 
 

@@ -21,8 +21,9 @@ from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition,
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.services import Services, Wired
 from highwater.api.feeds.quick import QuickRoute
-from highwater.api.services import Services, Wired
+from highwater.api.feeds.services import FeedServices, WiredFeeds
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.feeds.documents import FeedDocument, FeedNews, feed_news
 from highwater.connectors.feeds.read_model import (
@@ -81,32 +82,34 @@ def _check_since(since: int, version: int) -> None:
 
 
 @router.get("/api/users/{user:id}/feed", summary="The feed of a user; conditional", response_model=None)
-async def get_feed(request: Request, user: ReadUser, services: Wired, since: Since = None) -> Response:
+async def get_feed(
+    request: Request, user: ReadUser, services: Wired, feeds: WiredFeeds, since: Since = None
+) -> Response:
     """Built when it is read and no good copy is there; everybody else gets that copy, or 304."""
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
-    head = None if is_positioned else await services.feeds.cached_head(user)
+    head = None if is_positioned else await feeds.builder.cached_head(user)
     if head is None:
         # A read with a position must start after the wait, so it joins nobody.
-        read_head = services.feeds.stored_head if is_positioned else services.feeds.shared_head
+        read_head = feeds.builder.stored_head if is_positioned else feeds.builder.shared_head
         stored = await read_head(user)
         head = stored.head if stored.is_good else None
     extra = await _pending_header(services, user) if is_positioned else {}
     if head is not None and _is_known(request, _since_head(head, since), is_checked=since is None):
         return not_modified("feed", _since_head(head, since), extra=extra)
-    document = await services.feeds.read(user, head)
+    document = await feeds.builder.read(user, head)
     if since is not None:
-        document = await _feed_since(services, user, document, since)
+        document = await _feed_since(feeds, user, document, since)
     return _feed_response(request, document, extra or await _pending_header(services, user))
 
 
-async def _feed_since(services: Services, user: str, document: FeedDocument, since: int) -> FeedDocument:
+async def _feed_since(feeds: FeedServices, user: str, document: FeedDocument, since: int) -> FeedDocument:
     """What of a feed changed after a version."""
     news = feed_news(document.payload, since)
     if news is None or news.cluster_version < since:
         # Of another form, or older than what the reader knows from elsewhere: PostgreSQL tells what is there now.
-        stored = await services.feeds.stored_head(user)
+        stored = await feeds.builder.stored_head(user)
         _check_since(since, stored.cluster_version_now)
-        document = await services.feeds.read(user, stored.head if stored.is_good else None)
+        document = await feeds.builder.read(user, stored.head if stored.is_good else None)
         news = feed_news(document.payload, since)
     if news is None:
         raise UnavailableError("the last feed was stored before feeds told what is new, and no other could be built")
@@ -127,6 +130,7 @@ async def get_clusters(
     request: Request,
     user: ReadUser,
     services: Wired,
+    feeds: WiredFeeds,
     version: Version = None,
     since: Since = None,
     limit: Annotated[int | None, Query(ge=1, le=LIMIT_MAX)] = None,
@@ -141,7 +145,7 @@ async def get_clusters(
         version, start = _version_place(cursor)
         limit = limit or LIMIT_DEFAULT
     if version is None:
-        head = _since_head(await _clusters_head(services, user, from_database=is_positioned), since)
+        head = _since_head(await _clusters_head(services, feeds, user, from_database=is_positioned), since)
         if _is_known(request, head, is_checked=since is None):
             return not_modified("clusters", head, extra=extra)
     pool, now_ms = services.database.require(), services.clock()
@@ -155,7 +159,7 @@ async def get_clusters(
         head = _since_head(found.head, since)
         document = _changes_document(user, changes, since, services.settings.cluster_history_versions)
     if version is None:
-        await services.cache.put(f"clusters:{user}", found.head)
+        await feeds.cache.put(f"clusters:{user}", found.head)
     else:
         head = _version_head(found, version, since)
     if limit is not None:
@@ -172,18 +176,18 @@ def _version_place(cursor: str) -> tuple[int, int]:
     return version, place
 
 
-async def _clusters_head(services: Services, user: str, *, from_database: bool) -> Head:
+async def _clusters_head(services: Services, feeds: FeedServices, user: str, *, from_database: bool) -> Head:
     async def read() -> Head:
         head = await feeds_reads.clusters_head(services.database.require(), user, services.clock())
-        await services.cache.put(f"clusters:{user}", head)
+        await feeds.cache.put(f"clusters:{user}", head)
         return head
 
     if from_database:
         return await read()
-    cached = (await services.cache.heads([f"clusters:{user}"]))[0]
+    cached = (await feeds.cache.heads([f"clusters:{user}"]))[0]
     if cached is not None and cached.is_trusted(services.clock()):
         return cached
-    return await services.clusters_heads.read(user, read)
+    return await feeds.clusters_heads.read(user, read)
 
 
 def _version_head(found: Clusters, version: int, since: int | None) -> Head:
@@ -254,6 +258,7 @@ async def get_cluster_history(
     user: ReadUser,
     cluster_id: Annotated[str, Path()],
     services: Wired,
+    feeds: WiredFeeds,
     limit: Limit = LIMIT_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:
@@ -268,7 +273,7 @@ async def get_cluster_history(
         place = f"{after[0]}.{after[1]}+{limit}"
         return replace(head, etag=f"{head.etag}-life-{quote(cluster_id, safe='')}-{place}")
 
-    head = own(await _clusters_head(services, user, from_database=is_positioned))
+    head = own(await _clusters_head(services, feeds, user, from_database=is_positioned))
     if _is_known(request, head, is_checked=False):
         return not_modified("cluster_history", head)
     found = await feeds_reads.cluster_life(
@@ -276,7 +281,7 @@ async def get_cluster_history(
     )
     if found is None:
         raise NotFoundError(f"user {user!r} has had no cluster {cluster_id!r}")
-    await services.cache.put(f"clusters:{user}", found.head)
+    await feeds.cache.put(f"clusters:{user}", found.head)
     document = _life_document(user, cluster_id, found, limit, services.settings.cluster_history_versions)
     return conditional.answer(request, "cluster_history", own(found.head), orjson.dumps(document))
 
@@ -299,7 +304,7 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int, ve
 
 
 @router.get("/api/users/{user:id}/pending", summary="What waits for the next rebuild", response_model=None)
-async def get_pending(request: Request, user: ReadUser, services: Wired) -> Response:
+async def get_pending(request: Request, user: ReadUser, services: Wired, feeds: WiredFeeds) -> Response:
     """Per current subscription, head minus high-water mark; and whether a rebuild is due by the rules."""
     await services.fresh(request, FEEDS_TOPICS)
     row, stored = await feeds_reads.pending_by_channel(services.database.require(), user)
@@ -310,7 +315,7 @@ async def get_pending(request: Request, user: ReadUser, services: Wired) -> Resp
         _log.warning("negative pending taken as 0", user_id=user, channels=clamped)
     now_ms = services.clock()
     pending = sum(by_channel.values())
-    decision = should_rebuild(_facts(row, pending, bool(by_channel)), services.policy, now_ms)
+    decision = should_rebuild(_facts(row, pending, bool(by_channel)), feeds.policy, now_ms)
     document = {
         "user_id": user,
         "pending": pending,

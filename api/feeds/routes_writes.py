@@ -9,16 +9,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.core.auth import AdminUser, WriteUser
-from highwater.api.services import Wired
+from highwater.api.core.publishing import Positions
+from highwater.api.core.services import Wired
 
 router = APIRouter(tags=["feeds"])
 ACCEPTED = HTTPStatus.ACCEPTED
-
-
-class Positions(BaseModel):
-    """Where the events of a write are in the log; send them as `X-Min-Position` to read what they did."""
-
-    positions: list[str]
 
 
 class Subscriptions(BaseModel):

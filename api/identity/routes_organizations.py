@@ -17,17 +17,17 @@ from highwater.api.core.auth import Admin, Viewer
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.services import Services, Wired
 from highwater.api.identity.organizations import require_organization
-from highwater.api.services import Services, Wired
 from highwater.connectors.identity import organizations
 from highwater.connectors.identity.organizations import Organization, PlanWord
 from highwater.connectors.postgres.pool import transaction
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.jobs import PLAN_CHANGED
 from highwater.schemas.positions import Cause
 from highwater.streams.checks import check_id
 from highwater.streams.identity.plans import FEATURES, UNLIMITED
-from highwater.streams.jobs.validation import PLAN_CHANGED
 from highwater.streams.telemetry import get_log
 
 LIMIT_TOPICS = frozenset({PLAN_CHANGED})

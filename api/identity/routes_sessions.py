@@ -15,19 +15,19 @@ from pydantic import BaseModel, ConfigDict, Field
 from highwater.api.core.auth import ROLES, AdminUser, Principal, ReadUser, Role, Viewer, require_user
 from highwater.api.core.errors import ForbiddenError, NotFoundError
 from highwater.api.core.rate_limits import LimitedRoute
-from highwater.api.services import Services, Wired
+from highwater.api.core.services import Services, Wired
 from highwater.connectors.identity import roles
 from highwater.connectors.identity.organizations import organizations_of
 from highwater.connectors.identity.sessions import NewSession
 from highwater.connectors.identity.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection, transaction
+from highwater.connectors.postgres.pool import Connection, one_row, transaction
 from highwater.connectors.redis.keys import SESSION_SECONDS
 from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.jobs import ROLE_CHANGED
 from highwater.schemas.positions import Cause
 from highwater.streams.checks import check_id
 from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import FALLBACK_PLAN, PLANS
-from highwater.streams.jobs.validation import ROLE_CHANGED
 
 router = APIRouter(tags=["sessions"])
 limited = APIRouter(tags=["sessions"], route_class=LimitedRoute)
@@ -91,7 +91,7 @@ async def post_session(
     services.link.require()
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock_shared"], body.user_id)
-        rules = await tx.fetchrow(QUERIES["read_session_rules"], body.user_id)
+        rules = await one_row(tx, QUERIES["read_session_rules"], body.user_id)
         role = _session_role(creator, rules["role"], body.role)
         plan = body.plan or await _plan_of(tx, body.organization_id)
         new = NewSession(body.user_id, body.organization_id, body.email, plan, ip)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from highwater.api.command.client import any_key, api_client, check, request
+from highwater.api.command.client import any_key, api_client, check, key_for, request
 from highwater.api.command.command import FAILED, INTERRUPTED, Group, json_option
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
 from highwater.api.command.terminal import print_json, print_table, printable, progress, warn
-from highwater.api.queries.cli_ask import key_for
 
 if TYPE_CHECKING:
     import httpx

@@ -28,27 +28,29 @@ from highwater.api.core.errors import (
     UnauthorizedError,
     UnprocessableError,
 )
+from highwater.api.core.idempotency import idempotency_key
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.services import Services, Wired
 from highwater.api.identity.organizations import organization_of
 from highwater.api.jobs.access import may_read, require_ender, require_reader, submitter
+from highwater.api.jobs.services import JobServices, WiredJobs
 from highwater.api.jobs.stream import EventStream
-from highwater.api.queries.routes import idempotency_key
-from highwater.api.services import Services, Wired
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
 from highwater.streams.identity.plans import Limit as PlanLimit
 from highwater.streams.identity.plans import Usage, refusal, refusal_text
 from highwater.streams.jobs.args import Args, IngestionArgs, parse_args
 from highwater.streams.jobs.states import Kind
-from highwater.streams.jobs.validation import CONTROL, REVOKE, SUBMITTED
+from highwater.streams.jobs.validation import REVOKE
 
-JOB_TOPICS = frozenset({SUBMITTED, CONTROL})
+JOB_TOPICS: frozenset[str] = frozenset({JOB_SUBMITTED, CONTROL})
 REVOKED_REASON = "revoked"
 # The names of jobs under an idempotency key; any constant, and never another one.
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
@@ -96,7 +98,7 @@ def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
 
 
 @router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made")
-async def post_job(request: Request, body: Submission, principal: Viewer, services: Wired) -> Taken:
+async def post_job(request: Request, body: Submission, principal: Viewer, services: Wired, jobs: WiredJobs) -> Taken:
     """The job is taken down; `GET /api/jobs/{id}` and its events tell what comes of it."""
     organization_id = organization_of(principal, body.organization_id)
     user_id = submitter(principal, body.user_id)
@@ -104,23 +106,24 @@ async def post_job(request: Request, body: Submission, principal: Viewer, servic
     job_id = job_id_of(organization_id, user_id, key_text)
     document = {"job_id": job_id, "kind": body.kind, "organization_id": organization_id, "user_id": user_id}
     event = event_from_json(
-        SUBMITTED, {**document, "args": _args_text(body.args), "ts": services.clock(), "expires_at": body.expires_at}
+        JOB_SUBMITTED,
+        {**document, "args": _args_text(body.args), "ts": services.clock(), "expires_at": body.expires_at},
     )
-    encoded = services.publisher.encode(SUBMITTED, event)
+    encoded = services.publisher.encode(JOB_SUBMITTED, event)
     known = await _known(services, job_id) if key_text is not None else None
     if known is not None:
         _require_same(known, event)
         return Taken(job_id=job_id, positions=[known.position])
     args = parse_args(body.kind, event["args"])
-    _require_own_namespace(services, principal, args)
+    _require_own_namespace(jobs, principal, args)
     await _require_allowed(services, organization_id, Kind(body.kind), args)
-    positions = await services.publisher.publish(SUBMITTED, [encoded])
+    positions = await services.publisher.publish(JOB_SUBMITTED, [encoded])
     return Taken(job_id=job_id, positions=positions)
 
 
-def _require_own_namespace(services: Services, principal: Principal, args: Args) -> None:
+def _require_own_namespace(jobs: JobServices, principal: Principal, args: Args) -> None:
     """What everybody's queries may quote is ingested by admins alone, as through `POST /api/chunks/ingest`."""
-    if isinstance(args, IngestionArgs) and services.passports.of(args.ns).is_open:
+    if isinstance(args, IngestionArgs) and jobs.passports.of(args.ns).is_open:
         require_role(principal, Role.ADMIN)
 
 
@@ -165,7 +168,7 @@ async def _require_allowed(services: Services, organization_id: str, kind: Kind,
         )
     except UnavailableError:
         return
-    limit = refusal(found.plan, found.status, usage, kind)
+    limit = refusal(found.plan, found.status, usage, is_new_deck=kind is Kind.GENERATION)
     if limit is None:
         return
     text = refusal_text(limit, organization_id, found.plan)
@@ -321,20 +324,20 @@ def place_after(last_event_id: str | None, job: JobRead) -> int:
 
 
 @router.get("/api/jobs/{job_id}/events", summary="A job's steps as server-sent events", response_model=None)
-async def get_events(request: Request, job_id: JobId, principal: Viewer, services: Wired) -> Response:
+async def get_events(request: Request, job_id: JobId, principal: Viewer, services: Wired, jobs: WiredJobs) -> Response:
     """From the first one, or after `Last-Event-ID`; ends with the job. 204: there is nothing more, and no need to ask again."""
     found = await readable_job(request, principal, job_id, services)
     last = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
     after = place_after(last, found)
     if found.has_ended and after >= found.seq:
         return Response(status_code=int(HTTPStatus.NO_CONTENT), headers={"Cache-Control": conditional.CACHE_NEVER})
-    services.watchers.check_room()
+    jobs.watchers.check_room()
     authorization = request.headers.get("authorization") if principal.session_id is not None else None
 
     async def is_still_allowed() -> bool:
         return authorization is None or await _is_valid(services, authorization)
 
-    return EventStream(services.watchers, job_id, after, is_still_allowed)
+    return EventStream(jobs.watchers, job_id, after, is_still_allowed)
 
 
 async def _is_valid(services: Services, authorization: str) -> bool:
@@ -353,7 +356,7 @@ async def _is_valid(services: Services, authorization: str) -> bool:
 
 @router.get("/api/presentations/{presentation_id}", summary="A deck; conditional", response_model=None)
 async def get_presentation(
-    request: Request, presentation_id: PresentationId, principal: Viewer, services: Wired
+    request: Request, presentation_id: PresentationId, principal: Viewer, services: Wired, jobs: WiredJobs
 ) -> Response:
     """Its slides, and how often it was looked at: what is stored and what is not yet (R2.43)."""
     await services.fresh(request, JOB_TOPICS)
@@ -368,7 +371,7 @@ async def get_presentation(
             "user_id": found.user_id,
             "title": found.title,
             "slides": orjson.Fragment(found.slides),
-            "view_count": found.view_count + await services.views.of(presentation_id),
+            "view_count": found.view_count + await jobs.views.of(presentation_id),
             "created_at": iso_from_ms(found.created_ms),
             "position": found.position,
         }

@@ -30,8 +30,10 @@ from highwater.api.core.errors import (
     UnprocessableError,
 )
 from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.services import Services, Wired
 from highwater.api.identity.organizations import organization_of
-from highwater.api.services import Services, Wired
+from highwater.api.jobs.services import WiredJobs
+from highwater.api.jobs.uploads import Uploads
 from highwater.connectors.identity.organizations import Organization
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.blobs import Blob, BlobTooLargeError, Spooled, StorageFullError
@@ -80,6 +82,7 @@ async def put_blob(
     response: Response,
     principal: Editor,
     services: Wired,
+    jobs: WiredJobs,
     organization_id: Named = None,
     sha256: Annotated[str | None, Query(description="what the bytes are to be, in hexadecimal")] = None,
 ) -> Stored:
@@ -88,7 +91,7 @@ async def put_blob(
     media_type, expected = _media_type(request), _expected(request, sha256)
     limits = await services.organizations.read_limits(organization)
     _check_may_put(limits, request)
-    found = await _taken(request, services, limits, media_type, expected)
+    found = await _taken(request, services, jobs.uploads, limits, media_type, expected)
     response.status_code = HTTPStatus.CREATED if found.is_new else HTTPStatus.OK
     response.headers["Location"] = f"/api/blobs/{found.sha256}"
     return Stored(sha256=found.sha256, size=found.size_bytes)
@@ -139,7 +142,12 @@ async def _readable(services: Services, principal: Principal, sha256: str, named
 
 
 async def _taken(
-    request: Request, services: Services, limits: Organization, media_type: str, expected: dict[str, tuple[str, str]]
+    request: Request,
+    services: Services,
+    uploads: Uploads,
+    limits: Organization,
+    media_type: str,
+    expected: dict[str, tuple[str, str]],
 ) -> blobs.Put:
     """Read, check and store the body.
 
@@ -152,7 +160,7 @@ async def _taken(
     """
     pool = services.database.require()
     try:
-        async with services.uploads.spooled(request, limits.plan.file_bytes_max) as found:
+        async with uploads.spooled(request, limits.plan.file_bytes_max) as found:
             _check_digests(found, expected)
             return await blobs.store(
                 pool,
@@ -178,7 +186,7 @@ def _check_may_put(limits: Organization, request: Request) -> None:
     """
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isascii() and length.isdigit() else 0
-    limit = refusal(limits.plan, limits.status, Usage(file_bytes=announced), kind=None)
+    limit = refusal(limits.plan, limits.status, Usage(file_bytes=announced), is_upload=True)
     if limit is Limit.FILE_SIZE:
         raise _too_large(limits)
     if limit is not None:

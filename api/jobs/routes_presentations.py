@@ -13,11 +13,12 @@ from fastapi import APIRouter, Depends, Path
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Viewer
 from highwater.api.core.errors import NotFoundError
+from highwater.api.core.publishing import Positions
 from highwater.api.core.rate_limits import LimitedRoute
-from highwater.api.feeds.routes_writes import Positions
-from highwater.api.services import Wired
+from highwater.api.core.services import Wired
+from highwater.api.jobs.services import WiredJobs
 from highwater.connectors.jobs import views
-from highwater.streams.jobs.validation import VIEWED
+from highwater.schemas.jobs import VIEW_RECORDED
 
 router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
 
@@ -30,18 +31,18 @@ async def _presentation_id(presentation: Annotated[str, Path(description="the id
     "/api/presentations/{presentation}/views", status_code=HTTPStatus.ACCEPTED, summary="Tell that a deck was looked at"
 )
 async def post_view(
-    presentation: Annotated[str, Depends(_presentation_id)], _principal: Viewer, services: Wired
+    presentation: Annotated[str, Depends(_presentation_id)], _principal: Viewer, services: Wired, jobs: WiredJobs
 ) -> Positions:
     """Shown at once, stored once a minute."""
     if not await views.is_there(services.database.require(), presentation):
         raise NotFoundError(f"there is no presentation {presentation}")
-    is_shown = await services.views.raised(presentation)
+    is_shown = await jobs.views.raised(presentation)
     event = {"presentation_id": presentation, "ts": services.clock()}
     try:
         # Its sink gathers for a minute, and is not waited for.
-        positions = await services.publisher.one(VIEWED, event, sink_wait_ms=0)
+        positions = await services.publisher.one(VIEW_RECORDED, event, sink_wait_ms=0)
     except BaseException:
         if is_shown:
-            await services.views.lower({presentation: 1})
+            await jobs.views.lower({presentation: 1})
         raise
     return Positions(positions=positions)

@@ -15,11 +15,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.errors import ProblemError
+from highwater.api.core.services import Services
+from highwater.api.core.sockets import INTERNAL_ERROR, EndingError, Socket, code_of, send_away, subprotocol_of
 from highwater.api.jobs.routes import job_for, place_after
-from highwater.api.jobs.stream import Listener
-from highwater.api.queries.routes_socket import Socket, code_of, send_away, subprotocol_of
-from highwater.api.queries.stream import INTERNAL_ERROR, EndingError
-from highwater.api.services import Services
+from highwater.api.jobs.services import JobServices
+from highwater.api.jobs.stream import JobHub, Listener
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.streams.clock import fresh_id
@@ -35,16 +35,21 @@ router = APIRouter(tags=["jobs"])
 async def job_socket(websocket: WebSocket, job_id: str) -> None:
     """A job's events from the first one, or after `?last_event_id=`."""
     services: Services = websocket.app.state.services
+    jobs: JobServices = websocket.app.state.jobs
     with contextlib.suppress(WebSocketDisconnect):
         try:
-            with services.watchers.admitted():
-                await JobSocket(websocket, services).watch(job_id)
+            with jobs.watchers.admitted():
+                await JobSocket(websocket, services, jobs.watchers).watch(job_id)
         except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
             await send_away(websocket, code_of(error), str(error))
 
 
 class JobSocket(Socket):
     """One socket on a job; who it is, is found out as for any other."""
+
+    def __init__(self, websocket: WebSocket, services: Services, watchers: JobHub) -> None:
+        super().__init__(websocket, services)
+        self._watchers = watchers
 
     async def watch(self, text: str) -> None:
         """Find out who it is, then tell until one side ends it.
@@ -67,7 +72,7 @@ class JobSocket(Socket):
         await self._told(job, after, is_session=principal.session_id is not None)
 
     async def _told(self, job: JobRead, after: int, *, is_session: bool) -> None:
-        hub = self._services.watchers
+        hub = self._watchers
         async with hub.socket(job.user_id, fresh_id()):
             with hub.listening(job.job_id, after) as listener:
                 await self._until_end(listener, is_session=is_session)

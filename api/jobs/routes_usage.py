@@ -14,8 +14,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from highwater.api.core.auth import Viewer
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.services import Services, Wired
 from highwater.api.identity.organizations import require_organization
-from highwater.api.services import Services, Wired
 from highwater.connectors.jobs import usage as stored
 from highwater.connectors.jobs.usage import Amounts
 from highwater.connectors.redis.keys import USAGE, key

@@ -17,7 +17,7 @@ import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from highwater.api.queries.stream import GOING_AWAY, INTERNAL_ERROR, EndingError
+from highwater.api.core.sockets import GOING_AWAY, INTERNAL_ERROR, EndingError
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.jobs.streams import Entry, JobStreams, Reading
 from highwater.connectors.postgres.shared_reads import SharedReads

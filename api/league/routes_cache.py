@@ -17,7 +17,8 @@ from highwater.api.core import conditional
 from highwater.api.core.auth import Admin
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import UnauthorizedError
-from highwater.api.services import Wired
+from highwater.api.core.services import Wired
+from highwater.api.league.services import WiredLeague
 from highwater.connectors.postgres.pool import transaction
 from highwater.streams.league.resources import LEAGUE_RULES
 
@@ -53,13 +54,14 @@ def _check_token(request: Request, expected: str | None) -> None:
 async def post_prewarm(
     request: Request,
     services: Wired,
+    league: WiredLeague,
     x_prewarm_token: Annotated[str | None, Header(description="`CACHE_PREWARM_TOKEN`")] = None,  # noqa: ARG001
 ) -> Prewarmed:
     """For a timer outside, some time before matches; the token is the key. Pages that say the same keep their version."""
     _check_token(request, services.settings.prewarm_token)
     now_ms = services.clock()
     async with transaction(services.database.require()) as tx:
-        built = await services.build_window(tx, "", now_ms)
+        built = await league.build_window(tx, "", now_ms)
     windows = orjson.loads(built.payload)["windows"] if built is not None else {}
     seasons = [season for season, spans in windows.items() if any(end_ms > now_ms for _, end_ms in spans)]
     events = [{"season": season, "reason": "endpoint", "requested_at": now_ms} for season in seasons]
@@ -69,7 +71,7 @@ async def post_prewarm(
 
 
 @router.get("/api/cache/verdict", summary="Whether the cache is large enough (admin)", response_model=None)
-async def get_verdict(_principal: Admin, services: Wired) -> Response:
+async def get_verdict(_principal: Admin, league: WiredLeague) -> Response:
     """What Redis, PostgreSQL and this process count, and whether it asks for a larger Redis (R4.40, R4.41)."""
-    document: dict[str, Any] = await services.monitor.report()
+    document: dict[str, Any] = await league.monitor.report()
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)

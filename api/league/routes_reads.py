@@ -6,6 +6,7 @@ Law: what belongs to a user is read by that user, or by a key that is bound to n
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
@@ -16,11 +17,13 @@ from highwater.api.core.auth import Admin, ReadUser, Viewer, require_user
 from highwater.api.core.conditional import CACHE_PUBLIC
 from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.services import Wired
 from highwater.api.league.match_pages import MatchSource
+from highwater.api.league.services import LeagueServices, WiredLeague
 from highwater.api.pages.documents import serve, serve_source
+from highwater.api.pages.services import WiredPages
 from highwater.api.pages.shortcut import Page
 from highwater.api.pages.sources import DocumentSource, Source
-from highwater.api.services import Services, Wired
 from highwater.connectors.league import read_model as league_api
 from highwater.connectors.redis.link import Head
 from highwater.streams.checks import check_id, check_name
@@ -37,9 +40,15 @@ PAGES_MAX = 20_000
 Season = Annotated[str, Path(description="id of a season")]
 MatchId = Annotated[str, Path(description="id of a match")]
 Endpoint = Callable[..., Awaitable[Response]]
+Maker = Callable[[LeagueServices, str], Source]
 
-# Paths that answer with one document, or with a match, in the order in which they are tried: what the short cut knows.
-PAGES: list[Page] = []
+# Paths that answer with one document, or with a match, in the order in which they are tried; what each shows, and what of.
+_SHOWN: list[tuple[str, Maker, str]] = []
+
+
+def shown_pages(league: LeagueServices) -> list[Page]:
+    """Those paths over the documents of an application: what the short cut knows."""
+    return [Page(path, partial(maker, league), about) for path, maker, about in _SHOWN]
 
 
 def _route(path: str, summary: str) -> Callable[[Endpoint], Endpoint]:
@@ -56,20 +65,18 @@ def _route(path: str, summary: str) -> Callable[[Endpoint], Endpoint]:
 
 def _page(path: str, kind: str, summary: str, *, about: str = "") -> Callable[[Endpoint], Endpoint]:
     """A path of one document."""
-    return _shown(path, lambda services, of: DocumentSource(services.documents, resource(kind, of)), summary, about)
+    return _shown(path, lambda league, of: DocumentSource(league.documents, resource(kind, of)), summary, about)
 
 
-def _shown(
-    path: str, source: Callable[[Services, str], Source], summary: str, about: str = ""
-) -> Callable[[Endpoint], Endpoint]:
-    PAGES.append(Page(path, source, about))
+def _shown(path: str, maker: Maker, summary: str, about: str = "") -> Callable[[Endpoint], Endpoint]:
+    _SHOWN.append((path, maker, about))
     return _route(path, f"{summary}; conditional")
 
 
 def _season_page(name: str, kind: str, summary: str) -> None:
-    async def get_season_page(request: Request, season: Season, _principal: Viewer, services: Wired) -> Response:
+    async def get_season_page(request: Request, season: Season, _principal: Viewer, pages: WiredPages) -> Response:
         check_name("season", season, NAME_BYTES_MAX)
-        return await serve(request, services, resource(kind, season))
+        return await serve(request, pages, resource(kind, season))
 
     get_season_page.__name__ = f"get_{kind}"
     get_season_page.__doc__ = f"{resource(kind).kind.about.capitalize()}."
@@ -78,9 +85,9 @@ def _season_page(name: str, kind: str, summary: str) -> None:
 
 # Before the seasons, or `admin` would be one.
 @_page("/api/league/admin/stats", "admin_stats", "Counts for administrators (admin)")
-async def get_admin_stats(request: Request, _principal: Admin, services: Wired) -> Response:
+async def get_admin_stats(request: Request, _principal: Admin, pages: WiredPages) -> Response:
     """How many matches, users, votes, predictions and comments there are."""
-    return await serve(request, services, resource("admin_stats"))
+    return await serve(request, pages, resource("admin_stats"))
 
 
 for _name, _kind, _summary in (
@@ -110,45 +117,47 @@ async def get_seasons(
     return conditional.answer(request, "seasons", head, payload, cache_control=CACHE_PUBLIC)
 
 
-def _match(services: Services, match_id: str) -> Source:
-    return MatchSource(services.matches, match_id)
+def _match(league: LeagueServices, match_id: str) -> Source:
+    return MatchSource(league.matches, match_id)
 
 
 # Before the matches, or `live` would be one.
 @_page("/api/matches/live", "matches_live", "Matches in play")
-async def get_live_matches(request: Request, _principal: Viewer, services: Wired) -> Response:
+async def get_live_matches(request: Request, _principal: Viewer, pages: WiredPages) -> Response:
     """Of all seasons; limited per address."""
-    return await serve(request, services, resource("matches_live"))
+    return await serve(request, pages, resource("matches_live"))
 
 
 @_shown("/api/matches/{match:id}", _match, "A match")
-async def get_match(request: Request, match: MatchId, _principal: Viewer, services: Wired) -> Response:
+async def get_match(
+    request: Request, match: MatchId, _principal: Viewer, pages: WiredPages, league: WiredLeague
+) -> Response:
     """What is fixed under `meta`, score and votes under `live`, null once they were taken away; limited per address."""
     check_id("match", match)
-    return await serve_source(request, services, _match(services, match))
+    return await serve_source(request, pages, _match(league, match))
 
 
 @_page("/api/matches/{match:id}/comments", "match_comments", "Comments on a match")
-async def get_comments(request: Request, match: MatchId, _principal: Viewer, services: Wired) -> Response:
+async def get_comments(request: Request, match: MatchId, _principal: Viewer, pages: WiredPages) -> Response:
     """The latest 120, the newest first."""
     check_id("match", match)
-    return await serve(request, services, resource("match_comments", match))
+    return await serve(request, pages, resource("match_comments", match))
 
 
 @_page("/api/clubs/{club:id}/matches", "club_matches", "A club's matches")
 async def get_club_matches(
-    request: Request, club: Annotated[str, Path(description="name of a club")], _principal: Viewer, services: Wired
+    request: Request, club: Annotated[str, Path(description="name of a club")], _principal: Viewer, pages: WiredPages
 ) -> Response:
     """Over all seasons, the newest first."""
     check_name("club", club, NAME_BYTES_MAX)
-    return await serve(request, services, resource("club_matches", club))
+    return await serve(request, pages, resource("club_matches", club))
 
 
 @_page("/api/leaderboard", "leaderboard", "A page of the rating", about="1")
 async def get_leaderboard(
     request: Request,
     _principal: Viewer,
-    services: Wired,
+    pages: WiredPages,
     page: Annotated[int | None, Query(ge=1, le=PAGES_MAX, description="number of the page, from 1")] = None,
     cursor: Annotated[
         int | None, Query(ge=1, le=PAGES_MAX, description="the same: `next_cursor` of the one before")
@@ -160,7 +169,7 @@ async def get_leaderboard(
     """Users by points, 50 a page."""
     if page is not None and cursor is not None and page != cursor:
         raise UnprocessableError("page and cursor name different pages", field="cursor")
-    return await serve(request, services, resource("leaderboard", str(page or cursor or 1)))
+    return await serve(request, pages, resource("leaderboard", str(page or cursor or 1)))
 
 
 @_page(
@@ -169,25 +178,25 @@ async def get_leaderboard(
 async def get_predictions(
     request: Request,
     principal: Viewer,
-    services: Wired,
+    pages: WiredPages,
     days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="how far ahead")] = PREDICTION_DAYS,
     user: Annotated[str | None, Query(description="whose predictions; they are the user's own")] = None,
 ) -> Response:
     """Matches of the next days with their votes; with `user` what that user predicted, and what became of it."""
     if user is None:
-        return await serve(request, services, resource("predictions_active", str(days)))
+        return await serve(request, pages, resource("predictions_active", str(days)))
     check_id("user", user)
     require_user(principal, user)
-    return await serve(request, services, resource("predictions_user", user))
+    return await serve(request, pages, resource("predictions_user", user))
 
 
 @_route("/api/users/{user:id}/achievements", "What a user has achieved; conditional")
-async def get_achievements(request: Request, user: ReadUser, services: Wired) -> Response:
+async def get_achievements(request: Request, user: ReadUser, pages: WiredPages) -> Response:
     """What was reached, and how far it is to the rest."""
-    return await serve(request, services, resource("achievements", user))
+    return await serve(request, pages, resource("achievements", user))
 
 
 @_page("/api/ads", "ads", "All advertisements")
-async def get_ads(request: Request, _principal: Viewer, services: Wired) -> Response:
+async def get_ads(request: Request, _principal: Viewer, pages: WiredPages) -> Response:
     """In order of their ids, each with what was put."""
-    return await serve(request, services, resource("ads"))
+    return await serve(request, pages, resource("ads"))

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core.auth import Admin, Editor, Principal, Role, Viewer, require_user
 from highwater.api.core.errors import ForbiddenError, NotFoundError, UnprocessableError
-from highwater.api.feeds.routes_writes import Positions
-from highwater.api.services import Services, Wired
+from highwater.api.core.publishing import Positions
+from highwater.api.core.services import Services, Wired
 from highwater.connectors.league import read_model as league_api
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id

@@ -19,8 +19,8 @@ from fastapi import Request, Response
 from highwater.api.core.conditional import JSON, condition, is_match, version_headers
 from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import NotAcceptableError
+from highwater.api.pages.services import PageServices
 from highwater.api.pages.sources import DocumentSource, Source
-from highwater.api.services import Services
 from highwater.connectors.pages.reads import Served
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.pages.kinds import Resource
@@ -35,12 +35,12 @@ class OvertakenError(UnavailableError):
     """The document changed each time it was read. Ask again."""
 
 
-async def serve(request: Request, services: Services, found: Resource) -> Response:
+async def serve(request: Request, pages: PageServices, found: Resource) -> Response:
     """A document, or 304 when the client has it; errors as of `serve_source`."""
-    return await serve_source(request, services, DocumentSource(services.documents, found))
+    return await serve_source(request, pages, DocumentSource(pages.documents, found))
 
 
-async def serve_source(request: Request, services: Services, source: Source) -> Response:
+async def serve_source(request: Request, pages: PageServices, source: Source) -> Response:
     """A page, or 304 when the client has it.
 
     Raises:
@@ -52,12 +52,12 @@ async def serve_source(request: Request, services: Services, source: Source) -> 
         UnavailableError: a part is away, or the positions did not come in time.
     """
     if source.is_live:
-        await services.live.check(request.scope)
-    is_positioned = await services.fresh(request, source.topics)
+        await pages.live.check(request.scope)
+    is_positioned = await pages.core.fresh(request, source.topics)
     encoding = _encoding(request, source.encodings)
     for _ in range(ATTEMPTS_MAX):
         served, of = await source.read(is_positioned=is_positioned)
-        headers = document_headers(served, is_shared=services.authenticator.is_open and not source.is_private)
+        headers = document_headers(served, is_shared=pages.core.authenticator.is_open and not source.is_private)
         if is_match(condition(request), served.head.etag):
             return _not_modified(source.name, headers)
         body = await source.payload(of, encoding)

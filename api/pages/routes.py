@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.core.auth import Admin
 from highwater.api.core.errors import UnprocessableError
-from highwater.api.services import Wired
+from highwater.api.core.services import Wired
+from highwater.api.pages.services import WiredPages
 from highwater.streams.checks import check_id
 
 router = APIRouter(tags=["cache"])
@@ -36,11 +37,11 @@ class Positions(BaseModel):
 
 
 @router.post("/api/cache/invalidate", status_code=HTTPStatus.ACCEPTED, summary="Give documents a new version (admin)")
-async def post_invalidate(body: Keys, _principal: Admin, services: Wired) -> Positions:
+async def post_invalidate(body: Keys, _principal: Admin, services: Wired, pages: WiredPages) -> Positions:
     """Whatever they say; readers fetch them again (R4.7)."""
     keys = list(dict.fromkeys(body.keys))
     for key in keys:
-        found = services.documents.page_of(key)
+        found = pages.documents.page_of(key)
         if found is None:
             raise UnprocessableError(f"{key[:250]!r} is no key of a document", field="keys")
         if found.id:

@@ -20,8 +20,8 @@ from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
 from highwater.api.core.paths import canonical_path
 from highwater.api.pages.documents import document_headers
+from highwater.api.pages.services import PageServices
 from highwater.api.pages.sources import Source
-from highwater.api.services import Services
 from highwater.connectors.pages.copies import IDENTITY
 from highwater.connectors.pages.reads import Served
 from highwater.streams.clock import monotonic_seconds
@@ -41,7 +41,7 @@ class Page(NamedTuple):
     """A path and what it shows; `about` is what of, where the path does not say."""
 
     path: str
-    source: Callable[[Services, str], Source]
+    source: Callable[[str], Source]
     about: str = ""
 
 
@@ -109,7 +109,7 @@ def _encoding(known: _Known, headers: Mapping[bytes, bytes]) -> Encoding | None:
 class ShortCut:
     """Answers what it can."""
 
-    def __init__(self, pages: Iterable[Page], services: Services) -> None:
+    def __init__(self, pages: Iterable[Page], services: PageServices) -> None:
         self._pages = [(*compile_path(page.path), page) for page in pages]
         self._services = services
         self._known: dict[bytes, _Known] = {}
@@ -137,7 +137,7 @@ class ShortCut:
             return False
         self._remember(scope["raw_path"], known)
         if scope["method"] == "GET":
-            self._services.activity.note(principal)
+            self._services.core.activity.note(principal)
         await send({"type": "http.response.start", "status": int(answer.status), "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body, "more_body": False})
         known.count(scope["method"], answer.status, monotonic_seconds() - started, is_read=answer.is_read)
@@ -145,7 +145,9 @@ class ShortCut:
 
     def _principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         authorization = headers.get(b"authorization")
-        return self._services.authenticator.quick(None if authorization is None else authorization.decode("latin-1"))
+        return self._services.core.authenticator.quick(
+            None if authorization is None else authorization.decode("latin-1")
+        )
 
     def _from_memory(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
         """The page, when it is in memory and good."""
@@ -154,7 +156,7 @@ class ShortCut:
         if found is None or encoding is None:
             return None
         served, of = found
-        known.refresh(served, is_open=self._services.authenticator.is_open)
+        known.refresh(served, is_open=self._services.core.authenticator.is_open)
         if known.is_held(headers.get(b"if-none-match"), served):
             return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"", is_read=True)
         body = known.source.body(of, encoding)
@@ -173,7 +175,7 @@ class ShortCut:
         served = await known.source.near()
         if served is None:
             return None
-        known.refresh(served, is_open=self._services.authenticator.is_open)
+        known.refresh(served, is_open=self._services.core.authenticator.is_open)
         return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"") if known.is_held(wanted, served) else None
 
     def _of_path(self, raw_path: bytes) -> _Known | None:
@@ -187,7 +189,7 @@ class ShortCut:
             if match is None:
                 continue
             named = [convertors[name].convert(value) for name, value in match.groupdict().items()]
-            source = page.source(self._services, named[0] if named else page.about)
+            source = page.source(named[0] if named else page.about)
             return None if source.is_private else _Known(source, template)
         return None
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.cli.roles import reachable
+from highwater.api.command.client import detail_of, key_for
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from highwater.api.command.connection import own_settings, running_addresses
+from highwater.api.command.connection import api_address, own_settings
 from highwater.api.command.terminal import print_json, printable, warn
 from highwater.streams.settings import environment_with_file
 
@@ -68,30 +68,6 @@ def ask(user: str, question: str, timeout_seconds: float, as_json: bool) -> None
         context.exit(FAILED)
 
 
-def api_address(settings: Settings, environment: Mapping[str, str]) -> str:
-    """Where the API is: as it is set, or where the local stack on the data folder has it."""
-    is_set = any(environment.get(name, "").strip() for name in ("HIGHWATER_HOST", "HIGHWATER_PORT"))
-    found = None if is_set else running_addresses(settings).get("api")
-    return str(found or f"http://{reachable(settings.host)}:{settings.port}")
-
-
-def key_for(settings: Settings, user_id: str) -> str | None:
-    """The first of the API's keys that may ask for a user; None where there are no keys.
-
-    Raises:
-        CommandFailedError: none may.
-    """
-    from highwater.api.core.auth import parse_api_keys
-
-    keys = parse_api_keys(settings.api_keys)
-    if not keys:
-        return None
-    for key in keys:
-        if key.principal.may_touch(user_id):
-            return key.secret.decode()
-    raise CommandFailedError(f"none of HIGHWATER_API_KEYS may ask for {user_id}")
-
-
 @contextmanager
 def _client(settings: Settings, user_id: str) -> Iterator[httpx.Client]:
     import httpx
@@ -119,14 +95,6 @@ def _post(client: httpx.Client, user_id: str, question: str) -> dict[str, Any]:
         raise CommandFailedError(f"the API answered {answer.status_code}: {detail_of(answer)}")
     found: dict[str, Any] = answer.json()
     return found
-
-
-def detail_of(answer: httpx.Response) -> str:
-    """What a problem says of itself."""
-    try:
-        return str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return answer.text[:200]
 
 
 def _wait(

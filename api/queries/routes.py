@@ -6,7 +6,6 @@ which needs nothing stored: the id is a function of user and key. A run is read 
 
 from __future__ import annotations
 
-import re
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -20,29 +19,26 @@ from highwater.api.core import conditional
 from highwater.api.core.askers import asker, canonical_uuid, require_asker
 from highwater.api.core.auth import Admin, Principal, Viewer
 from highwater.api.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
+from highwater.api.core.idempotency import idempotency_key
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.services import Services, Wired
 from highwater.api.queries.timeline import timeline_document, told_sources
-from highwater.api.services import Services, Wired
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunLine
 from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.queries.runs import ARCHIVED, STAGE
+from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED
 from highwater.streams.queries.states import Stage, Status
-from highwater.streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED
+from highwater.streams.queries.validation import CANCEL, RESTART
 
-RUN_TOPICS = frozenset({SUBMITTED, CONTROLLED})
-TIMELINE_TOPICS = RUN_TOPICS | {STAGE, ARCHIVED}
+RUN_TOPICS: frozenset[str] = frozenset({QUERY_SUBMITTED, RUN_CONTROLLED})
+TIMELINE_TOPICS: frozenset[str] = RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
 # R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
 # is not waited for.
 SINK_WAIT_MS = 25
-KEY_CHARACTERS_MAX = 255
 # The names of requests under an idempotency key; any constant, and never another one.
 _REQUESTS = UUID("6f0c6f5e-7b62-4f0e-9a3c-2f8f6a2f7d10")
-_KEY = re.compile(r"[\x20-\x7e]{1,255}")
-_QUOTED = re.compile(r'"((?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
-
 router = APIRouter(tags=["queries"])
 ACCEPTED = HTTPStatus.ACCEPTED
 
@@ -98,23 +94,6 @@ RunId = Annotated[str, Depends(_run_id)]
 ListedUser = Annotated[str, Depends(_listed_user)]
 
 
-def idempotency_key(request: Request) -> str | None:
-    """The `Idempotency-Key` of a request; a quoted string, as the draft has it, or the same without quotes.
-
-    Raises:
-        BadRequestError: it is empty, too long, not printable, or there are several.
-    """
-    values = request.headers.getlist("idempotency-key")
-    if not values:
-        return None
-    text = values[0].strip()
-    quoted = _QUOTED.fullmatch(text)
-    key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted is not None else text
-    if len(values) > 1 or _KEY.fullmatch(key) is None:
-        raise BadRequestError(f"Idempotency-Key is not one key of 1 to {KEY_CHARACTERS_MAX} printable ASCII characters")
-    return key
-
-
 def request_id_of(user_id: str, key: str | None) -> str:
     """The id of a request: of a user's key always the same, and without a key a fresh one."""
     return str(uuid4() if key is None else uuid5(_REQUESTS, f"{user_id}/{key}"))
@@ -127,10 +106,10 @@ async def post_query(request: Request, body: Question, principal: Viewer, servic
     key = idempotency_key(request)
     request_id = request_id_of(user_id, key)
     event = {"request_id": request_id, "user_id": user_id, "query": body.query, "ts": services.clock()}
-    encoded = services.publisher.encode(SUBMITTED, event)
+    encoded = services.publisher.encode(QUERY_SUBMITTED, event)
     known = await _known(services, request_id) if key is not None else None
     if known is None:
-        positions = await services.publisher.publish(SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
+        positions = await services.publisher.publish(QUERY_SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
     elif known.query == body.query:
         positions = [known.position]
     else:
@@ -268,7 +247,7 @@ async def delete_query(request: Request, request_id: RunId, principal: Viewer, s
 
 async def publish_cancel(services: Services, run: Run) -> list[str]:
     """Tell the log that a run is to be cancelled; the positions of that."""
-    return await services.publisher.one(CONTROLLED, _control(services, run, CANCEL), sink_wait_ms=SINK_WAIT_MS)
+    return await services.publisher.one(RUN_CONTROLLED, _control(services, run, CANCEL), sink_wait_ms=SINK_WAIT_MS)
 
 
 @router.post("/api/query/{request_id}/restart", status_code=ACCEPTED, summary="Begin again from a stage (admin)")
@@ -282,7 +261,7 @@ async def post_restart(
         raise ConflictError(f"query {request_id} cannot begin again from the {body.stage}: it never came so far")
     new_id = str(uuid4())
     event = _control(services, found, RESTART) | {"stage": body.stage, "new_request_id": new_id}
-    positions = await services.publisher.one(CONTROLLED, event, sink_wait_ms=SINK_WAIT_MS)
+    positions = await services.publisher.one(RUN_CONTROLLED, event, sink_wait_ms=SINK_WAIT_MS)
     return Restarted(request_id=new_id, restarted_from=request_id, positions=positions)
 
 

@@ -8,7 +8,7 @@ import orjson
 from fastapi import APIRouter, Query, Response
 
 from highwater.api.core.auth import Viewer
-from highwater.api.services import Wired
+from highwater.api.core.services import Wired
 from highwater.connectors.queries import metrics as query_metrics
 
 # A day: what is older belongs to whoever collects /metrics.

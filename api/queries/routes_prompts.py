@@ -16,14 +16,15 @@ from highwater.api.core import conditional
 from highwater.api.core.auth import Admin, Editor
 from highwater.api.core.errors import BadRequestError, NotFoundError
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.feeds.routes_writes import Positions
-from highwater.api.services import Wired
+from highwater.api.core.publishing import Positions
+from highwater.api.core.services import Wired
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import PLACE_MAX, Prompt
 from highwater.schemas.envelope import iso_from_ms
-from highwater.streams.queries.validation import PROMPT, ROLES
+from highwater.schemas.queries import PROMPT_CHANGED
+from highwater.streams.queries.validation import ROLES
 
-PROMPT_TOPICS = frozenset({PROMPT})
+PROMPT_TOPICS = frozenset({PROMPT_CHANGED})
 
 router = APIRouter(tags=["queries"])
 
@@ -102,4 +103,4 @@ async def put_prompt(role: str, body: NewPrompt, _principal: Admin, services: Wi
     """Runs whose stage begins from now on are given it."""
     _check_role(role)
     event = {"role_name": role, **body.model_dump(), "ts": services.clock()}
-    return Positions(positions=await services.publisher.one(PROMPT, event))
+    return Positions(positions=await services.publisher.one(PROMPT_CHANGED, event))

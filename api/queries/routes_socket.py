@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from ipaddress import ip_address
-from typing import Any, Protocol
-from urllib.parse import urlsplit
+from typing import Any
 
 import orjson
 from fastapi import APIRouter
@@ -20,103 +17,50 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from highwater.api.core.askers import asker, canonical_uuid
 from highwater.api.core.auth import Principal
-from highwater.api.core.errors import (
-    ForbiddenError,
-    NotFoundError,
-    ProblemError,
-    TooManyRequestsError,
-    UnauthorizedError,
+from highwater.api.core.errors import NotFoundError, ProblemError
+from highwater.api.core.services import Services
+from highwater.api.core.sockets import (
+    INTERNAL_ERROR,
+    MALFORMED,
+    EndingError,
+    MalformedError,
+    Socket,
+    code_of,
+    parsed,
+    send_away,
+    subprotocol_of,
 )
 from highwater.api.queries.routes import publish_cancel
-from highwater.api.queries.stream import (
-    GOING_AWAY,
-    INTERNAL_ERROR,
-    PARTITIONS,
-    TOPIC,
-    TRY_AGAIN_LATER,
-    EndingError,
-    ResumeError,
-    Subscriber,
-    partition_of,
-)
-from highwater.api.services import Services
+from highwater.api.queries.services import QueryServices
+from highwater.api.queries.stream import PARTITIONS, TOPIC, QueryHub, ResumeError, Subscriber, partition_of
 from highwater.connectors.queries import read_model as query_reads
-from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError
+from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import parse_position
 from highwater.streams.telemetry import get_log
 
-# Browsers cannot set a field of the handshake; they can name a subprotocol, which is then the one that is spoken.
-SUBPROTOCOL = "highwater.bearer."
-MALFORMED, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND = 4400, 4401, 4403, 4404
-AUTH_SECONDS_MAX = 5.0
-# A session may be ended while its socket is open; a key may not.
-RECHECK_SECONDS = 60.0
-# A reader that has stopped reading is not waited for longer than this to take its closing.
-CLOSE_SECONDS_MAX = 5.0
-# A closing's reason has at most 123 bytes (RFC 6455, section 5.5.1).
-_REASON_CHARACTERS_MAX = 120
-
 _log = get_log("sockets")
 router = APIRouter(tags=["queries"])
-
-
-class MalformedError(ProblemError):
-    """The handshake or the first message is malformed. Correct it."""
 
 
 @router.websocket("/api/ws")
 async def query_socket(websocket: WebSocket) -> None:
     """What came of one user's queries, from now on or from `?after=`."""
     services: Services = websocket.app.state.services
+    queries: QueryServices = websocket.app.state.queries
     with contextlib.suppress(WebSocketDisconnect):
         try:
-            with services.sockets.admitted():
-                await Socket(websocket, services).run()
+            with queries.sockets.admitted():
+                await QuerySocket(websocket, services, queries.sockets).run()
         except (ProblemError, InvalidEventError, UnavailableError, EndingError) as error:
             await send_away(websocket, code_of(error), str(error))
 
 
-def code_of(error: HighwaterError) -> int:
-    """The code that a socket is closed with because of an error."""
-    if isinstance(error, UnauthorizedError):
-        return UNAUTHENTICATED
-    if isinstance(error, ForbiddenError):
-        return FORBIDDEN
-    if isinstance(error, NotFoundError):
-        return NOT_FOUND
-    if isinstance(error, EndingError):
-        return GOING_AWAY
-    return TRY_AGAIN_LATER if isinstance(error, (UnavailableError, TooManyRequestsError)) else MALFORMED
+class QuerySocket(Socket):
+    """One socket of a user, from the handshake to its end."""
 
-
-async def send_away(websocket: WebSocket, code: int, reason: str) -> None:
-    """Close; a handshake is finished first, since one that is refused could say no code."""
-    with contextlib.suppress(TimeoutError, RuntimeError):
-        if websocket.application_state.name == "CONNECTING":
-            await websocket.accept(subprotocol_of(websocket))
-        reason = reason.encode("ascii", "replace").decode()[:_REASON_CHARACTERS_MAX]
-        await asyncio.wait_for(websocket.close(code, reason), CLOSE_SECONDS_MAX)
-
-
-def subprotocol_of(websocket: WebSocket) -> str | None:
-    """The subprotocol by which a browser names its key; it is echoed, as browsers want it."""
-    return next((name for name in websocket.scope["subprotocols"] if name.startswith(SUBPROTOCOL)), None)
-
-
-class Closable(Protocol):
-    """What is to be ended when its socket may not be here any more."""
-
-    def close(self, code: int, reason: str) -> None:
-        """Have the socket closed; the first word counts."""
-
-
-class Socket:
-    """One socket, from the handshake to its end."""
-
-    def __init__(self, websocket: WebSocket, services: Services) -> None:
-        self._websocket = websocket
-        self._services = services
-        self._authorization: str | None = None
+    def __init__(self, websocket: WebSocket, services: Services, hub: QueryHub) -> None:
+        super().__init__(websocket, services)
+        self._hub = hub
         self._past: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -131,7 +75,7 @@ class Socket:
         user_id = asker(principal, websocket.query_params.get("user_id"))
         self._services.activity.note(principal)
         after = _resume_offset(websocket.query_params.get("after"), user_id)
-        subscriber = await self._services.sockets.join(user_id, is_live=after is None)
+        subscriber = await self._hub.join(user_id, is_live=after is None)
         try:
             if websocket.application_state.name == "CONNECTING":
                 # Only now: what ends after the handshake is told.
@@ -140,40 +84,7 @@ class Socket:
                 self._catch_up(subscriber, after)
             await self._attend(subscriber, principal)
         finally:
-            self._services.sockets.leave(subscriber)
-
-    async def _authenticated(self) -> Principal:
-        """Whoever it is: by its field, by its subprotocol, or by its first message."""
-        websocket, authenticator = self._websocket, self._services.authenticator
-        named = subprotocol_of(websocket)
-        authorization = websocket.headers.get("authorization")
-        if authorization is None and named is not None:
-            authorization = f"Bearer {named.removeprefix(SUBPROTOCOL)}"
-        if authorization is None and not authenticator.is_open:
-            await websocket.accept()
-            authorization = await self._first_token()
-        if authenticator.is_open:
-            _refuse_other_sites(websocket)
-        self._authorization = authorization
-        return await authenticator.principal(authorization)
-
-    async def _first_token(self) -> str:
-        try:
-            text = await asyncio.wait_for(self._received(), AUTH_SECONDS_MAX)
-        except TimeoutError:
-            raise UnauthorizedError("nothing said who this is") from None
-        message = _parsed(text)
-        token = message.get("token") if message is not None and message.get("type") == "auth" else None
-        if not isinstance(token, str):
-            raise UnauthorizedError('the first message is not {"type": "auth", "token": ...}')
-        return f"Bearer {token}"
-
-    async def _received(self) -> str | bytes:
-        message = await self._websocket.receive()
-        if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code", 1005))
-        text: str | bytes = message.get("text") or message.get("bytes") or ""
-        return text
+            self._hub.leave(subscriber)
 
     # -- once it is known who it is -----------------------------------------------------------------------------------
 
@@ -197,22 +108,9 @@ class Socket:
         if subscriber.closed.done():
             await send_away(self._websocket, *subscriber.closed.result())
 
-    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return asyncio.create_task(work, name="socket")
-
     async def _push(self, subscriber: Subscriber) -> None:
         while True:
             await self._websocket.send_text(await subscriber.waiting.get())
-
-    async def _recheck(self, subscriber: Closable) -> None:
-        while True:
-            await asyncio.sleep(RECHECK_SECONDS)
-            try:
-                await self._services.authenticator.principal(self._authorization)
-            except UnauthorizedError as error:
-                subscriber.close(UNAUTHENTICATED, str(error))
-            except UnavailableError:
-                continue  # it is asked again
 
     async def _obey(self, subscriber: Subscriber) -> None:
         is_first = True
@@ -225,12 +123,12 @@ class Socket:
 
     async def _reply(self, subscriber: Subscriber, text: str | bytes, *, is_first: bool) -> dict[str, Any] | None:
         """What a command is answered; None: it is not."""
-        message = _parsed(text)
+        message = parsed(text)
         kind = None if message is None else message.get("type")
         if message is None:
             return _error("not a JSON object")
         if kind == "ping":
-            return {"type": "pong", "id": self._services.sockets.place_of(subscriber)}
+            return {"type": "pong", "id": self._hub.place_of(subscriber)}
         if kind == "cancel":
             return await self._cancel(subscriber, message.get("request_id"))
         if kind == "resume":
@@ -266,7 +164,7 @@ class Socket:
 
     async def _caught_up(self, subscriber: Subscriber, after: int) -> None:
         try:
-            await self._services.sockets.catch_up(subscriber, after)
+            await self._hub.catch_up(subscriber, after)
         except ResumeError as error:
             subscriber.close(MALFORMED, str(error))
         except Exception as error:  # noqa: BLE001 - whatever it was, this socket is told nothing more and must not stay open
@@ -289,31 +187,6 @@ def _resume_offset(after: str | None, user_id: str) -> int | None:
     if position.topic != TOPIC or position.partition >= PARTITIONS or position.partition != partition_of(user_id):
         raise MalformedError("after is not an id that this user was given")
     return position.offset
-
-
-def _refuse_other_sites(websocket: WebSocket) -> None:
-    """With no key to know, any page that this machine's browser shows could listen; only one of this machine may.
-
-    Raises:
-        ForbiddenError: the page is of another site.
-    """
-    origin = websocket.headers.get("origin")
-    if origin is None or urlsplit(origin).netloc == websocket.headers.get("host"):
-        return
-    host = urlsplit(origin).hostname or ""
-    with contextlib.suppress(ValueError):
-        if host == "localhost" or ip_address(host).is_loopback:
-            return
-    raise ForbiddenError("an API without keys is open to pages of this machine only")
-
-
-def _parsed(text: str | bytes) -> dict[str, Any] | None:
-    """The JSON object in a message; None: it is none."""
-    try:
-        message = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return message if isinstance(message, dict) else None
 
 
 def _error(detail: str, **members: Any) -> dict[str, Any]:

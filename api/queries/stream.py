@@ -18,19 +18,20 @@ from typing import Any, NamedTuple
 import orjson
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from highwater.api.core.sockets import GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER, EndingError
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.patience import patiently
 from highwater.connectors.queries.read_model import Answer
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.queries import PIPELINE_STAGE
 from highwater.schemas.topics import TOPICS
-from highwater.streams.queries.runs import STAGE
 from highwater.streams.queries.states import Status
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import get_log
 
-TOPIC = STAGE
+TOPIC = PIPELINE_STAGE
 PARTITIONS = TOPICS[TOPIC].partitions
 # An idle socket holds some 60 KiB; a thousand of them leave a process of this size the most of its memory.
 SOCKETS_MAX = 1_000
@@ -40,7 +41,6 @@ WAITING_MAX = 64
 TOLD_MAX = 64
 # Reads of the past at once: each holds a thread and a consumer, and reads a partition at the speed of the disk.
 CATCH_UPS_MAX = 4
-GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1011, 1013
 
 _RECORDS_MAX = 1_000
 _POLL_SECONDS = 0.2
@@ -49,10 +49,6 @@ _LEAVE_SECONDS_MAX = 2.0
 _ROOM_SECONDS_MAX = 10.0
 _TOO_SLOW = "reads too slowly; resume after the last id"
 _log = get_log("sockets")
-
-
-class EndingError(HighwaterError):
-    """The server stops. Connect again."""
 
 
 class Seen(NamedTuple):

@@ -17,8 +17,8 @@ from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event, dead_letter_row
 from highwater.connectors.postgres.pool import Connection, transaction
+from highwater.schemas.queries import RUN_FAILED
 from highwater.streams.clock import monotonic_seconds, to_datetime
-from highwater.streams.queries.runs import FAILED
 from highwater.streams.retry import RetryPolicy
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import ALERTS, EVENTS_DEAD_LETTERED, get_log
@@ -80,7 +80,7 @@ class AlertsWorker:
     """Tells of `queries.run-failed` where somebody is to be told."""
 
     group = "alerts"
-    topics: tuple[str, ...] = (FAILED,)
+    topics: tuple[str, ...] = (RUN_FAILED,)
     # What one summing-up lists at most.
     batch_max = 200
 
@@ -143,7 +143,7 @@ class AlertsWorker:
             if (position := str(event.record.position)) in prepared
         ]
         await outbox.add(tx, [dead_letter_row(letter, group=self.group, now_ms=now_ms) for letter in letters])
-        EVENTS_DEAD_LETTERED.labels(self.group, FAILED, NOT_DELIVERED).inc(len(letters))
+        EVENTS_DEAD_LETTERED.labels(self.group, RUN_FAILED, NOT_DELIVERED).inc(len(letters))
         await tx.execute(QUERIES["trim_alerts_sent"], to_datetime(now_ms - _KEPT_MS))
         return []
 

@@ -14,8 +14,8 @@ import orjson
 
 from highwater.connectors.children import die_with_parent, limit_memory
 from highwater.connectors.documents.formats import blocks_of
-from highwater.streams.chunks.chunking import cut
-from highwater.streams.chunks.documents import UnreadableDocumentError
+from highwater.streams.documents.chunking import cut
+from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.models.tokens import count_tokens
 
 # Behind whatever answers somebody.

@@ -11,8 +11,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from highwater.streams.chunks.chunking import Block
-from highwater.streams.chunks.documents import (
+from highwater.streams.documents.chunking import Block
+from highwater.streams.documents.structure import (
     UnreadableDocumentError,
     clean,
     decoded,

@@ -16,8 +16,8 @@ from typing import IO
 
 import orjson
 
-from highwater.streams.chunks.chunking import TOKENS_MAX, Chunk
-from highwater.streams.chunks.documents import UnreadableDocumentError
+from highwater.streams.documents.chunking import TOKENS_MAX, Chunk
+from highwater.streams.documents.structure import UnreadableDocumentError
 
 # Text of 50 MB takes 20 s of one core, a PDF of a thousand pages of text 3 s; the rest is for cores that others use too. A job's
 # lease outlives it.

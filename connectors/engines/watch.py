@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import asyncpg
 
@@ -87,7 +87,7 @@ class Watch(Generic[T]):
                     connection.terminate()  # closes at once; the lock goes with the session
         await self._slots.stop()
 
-    async def _look(self, connection: Any) -> None:
+    async def _look(self, connection: Connection) -> None:
         now_ms, slots = self._clock(), self._slots
         with slots.reserved(_ITEMS_MAX) as count:
             if count:
@@ -99,7 +99,7 @@ class Watch(Generic[T]):
             self._searched_at = monotonic_seconds()
             await self._search(connection, now_ms)
 
-    async def _search(self, connection: Any, now_ms: int) -> None:
+    async def _search(self, connection: Connection, now_ms: int) -> None:
         gone = await self._liveness.gone(connection, await self._store.workers(connection))
         lost = await self._store.give_back_lost(gone, now_ms=now_ms, most=_ITEMS_MAX)
         if lost:

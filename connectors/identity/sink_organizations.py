@@ -19,9 +19,10 @@ from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.connectors.redis.link import RedisLink
+from highwater.schemas.jobs import PLAN_CHANGED, ROLE_CHANGED
 from highwater.schemas.positions import Cause
 from highwater.streams.identity.plans import Plan
-from highwater.streams.jobs.validation import PLAN_CHANGED, ROLE_CHANGED, check_jobs_event
+from highwater.streams.jobs.validation import check_jobs_event
 
 
 class Prepared(NamedTuple):

@@ -19,7 +19,7 @@ from typing import IO, TypeAlias
 import asyncpg
 
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection, reading, transaction
+from highwater.connectors.postgres.pool import Connection, one_row, reading, transaction
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import to_datetime
 
@@ -124,7 +124,7 @@ async def store(
     at = to_datetime(now_ms)
     async with transaction(pool) as tx:
         await tx.execute(QUERIES["hold_storage"], organization_id)
-        held = await tx.fetchrow(QUERIES["storage_of"], organization_id, found.sha256)
+        held = await one_row(tx, QUERIES["storage_of"], organization_id, found.sha256)
         if held["is_owned"]:
             return Put(found.sha256, found.size_bytes, is_new=False)
         if storage_bytes_max is not None and held["stored_bytes"] + found.size_bytes > storage_bytes_max:

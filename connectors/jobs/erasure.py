@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.jobs.store import CHECKPOINT, PROGRESS, job_of
+from highwater.connectors.jobs.store import job_of
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.models.call_rows import erase_calls
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
+from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS
 from highwater.schemas.positions import Cause, parse_position
 from highwater.streams.jobs.jobs import Job, revoked
 from highwater.streams.jobs.progress import ERROR, Told, progress_events
@@ -42,7 +43,7 @@ async def erase_jobs(tx: Connection, codec: Codec, erased: Mapping[str, Cause], 
 def _told(codec: Codec, job: Job, cause: Cause, now_ms: int) -> list[OutboxRow]:
     """That a job ended by the erasure, if it had not; and that it has no checkpoint."""
     at = parse_position(cause.position)
-    rows = [outbox.tombstone_row(CHECKPOINT, job.id, source=_SOURCE, now_ms=now_ms, caused_by=at)]
+    rows = [outbox.tombstone_row(CHECKPOINT_SAVED, job.id, source=_SOURCE, now_ms=now_ms, caused_by=at)]
     if job.status not in ENDED:
         ended = replace(revoked(job, ERASED, now_ms), seq=job.seq + 1)
         told = progress_events(ended, [Told(ERROR, error_message=ERASED)], now_ms)

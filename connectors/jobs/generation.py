@@ -19,10 +19,11 @@ from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
 from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step
 from highwater.connectors.jobs.store import Deck
+from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embeddings import Embedder
 from highwater.connectors.retrieval.context import ChunkContext
-from highwater.streams.chunks.documents import UnreadableDocumentError
 from highwater.streams.clock import Clock
+from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
     OUTLINE,
@@ -42,6 +43,7 @@ from highwater.streams.jobs.decks import (
     sources_hash,
 )
 from highwater.streams.jobs.jobs import Job
+from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
 
@@ -59,6 +61,11 @@ _OUTLINE_TOKENS, _SLIDE_TOKENS = 8_000, 2_000
 _TEMPERATURE = 0.3
 
 T = TypeVar("T")
+
+
+def answered_locally(call: ChatCall) -> str:
+    """What the built-in model says to a step of a deck, where no service is configured."""
+    return local_deck_answer(call.stage, call.user)
 
 
 class GenerationSteps:

@@ -8,24 +8,24 @@ the job, which names it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
 from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.steps import Done, JobFailedError, Step
-from highwater.schemas.chunks import ChunkSubmitted, IngestFinished
-from highwater.streams.chunks.chunking import Chunk
-from highwater.streams.chunks.documents import UnreadableDocumentError
+from highwater.connectors.kafka.outbox import outbox_event
+from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED, ChunkSubmitted, IngestFinished
 from highwater.streams.clock import Clock
+from highwater.streams.documents.chunking import Chunk
+from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.args import IngestionArgs, parse_args
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.progress import STEP_COMPLETED, Told
 from highwater.streams.jobs.states import Kind
 
-CHUNK, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 # Chunks of a step: one transaction of a megabyte or two.
 CHUNKS_PER_STEP = 500
 # Documents whose chunks are kept between two steps of a job; those of more are cut again.
@@ -73,12 +73,12 @@ class IngestionSteps:
         chunked = await self._chunked(job, document_id)
         part = chunked.part(place.chunk, CHUNKS_PER_STEP)
         following = place._replace(chunk=place.chunk + len(part), chunks=place.chunks + len(part))
-        events: list[tuple[str, Mapping[str, Any]]] = [
-            (CHUNK, event) for event in _submitted(job, args, document_id, place.chunk, part)
-        ]
+        chunks = _submitted(job, args, document_id, place.chunk, part)
+        events = [outbox_event(CHUNK_SUBMITTED, chunk) for chunk in chunks]
         is_last = following.chunk >= chunked.count
         if is_last:
-            events.append((FINISHED, _finished(job, args, document_id, chunked.count, self._clock())))
+            finished = _finished(job, args, document_id, chunked.count, self._clock())
+            events.append(outbox_event(INGEST_FINISHED, finished))
             following = following._replace(document=place.document + 1, chunk=0)
             self._let_go(job, document_id)
         told = (Told(STEP_COMPLETED),) if is_last else ()

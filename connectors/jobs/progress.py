@@ -8,15 +8,16 @@ PostgreSQL. While Redis is away the events wait in the log, so a Redis that kept
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import asyncpg
 import orjson
 
 from highwater.connectors.jobs import usage
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.handler import Handler
+from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.redis.keys import (
     CHECKPOINT,
@@ -32,11 +33,17 @@ from highwater.connectors.redis.keys import (
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.jobs import CHECKPOINT_SAVED, USAGE_RECORDED, CheckpointSaved, JobProgressed, UsageRecorded
+from highwater.schemas.jobs import PROGRESS as PROGRESSED
+from highwater.schemas.topic_names import event_of
 from highwater.streams.checks import check_id
 from highwater.streams.jobs.progress import ENDS
 from highwater.streams.jobs.usage import month_of
 
-SAVED, PROGRESSED, RECORDED = "jobs.checkpoint-saved", "jobs.progress", "jobs.usage-recorded"
+# What Redis is to show.
+Shown: TypeAlias = CheckpointSaved | JobProgressed | UsageRecorded
+
+_OF_SLIDE: tuple[Literal["slide_number", "slide_id", "slide_title"], ...] = ("slide_number", "slide_id", "slide_title")
 
 # Adds entries of one job, each [id, pct, ends, fields]. One that is there already is passed over; one whose progress goes back is
 # refused, unless it is the end, which watchers must see. Of each: 1 added, 0 there already, -1 refused. `pcall` meets ids at or
@@ -103,30 +110,32 @@ return 1
 """
 
 
-def check_materialized(topic: str, value: Mapping[str, Any]) -> None:
+def check_materialized(topic: str, value: Shown) -> None:
     """What Redis is to show makes sense.
 
     Raises:
         InvalidEventError: it does not; names the field.
     """
-    if topic == PROGRESSED:
-        if value["seq"] < 1:
-            raise InvalidEventError("bad_seq", f"seq {value['seq']} is below 1", field="seq")
-        if not 0 <= value["progress_pct"] <= 100:
-            raise InvalidEventError(
-                "bad_progress", f"progress {value['progress_pct']} is not 0 to 100", field="progress_pct"
-            )
-    elif topic == RECORDED:
-        check_id("organization_id", value["organization_id"])
-        month_of(value["period"])
-        if value["seq"] < 1:
-            raise InvalidEventError("bad_seq", f"seq {value['seq']} is below 1", field="seq")
+    if progressed := event_of(PROGRESSED, topic, value):
+        _check_seq(progressed["seq"])
+        percents = progressed["progress_pct"]
+        if not 0 <= percents <= 100:
+            raise InvalidEventError("bad_progress", f"progress {percents} is not 0 to 100", field="progress_pct")
+    elif recorded := event_of(USAGE_RECORDED, topic, value):
+        check_id("organization_id", recorded["organization_id"])
+        month_of(recorded["period"])
+        _check_seq(recorded["seq"])
 
 
-def entry_fields(value: Mapping[str, Any]) -> list[str]:
+def _check_seq(seq: int) -> None:
+    if seq < 1:
+        raise InvalidEventError("bad_seq", f"seq {seq} is below 1", field="seq")
+
+
+def entry_fields(value: JobProgressed) -> list[str]:
     """The fields of an entry but for its progress (R2.17), names and values in turn; what is not known is left out."""
     fields = ["event_type", value["event_type"]]
-    for name in ("slide_number", "slide_id", "slide_title"):
+    for name in _OF_SLIDE:
         if value[name] is not None:
             fields += [name, str(value[name])]
     fields += ["timestamp", str(value["at"])]
@@ -135,7 +144,7 @@ def entry_fields(value: Mapping[str, Any]) -> list[str]:
     return fields
 
 
-def checkpoint_fields(value: Mapping[str, Any]) -> list[str]:
+def checkpoint_fields(value: CheckpointSaved) -> list[str]:
     """The fields of a checkpoint (R2.11), names and values in turn."""
     return [
         *("job_id", value["job_id"], "presentation_id", value["presentation_id"], "status", value["status"]),
@@ -146,12 +155,12 @@ def checkpoint_fields(value: Mapping[str, Any]) -> list[str]:
     ]
 
 
-class Progress:
+class Progress(Handler[Shown, list[DeadLetter]]):
     """Keeps Redis in step with jobs, and wakes their watchers."""
 
     group = "progress"
-    topics: tuple[str, ...] = (SAVED, PROGRESSED, RECORDED)
-    tombstones = frozenset({SAVED})
+    topics = (CHECKPOINT_SAVED, PROGRESSED, USAGE_RECORDED)
+    tombstones = frozenset({CHECKPOINT_SAVED})
     # A step of 200 bytes takes some 20 us in Redis, so a full batch holds it for 20 ms.
     batch_max = 1_000
 
@@ -163,7 +172,7 @@ class Progress:
                 link.client.register_script, (_ADD, _SAVE, _COUNT, _SET)
             )
 
-    async def prepare(self, events: Sequence[Event]) -> list[DeadLetter]:
+    async def prepare(self, events: Sequence[Event[Shown]]) -> list[DeadLetter]:
         """Write all of it to Redis.
 
         Raises:
@@ -171,22 +180,18 @@ class Progress:
         """
         self._link.require()
         good, dead = divided(events, check_materialized)
-        by_topic: dict[str, list[Event]] = defaultdict(list)
-        for event in good:
-            by_topic[event.record.topic].append(event)
-        await self._checkpoints(by_topic[SAVED])
-        dead += await self._progress(by_topic[PROGRESSED])
-        await self._usage(by_topic[RECORDED])
+        await self._checkpoints(of_topic(good, CHECKPOINT_SAVED))
+        dead += await self._progress(of_topic(good, PROGRESSED))
+        await self._usage(of_topic(good, USAGE_RECORDED))
         return dead
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: list[DeadLetter]) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[Shown]], prepared: list[DeadLetter]
+    ) -> Sequence[DeadLetter]:
         """Only the positions move: Redis is no part of the truth."""
         return prepared
 
-    async def settle(self, prepared: list[DeadLetter]) -> None:
-        """Nothing is held."""
-
-    async def _checkpoints(self, events: Sequence[Event]) -> None:
+    async def _checkpoints(self, events: Sequence[Event[CheckpointSaved]]) -> None:
         pipe = self._link.require().pipeline(transaction=False)
         for record, value in events:
             if record.value is None:
@@ -196,8 +201,8 @@ class Progress:
             await self._save(keys=[key(CHECKPOINT, job_id=value["job_id"])], args=arguments, client=pipe)
         await self._link.run(pipe.execute())
 
-    async def _progress(self, events: Sequence[Event]) -> list[DeadLetter]:
-        jobs: dict[str, list[Event]] = defaultdict(list)
+    async def _progress(self, events: Sequence[Event[JobProgressed]]) -> list[DeadLetter]:
+        jobs: dict[str, list[Event[JobProgressed]]] = defaultdict(list)
         for event in events:
             jobs[event.value["job_id"]].append(event)
         pipe = self._link.require().pipeline(transaction=False)
@@ -218,11 +223,10 @@ class Progress:
             if outcome < 0
         ]
 
-    async def _usage(self, events: Sequence[Event]) -> None:
+    async def _usage(self, events: Sequence[Event[UsageRecorded]]) -> None:
         pipe = self._link.require().pipeline(transaction=False)
         for _, value in events:
-            amounts = [value[name] for name in usage.Amounts._fields]
-            arguments = [value["seq"], value["at"], USAGE_SECONDS, *amounts]
+            arguments = [value["seq"], value["at"], USAGE_SECONDS, *usage.amounts_of(value)]
             await self._count(keys=[_usage_key(value)], args=arguments, client=pipe)
         outcomes = await self._link.run(pipe.execute())
         short = {
@@ -236,10 +240,10 @@ class Progress:
             await self._link.run(self._set(keys=[_usage_key(value)], args=arguments))
 
 
-def _usage_key(value: Mapping[str, Any]) -> str:
+def _usage_key(value: UsageRecorded) -> str:
     return key(USAGE, org=value["organization_id"], period=value["period"])
 
 
-def _entry(value: Mapping[str, Any]) -> bytes:
+def _entry(value: JobProgressed) -> bytes:
     ends = int(value["event_type"] in ENDS)
     return orjson.dumps([f"{value['seq']}-0", value["progress_pct"], ends, entry_fields(value)])

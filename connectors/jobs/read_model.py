@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.postgres.pool import AWAY
+from highwater.connectors.postgres.pool import AWAY, Row
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.jobs.states import ENDED, JobStatus
@@ -124,7 +124,7 @@ _AS_THEY_ARE = (
 )
 
 
-def _job(row: Any) -> JobRead:
+def _job(row: Row) -> JobRead:
     return JobRead(
         **{name: row[name] for name in _AS_THEY_ARE},
         created_ms=to_ms(row["created_at"]),
@@ -137,7 +137,7 @@ def _ms(moment: datetime | None) -> int | None:
     return None if moment is None else to_ms(moment)
 
 
-async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Any]:
+async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[asyncpg.Record]:
     try:
         return list(await pool.fetch(query, *arguments, timeout=READ_SECONDS_MAX))
     except AWAY as error:

@@ -11,22 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from highwater.connectors.jobs.sink_jobs import request_of
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.jobs.store import CHECKPOINT, PROGRESS, job_of
+from highwater.connectors.jobs.store import job_of
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.known import Known, Origin
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.jobs import CHECKPOINT_SAVED, CONTROL, JOB_SUBMITTED, PROGRESS, JobControl
 from highwater.streams.clock import to_datetime
-from highwater.streams.jobs.jobs import Job, revoked
+from highwater.streams.jobs.jobs import Job, request_event, revoked
 from highwater.streams.jobs.progress import ERROR, Told, progress_events
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus
-from highwater.streams.jobs.validation import CONTROL, REVOKE, SUBMITTED, check_jobs_event
+from highwater.streams.jobs.validation import REVOKE, check_jobs_event
 
 _SOURCE = "/connectors/sinks/jobcontrols"
 REVOKED = "revoked"
@@ -36,13 +36,13 @@ async def _found(tx: Connection, job_ids: list[str]) -> set[str]:
     return {row["job_id"] for row in await tx.fetch(QUERIES["known_jobs"], job_ids)}
 
 
-SUBMISSIONS = Origin(SUBMITTED, "jobs", "a job", "submissions", _found)
+SUBMISSIONS = Origin(JOB_SUBMITTED, "jobs", "a job", "submissions", _found)
 
 
 class Prepared(NamedTuple):
     """Valid events of a batch in the order of the log, and what is refused."""
 
-    events: list[Event]
+    events: list[Event[JobControl]]
     dead: list[DeadLetter]
 
 
@@ -51,14 +51,14 @@ class Moved(NamedTuple):
 
     before: Job
     after: Job
-    event: Event
+    event: Event[JobControl]
 
 
-class JobControlsSink:
+class JobControlsSink(Handler[JobControl, Prepared]):
     """A revoked job ends under the lock of its row; one that waits is asked for again."""
 
     group = "jobcontrols"
-    topics: tuple[str, ...] = (CONTROL,)
+    topics = (CONTROL,)
     # Each is the row of a job that is locked until the batch ends; who works on one of them waits as long.
     batch_max = 500
 
@@ -67,14 +67,16 @@ class JobControlsSink:
         self._known = Known(around.pool, around.admin, SUBMISSIONS)
         self._tell = Teller(around.codec, _SOURCE)
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[JobControl]]) -> Prepared:
         """Check the events, and that all submissions are stored if one of their jobs is not."""
         good, dead = divided(events, check_jobs_event)
         good.sort(key=lambda event: (event.record.partition, event.record.offset))
         await self._known.unknown({event.value["job_id"] for event in good})
         return Prepared(good, dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[JobControl]], prepared: Prepared
+    ) -> Sequence[DeadLetter]:
         """Revoke and ask again; a job that is not there now was never submitted, was refused, or is erased."""
         if not prepared.events:
             return prepared.dead
@@ -86,14 +88,11 @@ class JobControlsSink:
         await tx.execute(QUERIES["republish_jobs"], [job.id for job, _ in repeats], to_datetime(now_ms))
         told = [row for moved in revocations for row in self._ended(moved, now_ms)]
         told += [
-            self._tell.row(REQUESTED[job.kind], request_of(job, now_ms), now_ms, event.record.position)
+            self._tell.row(REQUESTED[job.kind], request_event(job, now_ms), now_ms, event.record.position)
             for job, event in repeats
         ]
         await outbox.add(tx, told)
         return [*prepared.dead, *refused]
-
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
 
     def _ended(self, moved: Moved, now_ms: int) -> list[OutboxRow]:
         """That a job was revoked; nobody goes on from its checkpoint."""
@@ -102,15 +101,15 @@ class JobControlsSink:
         told = progress_events(after, [Told(ERROR, error_message=after.error)], now_ms)
         rows = [self._tell.row(PROGRESS, one, now_ms, at) for one in told]
         if before.checkpoint is not None:
-            rows.append(outbox.tombstone_row(CHECKPOINT, after.id, source=_SOURCE, now_ms=now_ms, caused_by=at))
+            rows.append(outbox.tombstone_row(CHECKPOINT_SAVED, after.id, source=_SOURCE, now_ms=now_ms, caused_by=at))
         return rows
 
 
 def _decided(
-    held: Mapping[str, Job], events: Sequence[Event], now_ms: int
-) -> tuple[list[Moved], list[tuple[Job, Event]], list[DeadLetter]]:
+    held: Mapping[str, Job], events: Sequence[Event[JobControl]], now_ms: int
+) -> tuple[list[Moved], list[tuple[Job, Event[JobControl]]], list[DeadLetter]]:
     """Jobs that are revoked, those asked for again, each once, and controls of jobs that nobody submitted."""
-    jobs, repeats = dict(held), dict[str, tuple[Job, Event]]()
+    jobs, repeats = dict(held), dict[str, tuple[Job, Event[JobControl]]]()
     revocations, refused = [], []
     for event in events:
         job = jobs.get(event.value["job_id"])

@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.identity.organizations import Organization
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.jobs.store import PROGRESS
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
+from highwater.schemas.jobs import JOB_SUBMITTED, PROGRESS, JobSubmitted
 from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import Plan, Usage, refusal, refusal_text
 from highwater.streams.jobs.args import Args, parse_args
-from highwater.streams.jobs.jobs import Job, failed
+from highwater.streams.jobs.jobs import Job, failed, request_event
 from highwater.streams.jobs.progress import ERROR, Told, progress_events
 from highwater.streams.jobs.states import REQUESTED, JobStatus, Kind
-from highwater.streams.jobs.validation import SUBMITTED, check_jobs_event
+from highwater.streams.jobs.validation import check_jobs_event
 
 _COLUMNS = [
     "job_id", "kind", "organization_id", "user_id", "args", "status", "expires_ms", "seq", "error", "arrived_ms", "position",
@@ -49,15 +49,15 @@ class Said(NamedTuple):
 class Prepared(NamedTuple):
     """Valid submissions of a batch in the order of the log, and what is refused."""
 
-    submitted: list[tuple[Event, Said]]
+    submitted: list[tuple[Event[JobSubmitted], Said]]
     dead: list[DeadLetter]
 
 
-class JobsSink:
+class JobsSink(Handler[JobSubmitted, Prepared]):
     """One row a job; a command for each that may be worked on, one progress event for each that may not."""
 
     group = "jobs"
-    topics: tuple[str, ...] = (SUBMITTED,)
+    topics = (JOB_SUBMITTED,)
     # One transaction's fixed cost spread over enough jobs to vanish; with the longest args a batch is 32 MiB.
     batch_max = 500
 
@@ -66,11 +66,13 @@ class JobsSink:
         self._plans = plans
         self._tell = Teller(around.codec, "/connectors/sinks/jobs")
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[JobSubmitted]]) -> Prepared:
         """Check the events (in a thread: long args take CPU)."""
         return await asyncio.to_thread(_prepared, events)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[JobSubmitted]], prepared: Prepared
+    ) -> Sequence[DeadLetter]:
         """Store what is new, and ask for it or say why not."""
         valid = {id(event) for event in await erasures.valid(tx, [event for event, _ in prepared.submitted])}
         submitted = [(event, said) for event, said in prepared.submitted if id(event) in valid]
@@ -88,48 +90,38 @@ class JobsSink:
             await outbox.add(tx, told)
         return [*prepared.dead, *refused]
 
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
-
-    def _told(self, job: Job, event: Event, now_ms: int) -> list[OutboxRow]:
+    def _told(self, job: Job, event: Event[JobSubmitted], now_ms: int) -> list[OutboxRow]:
         at = event.record.position
         if job.status is JobStatus.PENDING:
-            return [self._tell.row(REQUESTED[job.kind], request_of(job, now_ms), now_ms, at)]
+            return [self._tell.row(REQUESTED[job.kind], request_event(job, now_ms), now_ms, at)]
         told = progress_events(job, [Told(ERROR, error_message=job.error)], now_ms)
         return [self._tell.row(PROGRESS, one, now_ms, at) for one in told]
 
 
-def request_of(job: Job, now_ms: int) -> dict[str, Any]:
-    """The command to work on a job."""
-    return {
-        "job_id": job.id,
-        "organization_id": job.organization_id,
-        "user_id": job.user_id,
-        "args": job.args,
-        "expires_at": job.expires_ms,
-        "requested_at": now_ms,
-    }
-
-
-def _prepared(events: Sequence[Event]) -> Prepared:
+def _prepared(events: Sequence[Event[JobSubmitted]]) -> Prepared:
     good, dead = divided(events, check_jobs_event)
     # A batch mixes partitions as they were fetched; who comes first is said by (partition, offset).
     good.sort(key=lambda event: (event.record.partition, event.record.offset))
-    return Prepared([(event, _said(event.value, event.value["expires_at"])) for event in good], dead)
+    return Prepared([(event, _said(event.value)) for event in good], dead)
 
 
-def _said(fields: Mapping[str, Any], expires_ms: int | None) -> Said:
-    args = parse_args(fields["kind"], fields["args"])
-    return Said(Kind(fields["kind"]), fields["organization_id"], fields["user_id"], args, expires_ms)
+def _said(value: JobSubmitted) -> Said:
+    args = parse_args(value["kind"], value["args"])
+    return Said(Kind(value["kind"]), value["organization_id"], value["user_id"], args, value["expires_at"])
+
+
+def _said_before(row: Row) -> Said:
+    args = parse_args(row["kind"], row["args"])
+    return Said(Kind(row["kind"]), row["organization_id"], row["user_id"], args, row["expires_ms"])
 
 
 async def _new_ones(
-    tx: Connection, submitted: Sequence[tuple[Event, Said]]
-) -> tuple[list[tuple[Event, Said]], list[DeadLetter]]:
+    tx: Connection, submitted: Sequence[tuple[Event[JobSubmitted], Said]]
+) -> tuple[list[tuple[Event[JobSubmitted], Said]], list[DeadLetter]]:
     """Submissions whose id is new, and those that say something else under a known one."""
     ids = sorted({event.value["job_id"] for event, _ in submitted})
     rows = await tx.fetch(QUERIES["known_submissions"], ids)
-    known = {row["job_id"]: _said(row, row["expires_ms"]) for row in rows}
+    known = {row["job_id"]: _said_before(row) for row in rows}
     new, refused = [], []
     for event, said in submitted:
         before = known.setdefault(event.value["job_id"], said)
@@ -161,11 +153,12 @@ class _Judge:
         sizes = await organizations.sizes_of(tx, {document for said in wanted for document in said.args.documents})
         return cls(known, used, sizes, now_ms)
 
-    def job(self, event: Event, said: Said) -> Job:
+    def job(self, event: Event[JobSubmitted], said: Said) -> Job:
         """The job of a submission: pending, or failed by a limit."""
         found, used = self._known[said.organization_id], self._used[said.organization_id]
         largest = max((self._sizes.get(document, 0) for document in said.args.documents), default=0)
-        limit = refusal(found.plan, found.status, replace(used, file_bytes=largest), said.kind)
+        wanted = replace(used, file_bytes=largest)
+        limit = refusal(found.plan, found.status, wanted, is_new_deck=said.kind is Kind.GENERATION)
         job = self._pending(event, said)
         if limit is not None:
             error = refusal_text(limit, said.organization_id, found.plan)
@@ -174,7 +167,7 @@ class _Judge:
             self._used[said.organization_id] = replace(used, presentations=used.presentations + 1)
         return job
 
-    def _pending(self, event: Event, said: Said) -> Job:
+    def _pending(self, event: Event[JobSubmitted], said: Said) -> Job:
         at = str(event.record.position)
         return Job(
             id=event.value["job_id"],
@@ -191,7 +184,7 @@ class _Judge:
         )
 
 
-def _row(job: Job, event: Event) -> tuple[Any, ...]:
+def _row(job: Job, event: Event[JobSubmitted]) -> tuple[Any, ...]:
     """In the order of `_COLUMNS`."""
     created, updated = to_datetime(job.created_ms), to_datetime(job.updated_ms)
     completed = None if job.completed_ms is None else to_datetime(job.completed_ms)

@@ -6,45 +6,44 @@ Law: totals are absolute, and what is stored is only ever raised. An event that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from highwater.connectors.jobs.usage import store_flushed
 from highwater.connectors.kafka.checking import divided
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.jobs import USAGE_FLUSHED, UsageFlushed
 from highwater.streams.jobs.usage import check_flushed
-
-FLUSHED = "jobs.usage-flushed"
 
 
 class Prepared(NamedTuple):
     """Valid events, and what is refused."""
 
-    events: list[Event]
+    events: list[Event[UsageFlushed]]
     dead: list[DeadLetter]
 
 
-class UsageSink:
+class UsageSink(Handler[UsageFlushed, Prepared]):
     """One statement a batch."""
 
     group = "usage"
-    topics: tuple[str, ...] = (FLUSHED,)
+    topics = (USAGE_FLUSHED,)
     # Rows of 100 bytes: all organizations are told at once, four times an hour, and no one waits for it.
     batch_max = 5_000
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[UsageFlushed]]) -> Prepared:
         """Check the events."""
         return Prepared(*divided(events, _check))
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[UsageFlushed]], prepared: Prepared
+    ) -> Sequence[DeadLetter]:
         """Raise the stored totals."""
         await store_flushed(tx, [event.value for event in prepared.events])
         return prepared.dead
 
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
 
-
-def _check(_topic: str, value: Mapping[str, Any]) -> None:
+def _check(_topic: str, value: UsageFlushed) -> None:
     check_flushed(value)

@@ -13,9 +13,11 @@ from typing import NamedTuple
 from highwater.connectors.jobs import views
 from highwater.connectors.jobs.views import ViewDeltas
 from highwater.connectors.kafka.checking import divided
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
-from highwater.streams.jobs.validation import VIEWED, check_jobs_event
+from highwater.schemas.jobs import VIEW_RECORDED, ViewRecorded
+from highwater.streams.jobs.validation import check_jobs_event
 
 
 class Prepared(NamedTuple):
@@ -25,11 +27,11 @@ class Prepared(NamedTuple):
     dead: list[DeadLetter]
 
 
-class ViewsSink:
+class ViewsSink(Handler[ViewRecorded, Prepared]):
     """One row a deck; a deck is written once a window, however often it was looked at."""
 
     group = "views"
-    topics: tuple[str, ...] = (VIEWED,)
+    topics = (VIEW_RECORDED,)
     # A window that fills up ends early: 20,000 in a minute are 333 views a second, and 4 MB of records.
     batch_max = 20_000
 
@@ -37,12 +39,14 @@ class ViewsSink:
         self._deltas = deltas
         self.gather_seconds = window_seconds
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[ViewRecorded]]) -> Prepared:
         """Check and count the events."""
         good, dead = divided(events, check_jobs_event)
         return Prepared(Counter(event.value["presentation_id"] for event in good), dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[ViewRecorded]], prepared: Prepared
+    ) -> Sequence[DeadLetter]:
         """Store the counts, then take them from what is shown on top.
 
         Before the commit, not after it: a process that dies between the two shows a window late what it else would show
@@ -52,6 +56,3 @@ class ViewsSink:
             await views.store(tx, prepared.counts)
             await self._deltas.lower(prepared.counts)
         return prepared.dead
-
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from highwater.connectors.jobs.store import Apply, Deck
+from highwater.connectors.kafka.outbox import OutboxEvent
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.progress import Told
@@ -24,14 +25,14 @@ class JobFailedError(HighwaterError):
 class Step:
     """A step that was made: the checkpoint after it, how far the job is, and what is stored and told with it.
 
-    `events`: (topic, event) through the outbox, in order.
+    `events`: through the outbox, in order.
     """
 
     checkpoint: Mapping[str, Any]
     done: int
     total: int
     told: tuple[Told, ...] = ()
-    events: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    events: tuple[OutboxEvent, ...] = ()
     apply: Apply | None = None
 
 
@@ -46,7 +47,7 @@ class Done:
     result: Mapping[str, Any]
     told: tuple[Told, ...] = ()
     deck: Deck | None = None
-    events: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    events: tuple[OutboxEvent, ...] = ()
     apply: Apply | None = None
     afterwards: Callable[[Job], Awaitable[None]] | None = None
 

@@ -7,7 +7,7 @@ before its checkpoint goes (R2.13).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,18 +16,29 @@ import orjson
 
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.kafka.outbox import OutboxEvent, OutboxRow, outbox_event
 from highwater.connectors.models.call_rows import CallBegin, begin_calls
-from highwater.connectors.postgres.pool import Connection, reading, transaction
+from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
 from highwater.schemas.codec import Codec
-from highwater.schemas.jobs import UsageRecorded
+from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS, USAGE_RECORDED, UsageRecorded
 from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import to_datetime, to_ms
-from highwater.streams.jobs.jobs import RETURNS_MAX, Job, cents, expired, failed, is_expired, period_of, returned, taken
+from highwater.streams.jobs.jobs import (
+    RETURNS_MAX,
+    Job,
+    cents,
+    expired,
+    failed,
+    is_expired,
+    period_of,
+    request_event,
+    returned,
+    taken,
+)
 from highwater.streams.jobs.progress import ERROR, JOB_STARTED, Told, checkpoint_event, progress_events
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 
-CHECKPOINT, PROGRESS, USAGE = "jobs.checkpoint-saved", "jobs.progress", "jobs.usage-recorded"
 _SOURCE = "/connectors/workers/jobs"
 
 # Effects in the transaction of a step; called only if the job still is ours.
@@ -60,7 +71,7 @@ class Deck(NamedTuple):
 class Change:
     """A job as it was taken and as it is to be stored, with what is told and stored beside it.
 
-    `events` are (topic, event) for the outbox; `deck` is what a generation made, and is what is counted.
+    `events` are for the outbox; `deck` is what a generation made, and is what is counted.
     """
 
     before: Job
@@ -68,7 +79,7 @@ class Change:
     now_ms: int
     told: tuple[Told, ...] = ()
     call: Call | None = None
-    events: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    events: tuple[OutboxEvent, ...] = ()
     apply: Apply | None = None
     deck: Deck | None = None
 
@@ -83,7 +94,7 @@ class Change:
         return self.after.status in ENDED
 
 
-def job_of(row: Mapping[str, Any]) -> Job:
+def job_of(row: Row) -> Job:
     """The job in a row of `jobs`."""
     return Job(
         id=str(row["job_id"]),
@@ -179,7 +190,7 @@ class Jobs:
     # -- in a transaction -----------------------------------------------------------------------------------------------
 
     async def _take(
-        self, tx: Connection, jobs: Any, worker: int, lease_ms: int, now_ms: int, commands: Mapping[str, str]
+        self, tx: Connection, jobs: Iterable[Job], worker: int, lease_ms: int, now_ms: int, commands: Mapping[str, str]
     ) -> list[Job]:
         changes = [
             _expired(job, now_ms)
@@ -211,18 +222,18 @@ class Jobs:
 
     def _rows(self, change: Change, usage: UsageRecorded | None) -> list[OutboxRow]:
         job, now_ms = change.after, change.now_ms
-        told = [(PROGRESS, event) for event in progress_events(job, change.told, now_ms)]
-        rows = [self._event(topic, event, job, now_ms) for topic, event in (*change.events, *told)]
+        told = [outbox_event(PROGRESS, event) for event in progress_events(job, change.told, now_ms)]
+        rows = [self._event(one.topic, one.event, job, now_ms) for one in (*change.events, *told)]
         if job.status is JobStatus.COMPLETED:
             cause = _cause(job)
-            rows.append(outbox.tombstone_row(CHECKPOINT, job.id, source=_SOURCE, now_ms=now_ms, caused_by=cause))
+            rows.append(outbox.tombstone_row(CHECKPOINT_SAVED, job.id, source=_SOURCE, now_ms=now_ms, caused_by=cause))
         elif change.is_saved or (job.status is JobStatus.FAILED and job.checkpoint is not None):
-            rows.append(self._event(CHECKPOINT, checkpoint_event(job, change.before.worker, now_ms), job, now_ms))
+            rows.append(self._event(CHECKPOINT_SAVED, checkpoint_event(job, change.before.worker, now_ms), job, now_ms))
         if usage is not None:
-            rows.append(self._event(USAGE, usage, job, now_ms))
+            rows.append(self._event(USAGE_RECORDED, usage, job, now_ms))
         return rows
 
-    def _event(self, topic: str, event: Mapping[str, Any], job: Job, now_ms: int) -> OutboxRow:
+    def _event(self, topic: TopicName[EventT], event: EventT, job: Job, now_ms: int) -> OutboxRow:
         return outbox.event_row(self._codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=_cause(job))
 
 
@@ -252,15 +263,8 @@ def _given_back(job: Job, now_ms: int) -> Change:
 
 def _asked_again(job: Job, now_ms: int, *, is_counted: bool) -> Change:
     after = returned(job, now_ms, is_counted=is_counted)
-    request = {
-        "job_id": job.id,
-        "organization_id": job.organization_id,
-        "user_id": job.user_id,
-        "args": job.args,
-        "expires_at": job.expires_ms,
-        "requested_at": now_ms,
-    }
-    return Change(job, after, now_ms, events=((REQUESTED[job.kind], request),))
+    request = outbox_event(REQUESTED[job.kind], request_event(job, now_ms))
+    return Change(job, after, now_ms, events=(request,))
 
 
 def _numbered(change: Change) -> Change:

@@ -6,16 +6,16 @@ whoever reads takes the higher of the two, since a flush may lag by a quarter of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection, reading, transaction
-from highwater.schemas.jobs import UsageFlushed
+from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
+from highwater.schemas.jobs import UsageFlushed, UsageRecorded
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.jobs.usage import month_of
 
@@ -74,9 +74,14 @@ class Usage:
         return self.amounts != self.recomputed
 
 
-async def store_flushed(tx: Connection, events: Sequence[Mapping[str, Any]]) -> None:
+def amounts_of(event: UsageRecorded) -> Amounts:
+    """What a usage adds."""
+    return Amounts(event["presentations"], event["slides"], event["tokens"], event["cost_cents"])
+
+
+async def store_flushed(tx: Connection, events: Sequence[UsageFlushed]) -> None:
     """Raise the stored totals to those that `jobs.usage-flushed` tells."""
-    merged: dict[tuple[str, str], list[Any]] = {}
+    merged: dict[tuple[str, str], list[int]] = {}
     for event in events:
         told = [
             event["presentations"],
@@ -151,7 +156,7 @@ def _moment(month: tuple[int, int] | None) -> datetime | None:
     return None if month is None else datetime(*month, 1, tzinfo=UTC)
 
 
-def _usage(row: Mapping[str, Any]) -> Usage:
+def _usage(row: Row) -> Usage:
     return Usage(
         organization_id=row["organization_id"],
         period=row["period"],

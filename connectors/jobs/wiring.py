@@ -6,7 +6,7 @@ from highwater.connectors.engines.watch import Watch
 from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.jobs.erasure import ERASURE
 from highwater.connectors.jobs.export import ExportSteps
-from highwater.connectors.jobs.generation import GenerationSteps
+from highwater.connectors.jobs.generation import GenerationSteps, answered_locally
 from highwater.connectors.jobs.ingestion import IngestionSteps
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.jobs.semantic_cache import SemanticCache
@@ -57,7 +57,7 @@ async def _generation(w: Wiring) -> Connector:
     cache = SemanticCache(pool, await w.redis_of_cache(), embedder)
     model = s.llm_model if s.llm_url else BUILT_IN
     steps = GenerationSteps(pool, cache, clock, model=model, embedder=embedder)
-    calls = ModelCalls(Calls(pool), open_chat_port(s), parse_prices(s.llm_prices), clock)
+    calls = ModelCalls(Calls(pool), open_chat_port(s, answered_locally), parse_prices(s.llm_prices), clock)
     return _worker(w, Kind.GENERATION, pool, steps, calls)
 
 

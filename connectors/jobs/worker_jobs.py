@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from highwater.connectors.engines.watch import Watch
 from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.jobs.store import Asked
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.streams.clock import Clock
 from highwater.streams.jobs.jobs import Job
-from highwater.streams.jobs.states import REQUESTED
+from highwater.streams.jobs.states import REQUESTED, JobRequested
 from highwater.streams.telemetry import get_log
 
 _log = get_log("jobs")
 
 
-class JobCommands:
+class JobCommands(Handler[JobRequested, None]):
     """Follows the topic of its engine's kind; its group has the kind's name."""
 
     # As many as are captured in one transaction of some 10 ms.
@@ -30,12 +31,12 @@ class JobCommands:
 
     def __init__(self, engine: JobEngine, watch: Watch[Job], clock: Clock) -> None:
         self.group = str(engine.jobs.kind)
-        self.topics: tuple[str, ...] = (REQUESTED[engine.jobs.kind],)
+        self.topics = (REQUESTED[engine.jobs.kind],)
         self._engine = engine
         self._watch = watch
         self._clock = clock
 
-    async def prepare(self, events: Sequence[Event]) -> None:
+    async def prepare(self, events: Sequence[Event[JobRequested]]) -> None:
         """Capture what is asked for, as slots allow.
 
         Raises:
@@ -55,9 +56,8 @@ class JobCommands:
             if len(jobs) < len(part):
                 _log.info("not_captured", commands=len(part), captured=len(jobs))
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[JobRequested]], prepared: None
+    ) -> Sequence[DeadLetter]:
         """The positions alone: what was captured is stored."""
         return []
-
-    async def settle(self, prepared: None) -> None:
-        """The engine goes on with what was captured."""

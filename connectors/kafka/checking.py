@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.schemas.errors import InvalidEventError
@@ -11,7 +10,7 @@ from highwater.schemas.topic_names import EventT
 
 
 def divided(
-    events: Sequence[Event[EventT]], check: Callable[[str, Mapping[str, Any]], None]
+    events: Sequence[Event[EventT]], check: Callable[[str, EventT], None]
 ) -> tuple[list[Event[EventT]], list[DeadLetter]]:
     """Valid events, and the others as dead letters."""
     good, dead = [], []

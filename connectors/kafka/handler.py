@@ -14,7 +14,7 @@ from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
-from highwater.schemas.topic_names import EventT, TopicName
+from highwater.schemas.topic_names import EventT, ReadTopic
 from highwater.streams.clock import Clock
 
 # What `prepare` hands to `apply`.
@@ -29,7 +29,7 @@ class Handler(ABC, Generic[EventT, Prepared]):
 
     # The consumer group, also the name under which its positions are stored.
     group: str
-    topics: Sequence[TopicName[EventT]]
+    topics: Sequence[ReadTopic[EventT]]
     # Events in one transaction at most.
     batch_max: int
     # A batch is gathered for so long from its first record on, or until it is full.

@@ -12,7 +12,7 @@ import asyncio
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import asyncpg
 import orjson
@@ -52,6 +52,18 @@ class OutboxRow:
     value: bytes | None
     headers: Headers
     partition: int | None = None
+
+
+class OutboxEvent(NamedTuple):
+    """An event with its topic, for whoever hands it on before it is a row; `outbox_event` makes one and holds both together."""
+
+    topic: TopicName[Mapping[str, object]]
+    event: Mapping[str, object]
+
+
+def outbox_event(topic: TopicName[EventT], event: EventT) -> OutboxEvent:
+    """An event of a topic, among those of others."""
+    return OutboxEvent(cast("TopicName[Mapping[str, object]]", topic), event)
 
 
 def event_row(

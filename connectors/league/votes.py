@@ -14,7 +14,7 @@ from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.league import PREDICTION_MADE, VOTE_CAST, PredictionMade, VoteCast
 from highwater.schemas.positions import Cause
-from highwater.schemas.topic_names import TopicName
+from highwater.schemas.topic_names import ReadTopic
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.league.votes import Settled, Whose, Word, settle_words
 
@@ -40,7 +40,7 @@ _TABLES: Mapping[str, _Table] = {
 }
 
 
-async def store_words(tx: Connection, topic: TopicName[WordEvent], events: Sequence[Event[WordEvent]]) -> Settled:
+async def store_words(tx: Connection, topic: ReadTopic[WordEvent], events: Sequence[Event[WordEvent]]) -> Settled:
     """Store the last word of each user and match that the events of a topic tell; the matches are locked."""
     table = _TABLES[topic]
     words = [_word(table, event) for event in events if event.record.topic == topic]

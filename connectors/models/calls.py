@@ -1,4 +1,4 @@
-"""One call of a language model: the port of the pipeline, and the built-in model behind it where no service is configured.
+"""One call of a language model: the port of queries and jobs, and the built-in model behind it where no service is configured.
 
 Law: a call is one attempt within one time limit, and whatever comes of it is an answer or a `CallFailedError` with one of five
 failures. The service behind it: `chat_service.py`.
@@ -6,17 +6,15 @@ failures. The service behind it: `chat_service.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
-from highwater.streams.queries.local_model import local_answer
-from highwater.streams.queries.states import Stage
 from highwater.streams.settings import Settings
 
 
@@ -69,7 +67,8 @@ class ChatPort(Protocol):
         """Let go of what is held."""
 
 
-_QUERY_STAGES = frozenset(Stage)
+# What the built-in model says to a call; each slice knows the answers to its own.
+LocalAnswer: TypeAlias = Callable[[ChatCall], str]
 # The name under which the built-in model's calls are counted; it has no price.
 BUILT_IN = "built-in"
 
@@ -83,29 +82,26 @@ def _prompt_tokens(prompt: str) -> int:
 class LocalChat:
     """The built-in model, which quotes what it is given: queries are answered and decks made without a service."""
 
+    def __init__(self, answer: LocalAnswer) -> None:
+        self._answer = answer
+
     async def complete(self, call: ChatCall) -> ChatAnswer:
         """Its answer, which it always has."""
-        text = clean_text(_answer(call))
+        text = clean_text(self._answer(call))
         return ChatAnswer(text, BUILT_IN, _prompt_tokens(call.system) + count_tokens(call.user), count_tokens(text))
 
     async def close(self) -> None:
         """Nothing is held."""
 
 
-def _answer(call: ChatCall) -> str:
-    if call.stage in _QUERY_STAGES:
-        return local_answer(Stage(call.stage), call.system, call.user)
-    return local_deck_answer(call.stage, call.user)
-
-
-def open_chat_port(settings: Settings) -> ChatPort:
-    """The configured service, or the built-in model where none is.
+def open_chat_port(settings: Settings, answer: LocalAnswer) -> ChatPort:
+    """The configured service, or the built-in model where none is, which answers by `answer`.
 
     Raises:
         ConfigurationError: nothing can be asked at such an address, or with such a key.
     """
     if settings.llm_url is None:
-        return LocalChat()
+        return LocalChat(answer)
     from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat  # noqa: PLC0415 - its client takes half a second
 
     return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=settings.llm_timeout_seconds))

@@ -90,10 +90,13 @@ async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connectio
 
 
 async def one_row(
-    connection: Connection | asyncpg.Pool[asyncpg.Record], statement: str, *arguments: Any
+    connection: Connection | asyncpg.Pool[asyncpg.Record],
+    statement: str,
+    *arguments: Any,
+    seconds_max: float | None = None,
 ) -> asyncpg.Record:
-    """The row of a statement that always gives one."""
-    row = await connection.fetchrow(statement, *arguments)
+    """The row of a statement that always gives one; `seconds_max` is a limit of its own."""
+    row = await connection.fetchrow(statement, *arguments, timeout=seconds_max)
     assert row is not None, statement
     return row
 

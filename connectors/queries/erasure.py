@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.models.call_rows import erase_calls
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.queries.rows import run_of
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Cause, parse_position
+from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED
 from highwater.streams.checks import is_uuid
-from highwater.streams.queries.runs import ARCHIVED, STAGE, UPDATE, Run, archived_event, failed, stage_event
+from highwater.streams.queries.runs import UPDATE, Run, archived_event, failed, stage_event
 from highwater.streams.queries.states import TERMINAL, ArchiveStatus, Status
 
 _SOURCE, ERASED = "/connectors/sinks/users", "the user was erased"
@@ -56,15 +56,14 @@ async def _erase_runs(tx: Connection, run_ids: Sequence[str]) -> None:
 
 def _ended(codec: Codec, run: Run, cause: Cause, now_ms: int) -> OutboxRow:
     """That a run ended by the erasure; of a completed one, that its memory is not to come."""
-    event: Mapping[str, Any]
+    tell = Teller(codec, _SOURCE)
+    caused_by = parse_position(cause.position)
     if run.status is Status.COMPLETED:
         gone = replace(run, archive_status=ArchiveStatus.FAILED)
-        topic, event = ARCHIVED, archived_event(gone, now_ms, memory_id=None, error=ERASED)
-    else:
-        ended = run if run.status in TERMINAL else failed(run, ERASED, now_ms)
-        topic, event = STAGE, stage_event(ended, UPDATE, now_ms, waiting=False)
-    caused_by = parse_position(cause.position)
-    return outbox.event_row(codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=caused_by)
+        event = archived_event(gone, now_ms, memory_id=None, error=ERASED)
+        return tell.row(RUN_ARCHIVED, event, now_ms, caused_by)
+    ended = run if run.status in TERMINAL else failed(run, ERASED, now_ms)
+    return tell.row(PIPELINE_STAGE, stage_event(ended, UPDATE, now_ms, waiting=False), now_ms, caused_by)
 
 
 ERASURE = ErasureStep(erase_queries)

@@ -6,12 +6,12 @@ never measured is null, not 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.postgres.pool import AWAY, transaction
+from highwater.connectors.postgres.pool import AWAY, Row, one_row, transaction
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime
@@ -28,8 +28,6 @@ _COUNTED = ("calls", "sends", "prompt_tokens", "completion_tokens", "rate_limit_
 # R1.40.
 _TOLD_TABLES = ("pipeline_runs", "raw_logs", "lsm_storage")
 
-Row: TypeAlias = Mapping[str, Any]
-
 
 async def report(pool: Pool, now_ms: int, minutes: int) -> dict[str, Any]:
     """The last `minutes` before `now_ms`.
@@ -39,9 +37,11 @@ async def report(pool: Pool, now_ms: int, minutes: int) -> dict[str, Any]:
     """
     span = (to_datetime(now_ms - minutes * 60_000), to_datetime(now_ms))
     async with transaction(pool) as tx:
-        runs = await tx.fetchrow(QUERIES["query_pipeline_metrics"], *span, timeout=READ_SECONDS_MAX)
-        stages = await tx.fetchrow(QUERIES["query_stage_metrics"], *span, timeout=READ_SECONDS_MAX)
-        contexts = await tx.fetchrow(QUERIES["query_context_metrics"], *span, _CONTEXTS_MAX, timeout=READ_SECONDS_MAX)
+        runs = await one_row(tx, QUERIES["query_pipeline_metrics"], *span, seconds_max=READ_SECONDS_MAX)
+        stages = await one_row(tx, QUERIES["query_stage_metrics"], *span, seconds_max=READ_SECONDS_MAX)
+        contexts = await one_row(
+            tx, QUERIES["query_context_metrics"], *span, _CONTEXTS_MAX, seconds_max=READ_SECONDS_MAX
+        )
         calls = await tx.fetch(QUERIES["query_call_metrics"], *span, timeout=READ_SECONDS_MAX)
         sizes = await tx.fetch(QUERIES["query_store_sizes"], timeout=READ_SECONDS_MAX)
     return {

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import asyncpg
 import orjson
 
-from highwater.connectors.postgres.pool import unavailable_when_away
+from highwater.connectors.postgres.pool import Row, unavailable_when_away
 from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.clock import to_ms
 
@@ -241,7 +241,7 @@ def _place(event: Mapping[str, Any]) -> tuple[str, int, int]:
     return topic, int(partition), int(offset)
 
 
-def _prompt(row: Any) -> Prompt:
+def _prompt(row: Row) -> Prompt:
     return Prompt(
         row["id"], row["role_name"], row["prompt_template"], row["is_active"], row["position"], to_ms(row["changed_at"])
     )
@@ -251,6 +251,6 @@ def _ms(moment: datetime | None) -> int | None:
     return None if moment is None else to_ms(moment)
 
 
-async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Any]:
+async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[asyncpg.Record]:
     with unavailable_when_away():
         return list(await pool.fetch(query, *arguments, timeout=READ_SECONDS_MAX))

@@ -7,15 +7,14 @@ log and events of a user's new runs are published in their order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import ArchiveStatus, Status
 
 
-def run_of(row: Mapping[str, Any]) -> Run:
+def run_of(row: Row) -> Run:
     """A run without its texts."""
     archive_status = row["archive_status"]
     return Run(

@@ -10,25 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from highwater.connectors.identity import erasures
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.known import Known, Origin
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.queries.raw_logs import log_queries
 from highwater.connectors.queries.rows import Ordinals, run_of
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_CONTROLLED, RUN_FAILED, RunControlled
 from highwater.streams.clock import to_datetime
-from highwater.streams.queries.runs import FAILED, INSERT, STAGE, UPDATE, Run, failed, failed_event, stage_event
+from highwater.streams.queries.runs import INSERT, UPDATE, Run, failed, failed_event, stage_event
 from highwater.streams.queries.states import TERMINAL, Stage, waiting_status
-from highwater.streams.queries.validation import CANCEL, CONTROLLED, RESTART, SUBMITTED, check_queries_event
+from highwater.streams.queries.validation import CANCEL, RESTART, check_queries_event
 
+# The fields of a control that name runs.
+_NAMED: tuple[Literal["request_id", "new_request_id"], ...] = ("request_id", "new_request_id")
 CANCELLED = "cancelled by the user"
 
 
@@ -36,13 +39,13 @@ async def _found(tx: Connection, request_ids: list[str]) -> set[str]:
     return {row["id"] for row in await tx.fetch(QUERIES["known_runs"], request_ids)}
 
 
-SUBMISSIONS = Origin(SUBMITTED, "queries", "a run", "submissions", _found)
+SUBMISSIONS = Origin(QUERY_SUBMITTED, "queries", "a run", "submissions", _found)
 
 
 class Prepared(NamedTuple):
     """Valid events of a batch in the order of the log, and what is refused."""
 
-    events: list[Event]
+    events: list[Event[RunControlled]]
     dead: list[DeadLetter]
 
 
@@ -51,7 +54,7 @@ class Restart(NamedTuple):
 
     run: Run
     source_id: str
-    event: Event
+    event: Event[RunControlled]
 
 
 class Held(NamedTuple):
@@ -62,11 +65,11 @@ class Held(NamedTuple):
     stages_done: frozenset[Stage]
 
 
-class ControlsSink:
+class ControlsSink(Handler[RunControlled, Prepared]):
     """A cancelled run fails under the lock of its row; a restarted one is a copy with a place of its own."""
 
     group = "controls"
-    topics: tuple[str, ...] = (CONTROLLED,)
+    topics = (RUN_CONTROLLED,)
     # Each is the row of a run that is locked until the batch ends; who works on one of them waits as long.
     batch_max = 500
 
@@ -75,7 +78,7 @@ class ControlsSink:
         self._known = Known(around.pool, around.admin, SUBMISSIONS)
         self._tell = Teller(around.codec, "/connectors/sinks/controls")
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[RunControlled]]) -> Prepared:
         """Check the events, and that all submissions are stored if one of their runs is not."""
         good, dead = divided(events, check_queries_event)
         good.sort(key=lambda event: (event.record.partition, event.record.offset))
@@ -83,7 +86,9 @@ class ControlsSink:
         await self._known.unknown({event.value["request_id"] for event in good} - made)
         return Prepared(good, dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[RunControlled]], prepared: Prepared
+    ) -> Sequence[DeadLetter]:
         """Cancel and restart; a run that is not there now was never asked for (or is erased, and so is what was said of it)."""
         valid = await erasures.valid(tx, prepared.events)
         if not valid:
@@ -104,19 +109,16 @@ class ControlsSink:
         await log_queries(tx, made)
         return [*prepared.dead, *refused]
 
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
-
     def _told(self, batch: _Batch) -> list[OutboxRow]:
         rows, now_ms = [], batch.now_ms
         for before, after, event in batch.cancelled:
             at = event.record.position
             ended = failed_event(before, before.stage, "cancelled", CANCELLED, "", now_ms, is_alert=False)
-            rows.append(self._tell.row(STAGE, stage_event(after, UPDATE, now_ms, waiting=False), now_ms, at))
-            rows.append(self._tell.row(FAILED, ended, now_ms, at))
+            rows.append(self._tell.row(PIPELINE_STAGE, stage_event(after, UPDATE, now_ms, waiting=False), now_ms, at))
+            rows.append(self._tell.row(RUN_FAILED, ended, now_ms, at))
         for run, _, event in batch.restarts:
             told = stage_event(run, INSERT, now_ms, waiting=True)
-            rows.append(self._tell.row(STAGE, told, now_ms, event.record.position))
+            rows.append(self._tell.row(PIPELINE_STAGE, told, now_ms, event.record.position))
         return rows
 
 
@@ -127,11 +129,11 @@ class _Batch:
         self._held = dict(held)
         self._ordinals = ordinals
         self.now_ms = now_ms
-        self.cancelled: list[tuple[Run, Run, Event]] = []
+        self.cancelled: list[tuple[Run, Run, Event[RunControlled]]] = []
         self.restarts: list[Restart] = []
         self.refused: list[DeadLetter] = []
 
-    def take(self, event: Event) -> None:
+    def take(self, event: Event[RunControlled]) -> None:
         """Decide on one control."""
         value = event.value
         held = self._held.get(value["request_id"])
@@ -144,18 +146,21 @@ class _Batch:
         else:
             self._restart(event, held)
 
-    def _refuse(self, event: Event, reason: str, detail: str) -> None:
+    def _refuse(self, event: Event[RunControlled], reason: str, detail: str) -> None:
         self.refused.append(DeadLetter(event.record, reason, detail))
 
-    def _cancel(self, event: Event, held: Held) -> None:
+    def _cancel(self, event: Event[RunControlled], held: Held) -> None:
         if held.run.status in TERMINAL:
             return
         after = replace(failed(held.run, CANCELLED, self.now_ms), epoch=held.run.epoch + 1)
         self._held[after.id] = held._replace(run=after)
         self.cancelled.append((held.run, after, event))
 
-    def _restart(self, event: Event, held: Held) -> None:
-        new_id, stage = event.value["new_request_id"], Stage(event.value["stage"])
+    def _restart(self, event: Event[RunControlled], held: Held) -> None:
+        new_id, said = event.value["new_request_id"], event.value["stage"]
+        assert new_id is not None
+        assert said is not None  # a restart has both, or `check_queries_event` refused it
+        stage = Stage(said)
         known = self._held.get(new_id)
         if known is not None:
             if known.restarted_from != held.run.id:
@@ -175,9 +180,9 @@ class _Batch:
         self.restarts.append(Restart(run, held.run.id, event))
 
 
-def _parts(events: Sequence[Event]) -> list[list[Event]]:
+def _parts(events: Sequence[Event[RunControlled]]) -> list[list[Event[RunControlled]]]:
     """Consecutive parts of a batch, none of which has a control of a run that is made in it."""
-    parts: list[list[Event]] = [[]]
+    parts: list[list[Event[RunControlled]]] = [[]]
     made: set[str] = set()
     for event in events:
         if event.value["request_id"] in made:
@@ -189,13 +194,13 @@ def _parts(events: Sequence[Event]) -> list[list[Event]]:
     return parts
 
 
-async def _lock(tx: Connection, events: Sequence[Event]) -> dict[str, Held]:
-    named = {event.value[name] for event in events for name in ("request_id", "new_request_id")}
-    rows = await tx.fetch(QUERIES["lock_runs"], sorted(named - {None}))
+async def _lock(tx: Connection, events: Sequence[Event[RunControlled]]) -> dict[str, Held]:
+    named = (event.value[name] for event in events for name in _NAMED)
+    rows = await tx.fetch(QUERIES["lock_runs"], sorted({one for one in named if one is not None}))
     return {row["id"]: Held(run_of(row), row["restarted_from"], _stages_done(row)) for row in rows}
 
 
-def _stages_done(row: Mapping[str, Any]) -> frozenset[Stage]:
+def _stages_done(row: Row) -> frozenset[Stage]:
     """The stages that a run can be begun again from, by what it has."""
     has = {Stage.ANALYZER: True, Stage.ASSEMBLER: row["has_analysis"], Stage.RESPONDER: row["has_payload"]}
     return frozenset(stage for stage, is_there in has.items() if is_there)

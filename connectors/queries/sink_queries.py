@@ -7,36 +7,40 @@ places in the order of the log. Of a role's prompts the last word in the order o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from highwater.connectors.identity import erasures
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.outbox import Teller
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.queries.raw_logs import log_queries
 from highwater.connectors.queries.rows import Ordinals
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.positions import Cause
+from highwater.schemas.queries import PIPELINE_STAGE, PROMPT_CHANGED, QUERY_SUBMITTED, PromptChanged, QuerySubmitted
 from highwater.streams.clock import to_datetime
-from highwater.streams.queries.runs import INSERT, STAGE, Run, stage_event
+from highwater.streams.queries.runs import INSERT, Run, stage_event
 from highwater.streams.queries.states import Status
-from highwater.streams.queries.validation import PROMPT, SUBMITTED, check_queries_event
+from highwater.streams.queries.validation import check_queries_event
 
 _COLUMNS = [
     "id", "user_id", "ordinal", "user_query", "status", "arrived_ms", "position", "caused_by", "created_at", "updated_at",
 ]  # fmt: skip
 
 
+Said: TypeAlias = QuerySubmitted | PromptChanged
+
+
 class Prepared(NamedTuple):
     """Valid events of a batch by kind, and what is refused."""
 
-    submitted: list[Event]
-    prompts: list[Event]
+    submitted: list[Event[QuerySubmitted]]
+    prompts: list[Event[PromptChanged]]
     dead: list[DeadLetter]
 
 
@@ -48,11 +52,11 @@ class Word(NamedTuple):
     cause: Cause
 
 
-class QueriesSink:
+class QueriesSink(Handler[Said, Prepared]):
     """One row a run, one line of the log a query, one event a run; one row a prompt."""
 
     group = "queries"
-    topics: tuple[str, ...] = (SUBMITTED, PROMPT)
+    topics = (QUERY_SUBMITTED, PROMPT_CHANGED)
     # One transaction's fixed cost (ten round trips and the fsync) spread over enough runs to vanish. Of the longest queries a
     # batch holds no more than the 32 MiB that wait in the client.
     batch_max = 2_000
@@ -61,17 +65,17 @@ class QueriesSink:
         self._clock = around.clock
         self._tell = Teller(around.codec, "/connectors/sinks/queries")
 
-    async def prepare(self, events: Sequence[Event]) -> Prepared:
+    async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
         """Check the events (in a thread: counting tokens takes CPU)."""
         good, dead = await asyncio.to_thread(divided, events, check_queries_event)
         # A batch mixes partitions as they were fetched; places follow (partition, offset).
-        submitted = [event for event in good if event.record.topic == SUBMITTED]
+        submitted = of_topic(good, QUERY_SUBMITTED)
         submitted.sort(key=lambda event: (event.record.partition, event.record.offset))
-        prompts = [event for event in good if event.record.topic == PROMPT]
+        prompts = of_topic(good, PROMPT_CHANGED)
         prompts.sort(key=lambda event: _cause_of(event).order)
         return Prepared(submitted, prompts, dead)
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: Prepared) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Said]], prepared: Prepared) -> Sequence[DeadLetter]:
         """Store what is new, tell it, and log what was asked."""
         now_ms = self._clock()
         if prepared.prompts:
@@ -81,10 +85,7 @@ class QueriesSink:
             refused = await self._store(tx, await erasures.valid(tx, prepared.submitted), now_ms)
         return [*prepared.dead, *refused]
 
-    async def settle(self, prepared: Prepared) -> None:
-        """Nothing is held."""
-
-    async def _store(self, tx: Connection, events: Sequence[Event], now_ms: int) -> list[DeadLetter]:
+    async def _store(self, tx: Connection, events: Sequence[Event[QuerySubmitted]], now_ms: int) -> list[DeadLetter]:
         ordinals = await Ordinals.lock(tx, [event.value["user_id"] for event in events])
         new, refused = await _new_ones(tx, events)
         if new:
@@ -107,7 +108,9 @@ class QueriesSink:
             await tx.copy_records_to_table("pipeline_runs", records=rows, columns=_COLUMNS)
             await ordinals.store(tx)
             told = [
-                self._tell.row(STAGE, stage_event(run, INSERT, now_ms, waiting=True), now_ms, event.record.position)
+                self._tell.row(
+                    PIPELINE_STAGE, stage_event(run, INSERT, now_ms, waiting=True), now_ms, event.record.position
+                )
                 for run, event in zip(runs, new, strict=True)
             ]
             await outbox.add(tx, told)
@@ -115,7 +118,7 @@ class QueriesSink:
         return refused
 
 
-def _run_of(event: Event, ordinal: int) -> Run:
+def _run_of(event: Event[QuerySubmitted], ordinal: int) -> Run:
     record, value = event
     return Run(
         id=value["request_id"],
@@ -127,7 +130,9 @@ def _run_of(event: Event, ordinal: int) -> Run:
     )
 
 
-async def _new_ones(tx: Connection, events: Sequence[Event]) -> tuple[list[Event], list[DeadLetter]]:
+async def _new_ones(
+    tx: Connection, events: Sequence[Event[QuerySubmitted]]
+) -> tuple[list[Event[QuerySubmitted]], list[DeadLetter]]:
     """Submissions whose id is new, and those that say something else under a known one."""
     ids = sorted({event.value["request_id"] for event in events})
     rows = await tx.fetch(QUERIES["known_queries"], ids)
@@ -147,11 +152,11 @@ async def _new_ones(tx: Connection, events: Sequence[Event]) -> tuple[list[Event
 # -- prompts -------------------------------------------------------------------------------------------------------------
 
 
-def _cause_of(event: Event) -> Cause:
+def _cause_of(event: Event[PromptChanged]) -> Cause:
     return Cause(event.record.arrived_ms, str(event.record.position))
 
 
-async def _store_prompts(tx: Connection, events: Sequence[Event], now_ms: int) -> None:
+async def _store_prompts(tx: Connection, events: Sequence[Event[PromptChanged]], now_ms: int) -> None:
     """Store what changes the prompt of a role; at most the last word is in force."""
     await tx.execute(QUERIES["hold_prompts"], LockClass.PROMPTS, 0)
     rows = await tx.fetch(QUERIES["prompts_of_roles"], sorted({event.value["role_name"] for event in events}))
@@ -172,11 +177,11 @@ async def _store_prompts(tx: Connection, events: Sequence[Event], now_ms: int) -
         await tx.execute(QUERIES["store_prompts"], *columns, [to_datetime(now_ms)] * len(stored))
 
 
-def _word_of(row: Mapping[str, Any]) -> Word:
+def _word_of(row: Row) -> Word:
     return Word(row["prompt_template"], row["is_active"], Cause(row["arrived_ms"], row["position"]))
 
 
-def _said(event: Event) -> tuple[str, bool]:
+def _said(event: Event[PromptChanged]) -> tuple[str, bool]:
     return event.value["prompt_template"], event.value["is_active"]
 
 

@@ -15,15 +15,16 @@ import asyncpg
 
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embeddings import Embedder
-from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.postgres.pool import Connection, Row, reading
 from highwater.connectors.queries.statements import QUERIES
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.connectors.retrieval.search import Result
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
+from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms
-from highwater.streams.models.answers import parse_analysis
+from highwater.streams.queries.analysis import parse_analysis
 from highwater.streams.queries.context import (
     LogLine,
     Memory,
@@ -33,6 +34,7 @@ from highwater.streams.queries.context import (
     final_payload,
     records_pointed_at,
 )
+from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
 from highwater.streams.queries.runs import Run, call_key, finished
 from highwater.streams.queries.states import Stage
@@ -50,7 +52,6 @@ INSIGHTS_PER_WORD = 100
 _WORDS_MAX = 12
 # A word that names more channels than this names none in particular.
 _CHANNELS_NAMED_MAX = 20
-_INGESTED = "feeds.insight-ingested"
 
 # R1.24; the other stages give short, plain answers. The Assembler may fill its budget (R1.22).
 _TOKENS = {Stage.ANALYZER: 1_000, Stage.ASSEMBLER: 8_000, Stage.RESPONDER: 2_000, Stage.ARCHIVIST: 1_000}
@@ -182,6 +183,11 @@ def conclude(run: Run, stage: Stage, answer: str, now_ms: int) -> Concluded:
     return Concluded(finished(run, now_ms), parse_summary(answer))
 
 
+def answered_locally(call: ChatCall) -> str:
+    """What the built-in model says in a stage, where no service is configured."""
+    return local_answer(Stage(call.stage), call.system, call.user)
+
+
 async def _prompts(tx: Connection, *roles: str) -> dict[str, Prompt]:
     rows = await tx.fetch(QUERIES["active_prompts"], list(roles))
     found = {row["role_name"]: Prompt(row["id"], row["prompt_template"]) for row in rows}
@@ -232,8 +238,8 @@ async def _sources(tx: Connection, run: Run, analysis: Mapping[str, Any], found:
     return ranked_sources(words, [*insights, *map(_of_chunk, found)])
 
 
-def _of_insight(row: Mapping[str, Any]) -> Source:
-    position = str(Position(_INGESTED, row["source_partition"], row["source_offset"]))
+def _of_insight(row: Row) -> Source:
+    position = str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"]))
     return Source(row["insight_id"], row["channel_id"], to_ms(row["ts"]), row["text"] or "", position, 0.0)
 
 

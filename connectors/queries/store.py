@@ -7,7 +7,7 @@ from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,19 +17,17 @@ import orjson
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.models.call_rows import CallBegin, begin_calls
-from highwater.connectors.postgres.pool import Connection, reading, transaction
+from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
 from highwater.connectors.queries.raw_logs import Answer, log_answers
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position, parse_position
-from highwater.schemas.queries import RunFailed
+from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_FAILED, RunFailed
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.queries.memory import Summary
 from highwater.streams.queries.runs import (
-    ARCHIVED,
-    FAILED,
     RETURNS_MAX,
-    STAGE,
     UPDATE,
     Run,
     archived_event,
@@ -80,7 +78,7 @@ class Change:
         return self.steps[-1]
 
 
-def run_of(row: Mapping[str, Any]) -> Run:
+def run_of(row: Row) -> Run:
     """The run in a row of `pipeline_runs`."""
     return Run(
         id=str(row["id"]),
@@ -199,20 +197,23 @@ class Runs:
         return stored
 
     def _told(self, run: Run, now_ms: int) -> OutboxRow:
-        return self._event(STAGE, stage_event(run, UPDATE, now_ms, waiting=False), run, now_ms)
+        return self._event(PIPELINE_STAGE, stage_event(run, UPDATE, now_ms, waiting=False), run, now_ms)
 
     def _events(self, change: Change, memory_id: int | None) -> list[OutboxRow]:
         run, now_ms = change.after, change.now_ms
-        rows = [self._event(STAGE, event, run, now_ms) for event in stage_events(change.before, change.steps, now_ms)]
+        rows = [
+            self._event(PIPELINE_STAGE, event, run, now_ms)
+            for event in stage_events(change.before, change.steps, now_ms)
+        ]
         has_left = run.archive_status in (ArchiveStatus.STORED, ArchiveStatus.FAILED)
         if has_left and change.before.archive_status is not run.archive_status:
             event = archived_event(run, now_ms, memory_id=memory_id, error=change.archive_error)
-            rows.append(self._event(ARCHIVED, event, run, now_ms))
+            rows.append(self._event(RUN_ARCHIVED, event, run, now_ms))
         if change.failure is not None:
-            rows.append(self._event(FAILED, change.failure, run, now_ms))
+            rows.append(self._event(RUN_FAILED, change.failure, run, now_ms))
         return rows
 
-    def _event(self, topic: str, event: Mapping[str, Any], run: Run, now_ms: int) -> OutboxRow:
+    def _event(self, topic: TopicName[EventT], event: EventT, run: Run, now_ms: int) -> OutboxRow:
         return outbox.event_row(self._codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=_cause(run))
 
 

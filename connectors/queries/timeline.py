@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.queries.statements import QUERIES
+from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, PipelineStage, RunArchived
 from highwater.streams.clock import to_datetime
-from highwater.streams.queries.runs import ARCHIVED, STAGE
 from highwater.streams.queries.states import Status
 
+Moved: TypeAlias = PipelineStage | RunArchived
 # How the end of the archiving is told beside INSERT and UPDATE, which are moves of the run itself.
 ARCHIVE_OPERATION = "ARCHIVE"
 
@@ -35,35 +37,34 @@ class Step(NamedTuple):
     at: datetime
 
 
-def step_of(event: Event) -> Step:
+def step_of(event: Event[Moved]) -> Step:
     """The row of an event."""
     record, value = event
-    position, at = str(record.position), to_datetime(value["at"])
-    if record.topic == ARCHIVED:
-        run_id, archive_status = value["request_id"], value["archive_status"]
+    position, at, error = str(record.position), to_datetime(value["at"]), value["error"]
+    if archived := event.of(RUN_ARCHIVED):
+        run_id, archive_status = archived["request_id"], archived["archive_status"]
         status = Status.COMPLETED.value
-        return Step(run_id, position, status, archive_status, ARCHIVE_OPERATION, 0, None, value["error"], at)
-    operation, attempt, revision = value["operation"], value["attempt"], value["revision"]
-    return Step(value["id"], position, value["status"], None, operation, attempt, revision, value["error"], at)
+        return Step(run_id, position, status, archive_status, ARCHIVE_OPERATION, 0, None, error, at)
+    moved = event.of(PIPELINE_STAGE)
+    assert moved is not None
+    operation, attempt, revision = moved["operation"], moved["attempt"], moved["revision"]
+    return Step(moved["id"], position, moved["status"], None, operation, attempt, revision, error, at)
 
 
-class Timeline:
+class Timeline(Handler[Moved, list[Step]]):
     """One row an event; a batch is one statement."""
 
     group = "timeline"
-    topics: tuple[str, ...] = (STAGE, ARCHIVED)
+    topics = (PIPELINE_STAGE, RUN_ARCHIVED)
     # Rows of 200 bytes: eight a run, so a batch holds 250 runs from end to end and is stored in some tens of milliseconds.
     batch_max = 2_000
 
-    async def prepare(self, events: Sequence[Event]) -> list[Step]:
+    async def prepare(self, events: Sequence[Event[Moved]]) -> list[Step]:
         """The rows."""
         return [step_of(event) for event in events]
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: list[Step]) -> Sequence[DeadLetter]:
+    async def apply(self, tx: Connection, events: Sequence[Event[Moved]], prepared: list[Step]) -> Sequence[DeadLetter]:
         """Store them."""
         if prepared:
             await tx.execute(QUERIES["timeline_store"], *map(list, zip(*prepared, strict=True)))
         return []
-
-    async def settle(self, prepared: list[Step]) -> None:
-        """Nothing is held."""

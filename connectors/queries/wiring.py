@@ -12,7 +12,7 @@ from highwater.connectors.queries.engine import Engine
 from highwater.connectors.queries.erasure import ERASURE
 from highwater.connectors.queries.sink_controls import ControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
-from highwater.connectors.queries.stages import Stages
+from highwater.connectors.queries.stages import Stages, answered_locally
 from highwater.connectors.queries.store import Runs
 from highwater.connectors.queries.timeline import Timeline
 from highwater.connectors.queries.worker_stages import StageCommands
@@ -40,7 +40,7 @@ async def _stages(w: Wiring) -> Connector:
     engine = Engine(
         runs,
         stages,
-        ModelCalls(Calls(pool), open_chat_port(s), parse_prices(s.llm_prices), around.clock),
+        ModelCalls(Calls(pool), open_chat_port(s, answered_locally), parse_prices(s.llm_prices), around.clock),
         around.clock,
         worker=fresh_number(),
         lease_ms=int(s.query_lease_seconds * 1000),

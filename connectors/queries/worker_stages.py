@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from highwater.connectors.engines.watch import Watch
+from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.queries.engine import Engine
 from highwater.connectors.queries.store import Asked
+from highwater.schemas.queries import STAGE_REQUESTED, StageRequested
 from highwater.streams.clock import Clock
 from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import RESTARTABLE, Stage
@@ -21,11 +23,11 @@ from highwater.streams.telemetry import get_log
 _log = get_log("queries")
 
 
-class StageCommands:
+class StageCommands(Handler[StageRequested, list[DeadLetter]]):
     """Follows `queries.stage-requested`."""
 
     group = "stages"
-    topics: tuple[str, ...] = ("queries.stage-requested",)
+    topics = (STAGE_REQUESTED,)
     # As many as are captured in one transaction of some 10 ms.
     batch_max = 256
 
@@ -34,7 +36,7 @@ class StageCommands:
         self._watch = watch
         self._clock = clock
 
-    async def prepare(self, events: Sequence[Event]) -> list[DeadLetter]:
+    async def prepare(self, events: Sequence[Event[StageRequested]]) -> list[DeadLetter]:
         """Capture what is asked for, as slots allow.
 
         Raises:
@@ -61,9 +63,8 @@ class StageCommands:
                 _log.info("not_captured", commands=len(part), captured=len(runs))
         return dead
 
-    async def apply(self, tx: Connection, events: Sequence[Event], prepared: list[DeadLetter]) -> Sequence[DeadLetter]:
+    async def apply(
+        self, tx: Connection, events: Sequence[Event[StageRequested]], prepared: list[DeadLetter]
+    ) -> Sequence[DeadLetter]:
         """The positions alone: what was captured is stored."""
         return prepared
-
-    async def settle(self, prepared: list[DeadLetter]) -> None:
-        """The engine goes on with what was captured."""

@@ -20,11 +20,11 @@ from highwater.connectors.documents.reading import DocumentReader
 from highwater.schemas.chunks import ChunkSubmitted, IngestFinished
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN
-from highwater.streams.chunks.chunking import Block, Chunk, cut
-from highwater.streams.chunks.documents import UnreadableDocumentError, clean
 from highwater.streams.chunks.identity import check_key_part
 from highwater.streams.chunks.validation import check_chunks_event
 from highwater.streams.clock import Clock
+from highwater.streams.documents.chunking import Block, Chunk, cut
+from highwater.streams.documents.structure import UnreadableDocumentError, clean
 from highwater.streams.models.tokens import count_tokens
 
 CHUNK_SUBMITTED, INGEST_FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from highwater.schemas.errors import ConfigurationError
-from highwater.streams.jobs.states import Kind
 from highwater.streams.toml_files import read_plan_tables
 
 PLAN_NAMES = ("free", "pro", "team", "enterprise")
@@ -88,13 +87,14 @@ class Usage:
     stored_bytes: int = 0
 
 
-def refusal(plan: Plan, status: str, usage: Usage, kind: Kind | None = Kind.GENERATION) -> Limit | None:
-    """The limit that stands in the way of one more job of a kind, or of an upload (`kind` None); None: go ahead.
+def refusal(
+    plan: Plan, status: str, usage: Usage, *, is_new_deck: bool = False, is_upload: bool = False
+) -> Limit | None:
+    """The limit that stands in the way of one more job, or of an upload; None: go ahead.
 
     A suspended organization may nothing; one whose payment is past due makes no new decks, and goes on with those it has
     (R2.33). What is used up may not be begun; a job that began under the limit is never stopped by it.
     """
-    is_new_deck, is_upload = kind is Kind.GENERATION, kind is None
     stands_in_the_way = {
         Limit.SUSPENDED: status == Subscription.SUSPENDED,
         Limit.PAST_DUE: is_new_deck and status == Subscription.PAST_DUE,

@@ -14,7 +14,7 @@ from typing import Any
 
 from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.progress import percent
-from highwater.streams.jobs.states import JobMove, JobStatus, Kind, advance
+from highwater.streams.jobs.states import JobMove, JobRequested, JobStatus, Kind, advance
 
 # So often is a job begun again whose worker ended or went silent without having finished a step: what kills three workers at one
 # place kills the fourth.
@@ -145,6 +145,18 @@ def _ended(job: Job, move: JobMove, now_ms: int) -> Job:
 
 def _moved(job: Job, move: JobMove, now_ms: int) -> Job:
     return replace(job, status=advance(job.status, move), updated_ms=now_ms)
+
+
+def request_event(job: Job, now_ms: int) -> JobRequested:
+    """The command to work on a job."""
+    return {
+        "job_id": job.id,
+        "organization_id": job.organization_id,
+        "user_id": job.user_id,
+        "args": job.args,
+        "expires_at": job.expires_ms,
+        "requested_at": now_ms,
+    }
 
 
 def cents(cost_usd: Decimal) -> int:

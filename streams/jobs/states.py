@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TypeAlias
 
 from highwater.schemas.errors import HighwaterError
+from highwater.schemas.jobs import EXPORT_REQUESTED, GENERATION_REQUESTED, INGESTION_REQUESTED, GenerationRequested
+from highwater.schemas.topic_names import TopicName
 
 
 class Kind(StrEnum):
@@ -58,11 +61,13 @@ MOVES: Mapping[tuple[JobStatus, JobMove], JobStatus] = {
     (_S.PENDING, _M.EXPIRE): _S.EXPIRED,
 }
 ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.REVOKED, _S.EXPIRED})
+# The records of the three kinds have the same fields; the type checker says when they no longer do.
+JobRequested: TypeAlias = GenerationRequested
 # The topic on which each kind is asked for; separate ones, so that none delays another (R2.39).
-REQUESTED: Mapping[Kind, str] = {
-    Kind.GENERATION: "jobs.generation-requested",
-    Kind.INGESTION: "jobs.ingestion-requested",
-    Kind.EXPORT: "jobs.export-requested",
+REQUESTED: Mapping[Kind, TopicName[JobRequested]] = {
+    Kind.GENERATION: GENERATION_REQUESTED,
+    Kind.INGESTION: INGESTION_REQUESTED,
+    Kind.EXPORT: EXPORT_REQUESTED,
 }
 
 

@@ -8,9 +8,9 @@ tick, so a worker that begins anew tells at the same boundary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
 import orjson
 
@@ -26,7 +26,12 @@ AHEAD_MAX = 1_000
 _PERIOD = re.compile("([0-9]{4})-(0[1-9]|1[0-2])")
 # The last year a datetime can hold has no month after its last.
 _YEAR_MAX = 9_998
-_AMOUNTS = ("presentations", "slides", "tokens", "cost_cents")
+_AMOUNTS: tuple[Literal["presentations", "slides", "tokens", "cost_cents"], ...] = (
+    "presentations",
+    "slides",
+    "tokens",
+    "cost_cents",
+)
 _ROW_VERSION = 1
 _SEPARATOR = b"\0"
 
@@ -101,13 +106,13 @@ def count(row: Totals | None, event: UsageRecorded, now_ms: int) -> Totals:
     )
 
 
-def _check(event: Mapping[str, Any]) -> None:
+def _check(event: UsageRecorded) -> None:
     if event["seq"] < 1:
         raise InvalidEventError("bad_seq", f"seq {event['seq']} is below 1", field="seq")
     _check_totals(event)
 
 
-def check_flushed(event: Mapping[str, Any]) -> None:
+def check_flushed(event: UsageFlushed) -> None:
     """Totals name a month, and nothing in them is negative.
 
     Raises:
@@ -118,7 +123,7 @@ def check_flushed(event: Mapping[str, Any]) -> None:
     _check_totals(event)
 
 
-def _check_totals(event: Mapping[str, Any]) -> None:
+def _check_totals(event: UsageRecorded | UsageFlushed) -> None:
     check_id("organization_id", event["organization_id"])
     month_of(event["period"])
     for name in _AMOUNTS:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.jobs import JOB_SUBMITTED
+from highwater.schemas.topic_names import event_of
 from highwater.streams.checks import check_id, check_text, check_time, check_uuid
 from highwater.streams.identity.plans import PLAN_NAMES, SUBSCRIPTIONS
 from highwater.streams.jobs.args import parse_args
 
-SUBMITTED, CONTROL, VIEWED = "jobs.job-submitted", "jobs.control", "jobs.view-recorded"
-PLAN_CHANGED, ROLE_CHANGED = "jobs.plan-changed", "jobs.role-changed"
 REVOKE, REPUBLISH = "revoke", "republish"
 ROLES = ("viewer", "editor", "admin")
 # A sentence or two, for people; it is shown beside the job.
@@ -55,7 +55,7 @@ _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
 }
 
 
-def check_jobs_event(topic: str, event: Mapping[str, Any]) -> None:
+def check_jobs_event(topic: str, event: Mapping[str, object]) -> None:
     """Check a decoded event of a topic of the jobs; times in ms since 1970.
 
     Raises:
@@ -64,5 +64,5 @@ def check_jobs_event(topic: str, event: Mapping[str, Any]) -> None:
     for name, check in _FIELDS.items():
         if name in event:
             check(name, event[name])
-    if topic == SUBMITTED:
-        parse_args(event["kind"], event["args"])
+    if submitted := event_of(JOB_SUBMITTED, topic, event):
+        parse_args(submitted["kind"], submitted["args"])

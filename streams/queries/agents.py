@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from highwater.schemas.queries import PipelineStage, RunArchived, StageRequested
-from highwater.schemas.streams import TICK
-from highwater.streams.agents import TableAgent, Wiring
+from highwater.schemas.queries import (
+    PIPELINE_STAGE,
+    RUN_ARCHIVED,
+    STAGE_REQUESTED,
+    PipelineStage,
+    RunArchived,
+    StageRequested,
+)
+from highwater.schemas.streams import TICK, Tick
+from highwater.streams.agents import TableAgent, Wiring, on
 from highwater.streams.due import DueIndex
 from highwater.streams.intake import Intake, Record, position_of
 from highwater.streams.queries.orders import (
@@ -22,22 +29,21 @@ from highwater.streams.queries.orders import (
     is_of_interest,
     staged,
 )
-from highwater.streams.queries.runs import ARCHIVED, STAGE
 from highwater.streams.telemetry import DECISIONS
-
-REQUESTED = "queries.stage-requested"
 
 
 class RunAgent(TableAgent):
     """Rows of users; the next run of a user is requested when the one before has released it (R1.2). Ticks only say it lives."""
 
     name = "runs"
-    topics = (STAGE, ARCHIVED, TICK)
+    topics = (PIPELINE_STAGE, RUN_ARCHIVED, TICK)
     shared_topics = (TICK,)
 
     def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
-        self.handlers = {STAGE: self._on_stage, ARCHIVED: self._on_archived, TICK: self._on_tick}
+        self.handlers = dict(
+            (on(PIPELINE_STAGE, self._on_stage), on(RUN_ARCHIVED, self._on_archived), on(TICK, self._on_tick))
+        )
 
     async def _on_stage(self, event: PipelineStage, record: Record) -> None:
         if is_of_interest(event):
@@ -52,13 +58,13 @@ class RunAgent(TableAgent):
         order, run = decision
         if run is not None:
             request = _request(run, event, queued=len(order.queue))
-            ack = await self._send(REQUESTED, event["user_id"], request, position_of(record), event["at"])
+            ack = await self._send(STAGE_REQUESTED, event["user_id"], request, position_of(record), event["at"])
             await ack
             DECISIONS.labels("stage-requested").inc()
         # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
         self._rows[key] = encode_order(order)
 
-    async def _on_tick(self, tick: Any, record: Record) -> None:
+    async def _on_tick(self, tick: Tick, record: Record) -> None:
         self._applied(tick, record, is_admitted=self._admit(tick, record))
 
     def _derive_index(self, partition: int) -> DueIndex:

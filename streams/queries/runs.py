@@ -24,8 +24,6 @@ from highwater.streams.queries.states import (
 # R1.7: so often is a stage begun again whose worker ended or went silent.
 RETURNS_MAX = 3
 INSERT, UPDATE = "INSERT", "UPDATE"
-# The topics of what is told of runs.
-STAGE, ARCHIVED, FAILED = "queries.pipeline-stage", "queries.run-archived", "queries.run-failed"
 
 
 @dataclass(frozen=True, slots=True)

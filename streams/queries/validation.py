@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.queries import RUN_CONTROLLED, RunControlled
+from highwater.schemas.topic_names import event_of
 from highwater.streams.checks import check_said, check_time, check_uuid
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import RESTARTABLE
 
-SUBMITTED, CONTROLLED, PROMPT = "queries.query-submitted", "queries.run-controlled", "queries.prompt-changed"
 # A query is never cut, and half of the 8,000 tokens of a final context (R1.22) is left for what was found.
 QUERY_TOKENS_MAX = 4_000
 # Eight bytes a token: more than any written language takes.
@@ -47,11 +48,11 @@ def _check_action(name: str, value: str) -> None:
         raise InvalidEventError("bad_action", f"{name} is neither {CANCEL} nor {RESTART}", field=name)
 
 
-def _check_control(event: Mapping[str, Any]) -> None:
+def _check_control(event: RunControlled) -> None:
     """A restart says from where and as what; a cancellation has neither."""
     if event["action"] == CANCEL:
-        for name in ("stage", "new_request_id"):
-            if event[name] is not None:
+        for name, value in (("stage", event["stage"]), ("new_request_id", event["new_request_id"])):
+            if value is not None:
                 raise InvalidEventError("not_a_restart", f"{name} belongs to a restart", field=name)
         return
     if event["stage"] not in RESTARTABLE:
@@ -75,7 +76,7 @@ _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
 }
 
 
-def check_queries_event(topic: str, event: Mapping[str, Any]) -> None:
+def check_queries_event(topic: str, event: Mapping[str, object]) -> None:
     """Check a decoded event of a topic of the queries; times in ms since 1970.
 
     Raises:
@@ -84,5 +85,5 @@ def check_queries_event(topic: str, event: Mapping[str, Any]) -> None:
     for name, check in _FIELDS.items():
         if name in event:
             check(name, event[name])
-    if topic == CONTROLLED:
-        _check_control(event)
+    if control := event_of(RUN_CONTROLLED, topic, event):
+        _check_control(control)

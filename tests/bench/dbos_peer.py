@@ -21,8 +21,9 @@ from dbos import DBOS
 
 from highwater.schemas.envelope import iso_from_ms
 from highwater.streams.clock import ProductClock, monotonic_seconds, to_datetime
-from highwater.streams.models.answers import clean_text, parse_analysis
+from highwater.streams.models.answers import clean_text
 from highwater.streams.models.tokens import count_tokens
+from highwater.streams.queries.analysis import parse_analysis
 from highwater.streams.queries.context import analyzer_input, draft_context, final_payload
 from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import archivist_input, parse_summary

@@ -32,10 +32,11 @@ import asyncpg
 import psutil
 import uvloop
 
-from highwater.connectors.jobs.progress import PROGRESSED, Progress
+from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.kafka.records import Event, Record
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.jobs import PROGRESS
 from highwater.streams.clock import ProductClock, to_datetime
 from tests.bench.figures import Figure, figure
 from tests.bench.http_peers import child, free_port, until_answers
@@ -202,7 +203,7 @@ class Writer:
             "slide_title": "What the log remembers, and for how long", "progress_pct": min(99, self._seq // 3),
             "error_message": None, "at": CLOCK(),
         }  # fmt: skip
-        await self._progress.prepare([Event(Record(PROGRESSED, 0, self._seq, 0, None, b"", []), value)])
+        await self._progress.prepare([Event(Record(PROGRESS, 0, self._seq, 0, None, b"", []), value)])
 
 
 async def _measure(system: System, writer: Writer, listeners: int) -> None:

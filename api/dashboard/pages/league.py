@@ -87,7 +87,7 @@ async def _build(view: View) -> None:
     async def refresh() -> None:
         services = view.services
         stored = await dashboard_reads.documents(services.database.require(), "", _LISTED_MAX)
-        windows = await services.documents.windows()
+        windows = await view.documents.windows()
         rows = [row for row in (_row(one, windows, services.clock()) for one in stored) if row is not None]
         if not view.sees_all:
             rows = [row for row in rows if not row["is_private"]]

@@ -48,7 +48,7 @@ def register() -> None:
 
 
 async def _build(view: View) -> None:
-    policy = view.services.policy
+    policy = view.policy
     heading("The policy that decides now")
     lines = "".join(
         f"<tr><td><b>{text(name)}</b></td><td>{plan.novelty_count_min:,} insights</td>"

@@ -106,7 +106,7 @@ async def _user(view: View, user: str) -> None:
     async def refresh() -> None:
         services = view.services
         row, by_channel = await feeds_reads.pending_by_channel(services.database.require(), user)
-        told = why(_facts(row, by_channel), len(by_channel), services.policy, services.clock())
+        told = why(_facts(row, by_channel), len(by_channel), view.policy, services.clock())
         set_html(tiles, _tiles(row, by_channel, services.clock()))
         set_html(due, _due(row, told))
         set_html(pending, _pending(by_channel))

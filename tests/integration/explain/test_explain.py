@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from highwater.api.core import errors
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.explain import routes as explain
-from highwater.api.services import make_services
+from highwater.api.wiring import make_wiring
 from highwater.connectors.explain.explaining import Explainer, UnknownResourceError
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import PARTITIONER
@@ -176,20 +176,20 @@ async def test_a_page_leads_back_to_the_result(stack, seeds: Seeds, codec: Codec
 async def http(stack, seeds: Seeds) -> AsyncIterator[httpx.AsyncClient]:
     """The routes alone, with a key of each kind."""
     settings = stack.settings(DATABASE_URL=seeds.url, HIGHWATER_API_KEYS="viewer:v,viewer:own:alice,admin:a")
-    services = make_services(settings, ProductClock())
+    wiring = make_wiring(settings, ProductClock())
     app = FastAPI()
     app.include_router(explain.router)
     app.add_middleware(RouteOnRawPath)
     errors.install(app)
-    app.state.services = services
-    await services.start()
-    await until(lambda: not services.not_ready(), "the parts are reached")
+    wiring.install(app)
+    await wiring.start()
+    await until(lambda: not wiring.services.not_ready(), "the parts are reached")
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(
         transport=transport, base_url="http://x", headers={"Authorization": "Bearer a"}
     ) as client:
         yield client
-    await services.close()
+    await wiring.close()
 
 
 async def test_the_api_answers_the_same(stack, seeds: Seeds, codec: Codec, http: httpx.AsyncClient) -> None:

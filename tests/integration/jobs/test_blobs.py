@@ -216,7 +216,7 @@ async def begun(api: Api, org: str, length: int, sent: bytes) -> tuple[asyncio.S
 
 async def test_a_transfer_that_breaks_off_leaves_nothing(api: Api, editor, seeds: Seeds) -> None:
     """Half a document and a closed connection: no row, no file, and the place is free again."""
-    org, uploads = await organization(seeds), api.app.state.services.uploads
+    org, uploads = await organization(seeds), api.app.state.jobs.uploads
     free, before = uploads._left, await seeds.run("SELECT count(*) FROM blobs")
     for _ in range(3):
         _, writer = await begun(api, org, 4 * MIB, content(2 * MIB))

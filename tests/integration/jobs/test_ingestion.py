@@ -13,10 +13,12 @@ import pytest
 
 from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
-from highwater.connectors.jobs.ingestion import CHUNK, CHUNKS_PER_STEP, FINISHED, IngestionSteps
+from highwater.connectors.jobs.ingestion import CHUNKS_PER_STEP, IngestionSteps
 from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
-from highwater.streams.chunks.documents import UnreadableDocumentError
+from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
+from highwater.schemas.jobs import CHECKPOINT_SAVED, INGESTION_REQUESTED, PROGRESS
+from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
 from tests.integration.connecting import until
@@ -57,7 +59,7 @@ async def cut(j: Jobs, *documents: str) -> list[dict[str, Any]]:
     job_id = await submit(j, *documents)
     await j.request(worker, job_id)
     await j.until_status(job_id, "completed")
-    return await j.events(CHUNK)
+    return await j.events(CHUNK_SUBMITTED)
 
 
 @pytest.mark.parametrize(
@@ -98,16 +100,16 @@ async def test_documents_are_handed_on_one_by_one(j: Jobs):
     await cut(j, *names)
     rows = await j.around.pool.fetch("SELECT topic, key, value FROM outbox WHERE topic LIKE 'chunks.%' ORDER BY id")
     assert [(row["topic"], row["key"].decode()) for row in rows] == [
-        (topic, f"docs|main|{name}") for name in names for topic in (CHUNK, FINISHED)
+        (topic, f"docs|main|{name}") for name in names for topic in (CHUNK_SUBMITTED, INGEST_FINISHED)
     ]
-    ends = await j.events(FINISHED)
+    ends = await j.events(INGEST_FINISHED)
     assert [(one["full"], one["expected_count"], one["truncated"]) for one in ends] == [(True, 1, False)] * 3
     row = await j.around.pool.fetchrow("SELECT job_id::text, result, progress_pct FROM jobs")
     assert {one["ingest_id"] for one in ends} == {row["job_id"]}
     assert json.loads(row["result"]) == {
         "ingest_id": row["job_id"], "ns": "docs", "slot": "main", "documents": 3, "chunks": 3,
     }  # fmt: skip
-    told = await j.events("jobs.progress")
+    told = await j.events(PROGRESS)
     assert [(one["event_type"], one["progress_pct"]) for one in told] == [
         ("job_started", 0),
         ("step_completed", 33),
@@ -147,11 +149,11 @@ async def test_a_worker_killed_after_a_document(j: Jobs):
     counting = Counting()
     other = j.worker(Kind.INGESTION, IngestionSteps(j.around.pool, j.time, counting))
 
-    await until(lambda: j.events("jobs.ingestion-requested"), "it is asked for again")
+    await until(lambda: j.events(INGESTION_REQUESTED), "it is asked for again")
     await j.request(other, job_id)
     await j.until_status(job_id, "completed")
-    assert [chunk["source_id"] for chunk in await j.events(CHUNK)] == names
-    assert [end["source_id"] for end in await j.events(FINISHED)] == names
+    assert [chunk["source_id"] for chunk in await j.events(CHUNK_SUBMITTED)] == names
+    assert [end["source_id"] for end in await j.events(INGEST_FINISHED)] == names
     assert counting.reads == 3
 
 
@@ -177,14 +179,14 @@ async def test_a_long_document_takes_several_steps(j: Jobs):
     job_id = await submit(j, document)
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "completed")
-    chunks = await j.events(CHUNK)
+    chunks = await j.events(CHUNK_SUBMITTED)
     assert len(chunks) > 2 * CHUNKS_PER_STEP
     assert [chunk["chunk_no"] for chunk in chunks] == list(range(len(chunks)))
     assert "".join("".join(chunk["content"] for chunk in chunks).split()) == "".join(text.split())
     assert counting.reads == 1
-    (end,) = await j.events(FINISHED)
+    (end,) = await j.events(INGEST_FINISHED)
     assert end["expected_count"] == json.loads(row["result"])["chunks"] == len(chunks)
-    steps = await j.events("jobs.checkpoint-saved")
+    steps = await j.events(CHECKPOINT_SAVED)
     assert len(steps) == -(-len(chunks) // CHUNKS_PER_STEP) + 1  # and a tombstone
 
 
@@ -208,7 +210,7 @@ async def test_a_document_that_cannot_be_read_is_named(j: Jobs, raw: bytes, medi
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "failed")
     assert row["error"].startswith(f"document {bad} cannot be read: {reason}")
-    assert [end["source_id"] for end in await j.events(FINISHED)] == [good]
+    assert [end["source_id"] for end in await j.events(INGEST_FINISHED)] == [good]
 
 
 async def test_a_document_of_others_is_not_there(j: Jobs):
@@ -218,7 +220,7 @@ async def test_a_document_of_others_is_not_there(j: Jobs):
     job_id = await submit(j, theirs)
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "failed")
-    assert (row["error"], await j.events(CHUNK)) == (f"document {theirs} is not there", [])
+    assert (row["error"], await j.events(CHUNK_SUBMITTED)) == (f"document {theirs} is not there", [])
 
 
 async def test_reading_is_bounded_in_time_and_memory():

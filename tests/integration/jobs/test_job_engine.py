@@ -13,6 +13,7 @@ from highwater.connectors.jobs.steps import Done, JobFailedError, Step
 from highwater.connectors.jobs.store import Change, Deck, job_of
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.jobs import CHECKPOINT_SAVED, GENERATION_REQUESTED, PROGRESS, USAGE_RECORDED
 from highwater.streams.jobs.jobs import Job, finished, stepped
 from highwater.streams.jobs.progress import STEP_COMPLETED, Told
 from highwater.streams.jobs.states import Kind
@@ -20,8 +21,6 @@ from tests.integration.connecting import until
 from tests.integration.engines import LEASE_MS, Worker
 from tests.integration.jobs.making import Jobs
 from tests.integration.models.scripted_llm import answer
-
-CHECKPOINT, PROGRESS, USAGE = "jobs.checkpoint-saved", "jobs.progress", "jobs.usage-recorded"
 
 
 def stages(slides: int) -> list[str]:
@@ -39,7 +38,7 @@ async def test_a_deck_from_a_command_to_its_end(j: Jobs):
     assert {(call["outcome"], call["sends"], call["user_id"]) for call in await j.calls(job_id)} == {
         ("answered", 1, None)
     }
-    saved = await j.events(CHECKPOINT)
+    saved = await j.events(CHECKPOINT_SAVED)
     assert [None if one is None else (one["slides_completed"], one["completed_slide_ids"]) for one in saved] == [
         (0, []),
         (1, ["s1"]),
@@ -67,7 +66,7 @@ async def test_a_deck_from_a_command_to_its_end(j: Jobs):
     assert (row["worker"], row["lease_until_ms"], row["checkpoint"], row["seq"]) == (None, None, None, 7)
     # Four calls of 100 and 20 tokens at 1,000 and 2,000 dollars a million: 14 cents each.
     assert (row["tokens"], row["cost_cents"], row["steps_done"], row["steps_total"]) == (480, 56, 3, 3)
-    assert await j.events(USAGE) == [
+    assert await j.events(USAGE_RECORDED) == [
         {
             "organization_id": "acme", "job_id": job_id, "period": "2023-11", "seq": 1, "presentations": 1, "slides": 3,
             "tokens": 480, "cost_cents": 56, "at": j.time(),
@@ -102,7 +101,7 @@ async def test_a_worker_killed_after_slide_7_of_15(j: Jobs):
     assert (await j.job(job_id))["progress_pct"] == 46
     await worker.die()
     other = j.worker()
-    requested = await until(lambda: j.events("jobs.generation-requested"), "it is asked for again")
+    requested = await until(lambda: j.events(GENERATION_REQUESTED), "it is asked for again")
     assert [one["job_id"] for one in requested] == [job_id]
     await j.request(other, job_id)
     await j.until_status(job_id, "completed")
@@ -111,10 +110,10 @@ async def test_a_worker_killed_after_slide_7_of_15(j: Jobs):
     assert deck is not None
     assert [slide["slide_id"] for slide in deck["slides"]] == [f"s{number}" for number in range(1, 16)]
     assert [one["seq"] for one in await j.events(PROGRESS)] == list(range(1, 32))
-    saved = [one for one in await j.events(CHECKPOINT) if one is not None]
+    saved = [one for one in await j.events(CHECKPOINT_SAVED) if one is not None]
     assert [one["slides_completed"] for one in saved] == list(range(16))
     assert [one["epoch"] for one in saved] == [1] * 8 + [3] * 8
-    assert len(await j.events(USAGE)) == 1
+    assert len(await j.events(USAGE_RECORDED)) == 1
 
 
 async def test_an_answer_that_was_stored_is_not_asked_for_again(j: Jobs):
@@ -131,7 +130,7 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(j: Jobs):
         "WHERE run_id = $1 AND stage = 'slide-1'", job_id, slide,
     )  # fmt: skip
     other = j.worker()
-    await until(lambda: j.events("jobs.generation-requested"), "it is asked for again")
+    await until(lambda: j.events(GENERATION_REQUESTED), "it is asked for again")
     await j.request(other, job_id)
     await j.until_status(job_id, "completed")
     deck = await j.deck(job_id)
@@ -150,7 +149,7 @@ async def test_a_revived_worker_overwrites_nothing(j: Jobs):
     stale = await _held(worker.engine, job_id)
     j.time.now_ms += LEASE_MS
     other = j.worker()
-    await until(lambda: j.events("jobs.generation-requested"), "it is asked for again")
+    await until(lambda: j.events(GENERATION_REQUESTED), "it is asked for again")
     again = j.llm.hold("slide-3")
     await j.request(other, job_id)
     await asyncio.to_thread(again.reached.wait, 10)
@@ -159,13 +158,13 @@ async def test_a_revived_worker_overwrites_nothing(j: Jobs):
     assert await j.job(job_id) == at_work
     again.release.set()
     row = await j.until_status(job_id, "completed")
-    before = (await j.events(PROGRESS), await j.events(CHECKPOINT))
+    before = (await j.events(PROGRESS), await j.events(CHECKPOINT_SAVED))
     assert await _says(worker, stale, j.time()) == [None, None]
     held.release.set()
     await until(_idle(worker.engine), "the revived worker lets go")
-    assert (await j.job(job_id), (await j.events(PROGRESS), await j.events(CHECKPOINT))) == (row, before)
+    assert (await j.job(job_id), (await j.events(PROGRESS), await j.events(CHECKPOINT_SAVED))) == (row, before)
     assert j.llm.by_stage() == {"outline": 1, "slide-1": 1, "slide-2": 2, "slide-3": 1}
-    assert len(await j.events(USAGE)) == 1
+    assert len(await j.events(USAGE_RECORDED)) == 1
 
 
 async def _says(worker: Worker, stale: Job, now_ms: int) -> list[Job | None]:
@@ -199,7 +198,7 @@ async def test_commands_come_again_and_to_all(j: Jobs):
     await asyncio.gather(*(j.request(worker, *ids) for worker in workers))
     assert set(j.llm.by_key().values()) == {1}
     assert len(j.llm.by_key()) == 6 * 3
-    assert sorted(one["seq"] for one in await j.events(USAGE)) == [1, 2, 3, 4, 5, 6]
+    assert sorted(one["seq"] for one in await j.events(USAGE_RECORDED)) == [1, 2, 3, 4, 5, 6]
 
 
 async def test_a_job_revoked_during_a_call(j: Jobs):
@@ -217,7 +216,7 @@ async def test_a_job_revoked_during_a_call(j: Jobs):
     assert j.llm.by_stage() == {"outline": 1, "slide-1": 1}
     assert [call["outcome"] for call in await j.calls(job_id)] == ["answered", "answered"]
     await j.request(worker, job_id)
-    assert (await j.deck(job_id), await j.events(USAGE)) == (None, [])
+    assert (await j.deck(job_id), await j.events(USAGE_RECORDED)) == (None, [])
     assert len(j.llm.calls) == 2
 
 
@@ -231,7 +230,7 @@ async def test_a_job_that_expired_is_not_begun(j: Jobs):
     j.time.now_ms += 10
     await worker.die()
     other = j.worker()
-    await until(lambda: j.events("jobs.generation-requested"), "it is asked for again")
+    await until(lambda: j.events(GENERATION_REQUESTED), "it is asked for again")
     await j.request(other, soon)
     row = await j.until_status(late, "expired")
     await j.until_status(soon, "completed")
@@ -273,10 +272,10 @@ async def test_a_third_failure_ends_the_job(j: Jobs):
         j.time.now_ms += 10_000
     row = await j.until_status(job_id, "failed")
     assert (len(j.llm.seen("slide-2")), row["progress_pct"], row["cost_cents"]) == (3, 50, None)
-    saved, told = (await j.events(CHECKPOINT))[-1], (await j.events(PROGRESS))[-1]
+    saved, told = (await j.events(CHECKPOINT_SAVED))[-1], (await j.events(PROGRESS))[-1]
     assert (saved["status"], saved["slides_completed"]) == ("failed", 1)
     assert (told["event_type"], told["error_message"], told["progress_pct"]) == ("error", row["error"], 50)
-    assert (await j.deck(job_id), await j.events(USAGE)) == (None, [])
+    assert (await j.deck(job_id), await j.events(USAGE_RECORDED)) == (None, [])
     assert row["tokens"] == 240  # what was answered was paid
 
 
@@ -306,7 +305,7 @@ async def test_29_cents_are_29(j: Jobs):
     job_id = await j.submit(slides=1)
     await j.request(worker, job_id)
     assert (await j.until_status(job_id, "completed"))["cost_cents"] == 29
-    assert [one["cost_cents"] for one in await j.events(USAGE)] == [29]
+    assert [one["cost_cents"] for one in await j.events(USAGE_RECORDED)] == [29]
 
 
 async def test_a_job_that_nobody_asks_for_is_found(j: Jobs):
@@ -330,7 +329,7 @@ async def test_a_worker_that_ends_in_order_gives_back(j: Jobs):
     row = await until(lambda: _pending(j, job_id), "it is given back")
     await ending
     assert (row["returns"], row["attempt"], row["worker"]) == (0, 1, None)
-    assert [one["job_id"] for one in await j.events("jobs.generation-requested")] == [job_id]
+    assert [one["job_id"] for one in await j.events(GENERATION_REQUESTED)] == [job_id]
 
 
 async def _pending(j: Jobs, job_id: str) -> dict[str, object] | None:
@@ -399,7 +398,7 @@ async def test_steps_of_another_kind(j: Jobs):
         ("job_started", 0), ("step_completed", 33), ("step_completed", 66), ("step_completed", 100), ("job_done", 100),
     ]  # fmt: skip
     assert await j.around.pool.fetchval("SELECT count(*) FROM presentation_shares") == 5
-    assert (await j.events(USAGE), await j.deck(good)) == ([], None)
+    assert (await j.events(USAGE_RECORDED), await j.deck(good)) == ([], None)
 
 
 # -- the semantic cache ---------------------------------------------------------------------------------------------------
@@ -445,8 +444,8 @@ async def test_a_query_like_one_before_asks_nobody(cached: Jobs):
     assert row["deck"]["slides"] == json.loads(entry[b"response"])["slides"]  # type: ignore[index]
     assert (await _entries(cached))[0][b"hit_count"] == b"1"
     assert await client.ttl(f"semantic_cache:{name}") <= 1_000
-    assert [(one["presentations"], one["tokens"]) for one in await cached.events(USAGE)] == [(1, 360), (1, 0)]
-    assert (await cached.events(CHECKPOINT))[-1] is None
+    assert [(one["presentations"], one["tokens"]) for one in await cached.events(USAGE_RECORDED)] == [(1, 360), (1, 0)]
+    assert (await cached.events(CHECKPOINT_SAVED))[-1] is None
 
 
 @pytest.mark.parametrize(

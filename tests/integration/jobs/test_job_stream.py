@@ -75,7 +75,7 @@ async def jobs(seeds: Seeds, redis_url: str) -> AsyncIterator[Jobs]:
 def _nobody_listens(api, guarded) -> None:
     """The listeners of the test before have left: what reads for all begins anew, with the times that the test sets."""
     for running in (api, guarded):
-        wait_until(lambda app=running.app: not app.state.services.watchers._tasks, "nobody listens")
+        wait_until(lambda app=running.app: not app.state.jobs.watchers._tasks, "nobody listens")
 
 
 async def of_socket(api: Api, job_id: str, after: str | None = None, token: str | None = None) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ async def test_many_listeners_of_a_job_hear_the_same(api, jobs):
         await jobs.told(job, steps(job, 41, 60, is_done=True), status="completed")
         for n, source in zip(range(0, 40, 2), sources, strict=True):
             assert seqs(await source.all()) == list(range(n + 1, 61))
-    wait_until(lambda: not api.app.state.services.watchers._channels, "nobody listens")
+    wait_until(lambda: not api.app.state.jobs.watchers._channels, "nobody listens")
 
 
 async def test_a_job_that_has_ended(api, jobs):
@@ -356,7 +356,7 @@ async def test_a_page_of_another_site_may_not_watch(api, jobs):
 async def test_a_session_that_is_ended_ends_its_streams(guarded, jobs, monkeypatch):
     """At the next look; a session of the organization may watch."""
     monkeypatch.setattr(job_stream, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr("highwater.api.queries.routes_socket.RECHECK_SECONDS", 0.2)
+    monkeypatch.setattr("highwater.api.core.sockets.RECHECK_SECONDS", 0.2)
     job = await jobs.job(1)
     async with guarded.client("root-key") as client:
         body = {"user_id": "eve", "organization_id": "acme"}
@@ -377,13 +377,13 @@ async def test_a_session_that_is_ended_ends_its_streams(guarded, jobs, monkeypat
 async def test_too_many_listeners(api, jobs, monkeypatch):
     """503, or 1013; one that leaves makes room."""
     job = await jobs.job(1)
-    wait_until(lambda: not api.app.state.services.watchers._admitted, "nobody listens")
+    wait_until(lambda: not api.app.state.jobs.watchers._admitted, "nobody listens")
     monkeypatch.setattr(job_stream, "LISTENERS_MAX", 1)
     async with event_source(api, job) as source, api.client() as client:
         assert (await source.next()) is not None
         assert (await client.get(f"/api/jobs/{job}/events")).status_code == 503
         assert await closed(api, job) == 1013
-    wait_until(lambda: not api.app.state.services.watchers._admitted, "the listener has left")
+    wait_until(lambda: not api.app.state.jobs.watchers._admitted, "the listener has left")
     async with job_socket(api, job) as connection:
         assert (await said(connection))["id"] == "1-0"
 
@@ -418,7 +418,7 @@ async def test_sockets_are_known_by_their_user(api, jobs, monkeypatch):
         members = dict(await client.zrange(f"ws_connections:{BOB}", 0, -1, withscores=True))
         names = {name.decode() for name in members} - {"other:1"}
         assert len(names) == 2
-        assert {name.split(":")[0] for name in names} == {api.app.state.services.watchers._server_id}
+        assert {name.split(":")[0] for name in names} == {api.app.state.jobs.watchers._server_id}
         assert b"dead:1" not in members
         assert 290 < await client.ttl(f"ws_connections:{BOB}") <= 300
         scored = min(members[name.encode()] for name in names)

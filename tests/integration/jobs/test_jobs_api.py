@@ -12,6 +12,7 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
+from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
 from highwater.streams.identity.plans import load_plans
 from tests.integration.api_server import NOW, Api, Seeds
 from tests.integration.jobs.watching import ADA, BOB, ORG, change_job, new_id, store_job
@@ -29,7 +30,7 @@ async def test_a_job_is_taken_down_as_an_event(stack, api, codec):
     answer = await submit(api, {**DECK, "expires_at": "2030-01-01T00:00:00Z"})
     assert answer.status_code == 202
     record = record_at(stack, answer.json()["positions"][0])
-    event = codec.decode("jobs.job-submitted", record.value())
+    event = codec.decode(JOB_SUBMITTED, record.value())
     assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
     assert orjson.loads(event.pop("args")) == DECK["args"]
     job_id = answer.json()["job_id"]
@@ -201,7 +202,7 @@ async def test_a_job_is_revoked_by_an_event(stack, api, seeds, codec):
     assert (answer.status_code, answer.json()["job_id"]) == (202, job)
     position = answer.json()["positions"][0]
     record = record_at(stack, position)
-    event = codec.decode("jobs.control", record.value())
+    event = codec.decode(CONTROL, record.value())
     assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
     assert event == {"job_id": job, "action": "revoke", "reason": "revoked"}
     assert record.key() == job.encode()

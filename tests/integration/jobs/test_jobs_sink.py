@@ -18,6 +18,8 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.slices import ERASURE
+from highwater.schemas.feeds import USER_ERASED
+from highwater.schemas.jobs import CHECKPOINT_SAVED, CONTROL, JOB_SUBMITTED, PROGRESS
 from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import PLANS
 from highwater.streams.jobs.jobs import period_of
@@ -34,8 +36,6 @@ from tests.integration.connecting import (
 )
 from tests.integration.jobs.watching import new_id
 
-SUBMITTED, CONTROL, ERASED = "jobs.job-submitted", "jobs.control", "feeds.user-erased"
-PROGRESS, CHECKPOINT = "jobs.progress", "jobs.checkpoint-saved"
 # The middle of a month.
 NOW_MS = 1_731_672_000_000
 MIB = 1 << 20
@@ -48,9 +48,9 @@ class Customer(Speaker):
         super().__init__(
             around,
             {
-                SUBMITTED: JobsSink(around, PLANS),
+                JOB_SUBMITTED: JobsSink(around, PLANS),
                 CONTROL: JobControlsSink(around),
-                ERASED: UsersSink(around.codec, around.clock, ERASURE, dimensions=384),
+                USER_ERASED: UsersSink(around.codec, around.clock, ERASURE, dimensions=384),
             },
         )
         self.id, self.user = fresh("org"), fresh("user")
@@ -72,7 +72,7 @@ class Customer(Speaker):
             "expires_at": None,
             **changes,
         }
-        return self.says(SUBMITTED, value, at=at)
+        return self.says(JOB_SUBMITTED, value, at=at)
 
     def controls(self, job_id: str, action: str = "revoke", reason: str = "") -> Event:
         """A control."""
@@ -80,7 +80,7 @@ class Customer(Speaker):
 
     def erased(self, *, at: int | None = None) -> Event:
         """The user is to be erased."""
-        return self.says(ERASED, {"user_id": self.user, "ts": 1}, at=at)
+        return self.says(USER_ERASED, {"user_id": self.user, "ts": 1}, at=at)
 
     async def submitted(self, kind: str = "generation", **columns: Any) -> str:
         """Submit a job and have it stored, then as if the workers had brought it so far; its id."""
@@ -119,7 +119,7 @@ class Customer(Speaker):
 
     async def everything(self, job_id: str) -> Any:
         """All that is stored of a job, and what was told."""
-        topics = (*REQUESTED.values(), PROGRESS, CHECKPOINT)
+        topics = (*REQUESTED.values(), PROGRESS, CHECKPOINT_SAVED)
         return [await self.row(job_id), *[await self.told(topic, job_id) for topic in topics]]
 
 
@@ -161,7 +161,7 @@ async def test_a_submission_is_a_row_and_a_command_of_its_kind(customer: Custome
 async def test_a_job_is_one_job_however_often_it_comes(customer: Customer):
     """The same submission again, in a batch and later and written otherwise, changes nothing and is no dead letter."""
     one = customer.wants(args='{"query": "What is a log?"}')
-    again = customer.says(SUBMITTED, {**one.value, "args": '{ "slides":10,"query":"What is a log?"}', "ts": 2})
+    again = customer.says(JOB_SUBMITTED, {**one.value, "args": '{ "slides":10,"query":"What is a log?"}', "ts": 2})
     assert await customer.stores(one, one, again) == []
     before = await customer.everything(one.value["job_id"])
     assert await customer.stores(again, one) == []
@@ -182,7 +182,7 @@ async def test_a_job_is_one_job_however_often_it_comes(customer: Customer):
 async def test_another_job_under_a_known_id_is_refused(customer: Customer, changes: dict[str, Any]):
     """Whatever differs is a dead letter, within a batch and later; neighbours are stored."""
     one = customer.wants()
-    other = customer.says(SUBMITTED, {**one.value, **changes})
+    other = customer.says(JOB_SUBMITTED, {**one.value, **changes})
     assert await customer.stores(one, other, customer.wants()) == ["conflicting_repeat"]
     before = await customer.everything(one.value["job_id"])
     assert await customer.stores(other) == ["conflicting_repeat"]
@@ -337,7 +337,7 @@ async def test_a_revoked_job_ends(customer: Customer, status: JobStatus):
     (told,) = await customer.told(PROGRESS, job_id)
     assert (told["event_type"], told["seq"], told["progress_pct"]) == ("error", 8, 46)
     assert told["error_message"] == "revoked: not wanted"
-    assert await customer.told(CHECKPOINT, job_id) == [None]
+    assert await customer.told(CHECKPOINT_SAVED, job_id) == [None]
     before = await customer.everything(job_id)
     assert await customer.stores(customer.controls(job_id), customer.controls(job_id, "republish")) == []
     assert before == await customer.everything(job_id)
@@ -389,7 +389,7 @@ async def test_a_control_waits_for_its_submission(customer: Customer, stack: Sta
     """A revocation that is read while submissions wait to be stored takes effect once they are; one of no job is dead."""
     wanted, nowhere = customer.wants(), new_id()
     controls = [customer.controls(wanted.value["job_id"]), customer.controls(nowhere)]
-    for topic, values in ((CONTROL, controls), (SUBMITTED, [wanted])):
+    for topic, values in ((CONTROL, controls), (JOB_SUBMITTED, [wanted])):
         encoded = [(one.value["job_id"].encode(), around.codec.encode(topic, one.value)) for one in values]
         send(stack.kafka, topic, encoded)
     consumer = BatchConsumer(JobControlsSink(around), around)
@@ -438,7 +438,7 @@ async def test_an_erasure_takes_a_users_jobs_and_decks_and_nobody_elses(customer
     (told,) = await customer.told(PROGRESS, runs)
     assert (told["event_type"], told["seq"], told["error_message"]) == ("error", 5, "the user was erased")
     assert await customer.told(PROGRESS, done) == []
-    assert [await customer.told(CHECKPOINT, job_id) for job_id in (done, runs, kept)] == [[None], [None], []]
+    assert [await customer.told(CHECKPOINT_SAVED, job_id) for job_id in (done, runs, kept)] == [[None], [None], []]
 
 
 async def test_an_erasure_is_not_undone_by_reading_the_log_again(customer: Customer):

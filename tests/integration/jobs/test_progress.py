@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from highwater.connectors.jobs.progress import PROGRESSED, SAVED, Progress
+from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
+from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, running, send, until
 from tests.integration.databases import own_database
@@ -251,17 +252,17 @@ async def test_it_reads_the_log_tombstones_too(stack, around, link, progress):
         send(stack.kafka, topic, [(key, value) for value in values], partitioner="murmur2_random")
 
     async with running(BatchConsumer(progress, around)):
-        await asyncio.to_thread(sent, PROGRESSED, *steps(job, 1, 3))
-        await asyncio.to_thread(sent, SAVED, checkpoint(job))
+        await asyncio.to_thread(sent, PROGRESS, *steps(job, 1, 3))
+        await asyncio.to_thread(sent, CHECKPOINT_SAVED, checkpoint(job))
         await until(lambda: link.client.exists(f"gen_checkpoint:{job}"), "the checkpoint is there")
-        await asyncio.to_thread(sent, SAVED, tombstone(job))
+        await asyncio.to_thread(sent, CHECKPOINT_SAVED, tombstone(job))
 
         async def is_gone() -> bool:
             return not await link.client.exists(f"gen_checkpoint:{job}")
 
         await until(is_gone, "the checkpoint is gone")
         assert len(await entries(link, job)) == 3
-    assert await around.pool.fetchval("SELECT count(*) FROM outbox WHERE topic = $1", f"{SAVED}.dlq") == 0
+    assert await around.pool.fetchval("SELECT count(*) FROM outbox WHERE topic = $1", f"{CHECKPOINT_SAVED}.dlq") == 0
 
 
 async def test_it_waits_while_redis_is_away(stack, around, link, progress):

@@ -18,6 +18,7 @@ from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.schemas.jobs import VIEW_RECORDED
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
 from tests.conftest import Stack
@@ -25,7 +26,6 @@ from tests.integration.api_server import Api, Seeds, running_api
 from tests.integration.children import SESSION_MS, child
 from tests.integration.connecting import event, in_transaction, running, send, surroundings, until
 
-VIEWED = "jobs.view-recorded"
 # A dead member is replaced after this long.
 
 
@@ -51,13 +51,13 @@ async def stored(around: Surroundings, deck: str) -> int:
 
 def viewed(*decks: str) -> list[Any]:
     """Events of views."""
-    return [event(VIEWED, {"presentation_id": deck, "ts": 1}, offset=n) for n, deck in enumerate(decks)]
+    return [event(VIEW_RECORDED, {"presentation_id": deck, "ts": 1}, offset=n) for n, deck in enumerate(decks)]
 
 
 def publish(stack: Stack, around: Surroundings, decks: Sequence[str]) -> None:
     """Views as somebody outside tells them."""
-    values = [(deck, around.codec.encode(VIEWED, {"presentation_id": deck, "ts": 1})) for deck in decks]
-    send(stack.kafka, VIEWED, values)
+    values = [(deck, around.codec.encode(VIEW_RECORDED, {"presentation_id": deck, "ts": 1})) for deck in decks]
+    send(stack.kafka, VIEW_RECORDED, values)
 
 
 def sink(link: RedisLink, window_seconds: float = 600.0) -> ViewsSink:
@@ -224,7 +224,7 @@ async def test_a_view_is_shown_at_once_and_stored_once(
     async with api.client("view-key") as client:
         answers = [await client.post(f"/api/presentations/{deck}/views") for _ in range(3)]
         assert [answer.status_code for answer in answers] == [202] * 3
-        assert all(answer.json()["positions"][0].startswith(f"{VIEWED}/") for answer in answers)
+        assert all(answer.json()["positions"][0].startswith(f"{VIEW_RECORDED}/") for answer in answers)
         assert (await client.get(f"/api/presentations/{deck}")).json()["view_count"] == 3
         await accounted(around, link, lambda: is_stored(around, deck, 3))
         assert (await client.get(f"/api/presentations/{deck}")).json()["view_count"] == 3

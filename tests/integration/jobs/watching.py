@@ -13,8 +13,9 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from highwater.connectors.jobs.progress import PROGRESSED, RECORDED, SAVED, Progress
+from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
+from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS, USAGE_RECORDED
 from highwater.streams.clock import ProductClock, to_datetime
 from tests.integration.api_server import Api, Seeds
 
@@ -56,7 +57,7 @@ def step(job_id: str, seq: int, event_type: str = "slide_completed", *, pct: int
         "slide_number": None, "slide_id": None, "slide_title": None, "progress_pct": min(seq // 3, 99) if pct is None else pct,
         "error_message": None, "at": AT_MS + seq, **more,
     }  # fmt: skip
-    return _event(PROGRESSED, value, job_id)
+    return _event(PROGRESS, value, job_id)
 
 
 def steps(job_id: str, first: int, last: int, *, is_done: bool = False) -> list[Event]:
@@ -72,12 +73,12 @@ def checkpoint(job_id: str, *, epoch: int = 1, done: int = 7, status: str = "run
         "slides_total": 15, "completed_slide_ids": [f"s{n}" for n in range(1, done + 1)], "worker_id": "9", "epoch": epoch,
         "state": "{}", "at": AT_MS,
     }  # fmt: skip
-    return _event(SAVED, value, job_id)
+    return _event(CHECKPOINT_SAVED, value, job_id)
 
 
 def tombstone(job_id: str) -> Event:
     """The record without a value that ends the checkpoints of a job."""
-    return Event(Record(SAVED, 0, 9, AT_MS, job_id.encode(), None, []), {})
+    return Event(Record(CHECKPOINT_SAVED, 0, 9, AT_MS, job_id.encode(), None, []), {})
 
 
 def used(org: str, seq: int, *, slides: int = 15, tokens: int = 100, cents: int = 29) -> Event:
@@ -86,7 +87,7 @@ def used(org: str, seq: int, *, slides: int = 15, tokens: int = 100, cents: int 
         "organization_id": org, "job_id": new_id(), "period": "2023-11", "seq": seq, "presentations": 1, "slides": slides,
         "tokens": tokens, "cost_cents": cents, "at": AT_MS + seq,
     }  # fmt: skip
-    return _event(RECORDED, value, org)
+    return _event(USAGE_RECORDED, value, org)
 
 
 async def materialize(progress: Progress, events: Sequence[Event]) -> Sequence[DeadLetter]:

@@ -17,6 +17,7 @@ from highwater.connectors.models import chat_service
 from highwater.connectors.models.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat, open_chat_port
 from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
+from highwater.connectors.queries.stages import answered_locally
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
@@ -298,8 +299,8 @@ async def test_the_built_in_model_answers_every_stage() -> None:
     for stage in Stage:
         asked = json.dumps({"user_query": "When do consumers rebalance?", "lsm_summary": []})
         call = ChatCall(stage, "k", "local", "s", asked, 0, 100, is_json=True)
-        found = await LocalChat().complete(call)
-        assert found == await LocalChat().complete(call)
+        found = await LocalChat(answered_locally).complete(call)
+        assert found == await LocalChat(answered_locally).complete(call)
         assert (found.model, found.completion_tokens) == (BUILT_IN, count_tokens(found.text))
         assert found.prompt_tokens == count_tokens("s") + count_tokens(asked)
         assert found.text.strip()
@@ -308,14 +309,16 @@ async def test_the_built_in_model_answers_every_stage() -> None:
 @pytest.mark.parametrize(("given", "kind"), [({}, LocalChat), ({"LLM_BASE_URL": "http://127.0.0.1:1/v1"}, RemoteChat)])
 async def test_the_port_is_chosen_by_setting(given: dict[str, str], kind: type) -> None:
     """LLM_BASE_URL is the service's; without it the built-in model answers."""
-    port = open_chat_port(read_settings(given))
+    port = open_chat_port(read_settings(given), answered_locally)
     assert isinstance(port, kind)
     await port.close()
 
 
 async def test_the_limit_of_a_call_is_a_setting(llm: ScriptedLLM) -> None:
     """HIGHWATER_LLM_TIMEOUT_SECONDS."""
-    port = open_chat_port(read_settings({"LLM_BASE_URL": llm.url, "HIGHWATER_LLM_TIMEOUT_SECONDS": "0.2"}))
+    port = open_chat_port(
+        read_settings({"LLM_BASE_URL": llm.url, "HIGHWATER_LLM_TIMEOUT_SECONDS": "0.2"}), answered_locally
+    )
     llm.script(None, "drip")
     with pytest.raises(CallFailedError, match=r"^no answer within 0\.2 s$"):
         await port.complete(CALL)
@@ -336,7 +339,7 @@ async def test_the_limit_of_a_call_is_a_setting(llm: ScriptedLLM) -> None:
 def test_what_cannot_be_asked_stops_the_program(given: dict[str, str]) -> None:
     """An address or a key that no request can carry is a ConfigurationError, which cites neither."""
     with pytest.raises(ConfigurationError, match=r"^LLM_(BASE_URL|API_KEY) ") as found:
-        open_chat_port(read_settings(given))
+        open_chat_port(read_settings(given), answered_locally)
     assert "hunter2" not in "".join(traceback.format_exception(found.value))
 
 

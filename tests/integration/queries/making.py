@@ -18,6 +18,7 @@ from highwater.connectors.queries.engine import Engine
 from highwater.connectors.queries.stages import Stages
 from highwater.connectors.queries.store import Runs
 from highwater.connectors.queries.worker_stages import StageCommands
+from highwater.schemas.queries import STAGE_REQUESTED
 from highwater.streams.clock import fresh_number, to_datetime
 from highwater.streams.models.costs import parse_prices
 from highwater.streams.queries.states import Stage
@@ -83,7 +84,7 @@ class Queries:
 
     async def request(self, worker: Worker, run_id: str, stage: Stage = Stage.ANALYZER) -> None:
         """A command, as the consumer hands it over."""
-        await worker.commands.prepare([event("queries.stage-requested", {"request_id": run_id, "stage": str(stage)})])
+        await worker.commands.prepare([event(STAGE_REQUESTED, {"request_id": run_id, "stage": str(stage)})])
 
     async def run(self, run_id: str) -> dict[str, Any]:
         """The row of a run."""

@@ -9,13 +9,12 @@ import subprocess
 from typing import Any
 
 from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.queries import QUERY_SUBMITTED, RUN_CONTROLLED
 from highwater.schemas.topics import TOPICS
 from tests.integration.api_server import Seeds, running_api
 from tests.integration.commands import ended, started
 from tests.integration.connecting import Reader
 from tests.integration.queries.pipeline import complete, new_id, store_run
-
-SUBMITTED = "queries.query-submitted"
 
 
 def ask(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
@@ -25,18 +24,18 @@ def ask(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
 
 async def taken_down(stack: Any, seeds: Seeds, log: Reader, user: str) -> str:
     """The run of the user's query, stored in place of the sink, which then has been there."""
-    codec = await Registry(stack.schema_registry).codec([TOPICS[SUBMITTED]])
+    codec = await Registry(stack.schema_registry).codec([TOPICS[QUERY_SUBMITTED]])
     (message,) = await log.until(lambda m: m.key() == user.encode(), 1, "the query is in the log")
-    event = codec.decode(SUBMITTED, message.value())
+    event = codec.decode(QUERY_SUBMITTED, message.value())
     run = await store_run(seeds, user, id=event["request_id"], user_query=event["query"])
-    await seeds.account_for(f"{SUBMITTED}/{message.partition()}/{message.offset()}")
+    await seeds.account_for(f"{QUERY_SUBMITTED}/{message.partition()}/{message.offset()}")
     return run
 
 
 async def test_the_answer_is_printed(stack, api, seeds, api_environment):
     """And nothing else in a pipe; exit status 0. What a terminal would obey is escaped."""
     user = new_id()
-    with Reader(stack.kafka, SUBMITTED) as log:
+    with Reader(stack.kafka, QUERY_SUBMITTED) as log:
         command = ask(api_environment, user.upper(), "what changed?")
         await complete(seeds, await taken_down(stack, seeds, log, user), "two\nlines\x1b[2J")
         assert await ended(command) == (0, "two\nlines\\x1b[2J\n", "")
@@ -46,7 +45,7 @@ async def test_the_status_document_is_printed(stack, api, seeds, api_environment
     """By `--json`; exit status 1 for a run that failed, which without it is one line."""
     user, other = new_id(), new_id()
     failed = {"status": "FAILED", "error": "Max retries exceeded", "archive_status": None, "completed_at": None}
-    with Reader(stack.kafka, SUBMITTED) as log:
+    with Reader(stack.kafka, QUERY_SUBMITTED) as log:
         command = ask(api_environment, user, "q", "--json")
         run = await taken_down(stack, seeds, log, user)
         await complete(seeds, run, **failed)
@@ -71,7 +70,7 @@ async def test_wrong_use(api, api_environment):
 async def test_who_stops_waiting_leaves_the_run_alone(stack, api, seeds, api_environment):
     """By Ctrl-C (130) or by the time limit (1): the id is told, and the run is not cancelled."""
     user, other = new_id(), new_id()
-    with Reader(stack.kafka, SUBMITTED) as log, Reader(stack.kafka, "queries.run-controlled") as controls:
+    with Reader(stack.kafka, QUERY_SUBMITTED) as log, Reader(stack.kafka, RUN_CONTROLLED) as controls:
         command = ask(api_environment, user, "q")
         run = await taken_down(stack, seeds, log, user)
         await asyncio.sleep(1)  # it waits for the answer now
@@ -90,7 +89,7 @@ async def test_the_key_that_may_ask_is_used(own_settings, stack, seeds, api_envi
     """Of the keys in the settings the first that may ask for the user; none is one line."""
     user = new_id()
     keys = f"viewer:tom-key:tom,viewer:own-key:{user}"
-    with running_api(own_settings(HIGHWATER_API_KEYS=keys)) as guarded, Reader(stack.kafka, SUBMITTED) as log:
+    with running_api(own_settings(HIGHWATER_API_KEYS=keys)) as guarded, Reader(stack.kafka, QUERY_SUBMITTED) as log:
         there = {**api_environment, "HIGHWATER_PORT": guarded.url.rsplit(":", 1)[1], "HIGHWATER_API_KEYS": keys}
         command = ask(there, user, "q")
         await complete(seeds, await taken_down(stack, seeds, log, user), "42")

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from highwater.schemas.positions import parse_position
+from highwater.schemas.queries import PIPELINE_STAGE, PROMPT_CHANGED, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED
 from tests.integration.api_server import NOW, Api, Seeds
 from tests.integration.queries.pipeline import (
     change_run,
@@ -48,7 +49,7 @@ async def test_a_query_is_taken_down_as_an_event(stack, api, codec):
     answer = await ask(api, {"user_id": user.upper(), "query": "what changed?"})
     assert (answer.status_code, answer.json()["status"]) == (202, "processing")
     record = record_at(stack, answer.json()["positions"][0])
-    event = codec.decode("queries.query-submitted", record.value())
+    event = codec.decode(QUERY_SUBMITTED, record.value())
     assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
     assert event == {"request_id": answer.json()["request_id"], "user_id": user, "query": "what changed?"}
     assert record.key() == user.encode()
@@ -256,7 +257,7 @@ async def test_the_timeline_tells_a_run_from_end_to_end(api, seeds):
     way = ["NEW", "ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED"]
     for place, state in enumerate(way):
         await _store_event(seeds, run, state, place, revision=place + 1, operation="UPDATE" if place else "INSERT")
-    await _store_event(seeds, run, "COMPLETED", 9, topic="queries.run-archived", archive_status="STORED")
+    await _store_event(seeds, run, "COMPLETED", 9, topic=RUN_ARCHIVED, archive_status="STORED")
     # What the relay published twice is told once.
     await _store_event(seeds, run, "ANALYZED", 2, offset=55, revision=3)
     await store_call(seeds, run, ADA, "analyzer", outcome="timeout", error="no answer in 30 s", cost_usd=None)
@@ -287,7 +288,7 @@ async def test_the_timeline_tells_a_run_from_end_to_end(api, seeds):
 
 
 async def _store_event(seeds: Seeds, run: str, state: str, second: int, **columns: Any) -> None:
-    topic, offset = columns.pop("topic", "queries.pipeline-stage"), columns.pop("offset", second)
+    topic, offset = columns.pop("topic", PIPELINE_STAGE), columns.pop("offset", second)
     row = {
         "run_id": run, "position": f"{topic}/0/{offset}", "status": state, "archive_status": None,
         "operation": "ARCHIVE" if topic.endswith("archived") else "UPDATE", "attempt": 0, "revision": None, "error": None,
@@ -368,7 +369,7 @@ async def test_cancelling_is_an_event(stack, api, seeds, codec):
         for answer in (await client.post(f"/api/query/{run}/cancel"), await client.delete(f"/api/query/{run.upper()}")):
             assert (answer.status_code, answer.json()["request_id"]) == (202, run)
             record = record_at(stack, answer.json()["positions"][0])
-            event = codec.decode("queries.run-controlled", record.value())
+            event = codec.decode(RUN_CONTROLLED, record.value())
             assert (event["action"], event["request_id"], record.key()) == ("cancel", run, ADA.encode())
 
 
@@ -379,7 +380,7 @@ async def test_restarting_makes_a_new_run_where_the_inputs_are(stack, api, seeds
         answer = await client.post(f"/api/query/{run}/restart", json={"stage": "assembler"})
         found = answer.json()
         assert (answer.status_code, found["restarted_from"]) == (202, run)
-        event = codec.decode("queries.run-controlled", record_at(stack, found["positions"][0]).value())
+        event = codec.decode(RUN_CONTROLLED, record_at(stack, found["positions"][0]).value())
         assert (event["action"], event["stage"], event["request_id"]) == ("restart", "assembler", run)
         assert event["new_request_id"] == found["request_id"] != run
         early = await client.post(f"/api/query/{run}/restart", json={"stage": "responder"})
@@ -416,7 +417,7 @@ async def test_prompts_are_read_and_changed(stack, api, seeds, codec):
         answer = await client.put("/api/prompts/Archivist", json={"prompt_template": "Summarise."})
         assert answer.status_code == 202
         record = record_at(stack, answer.json()["positions"][0])
-        event = codec.decode("queries.prompt-changed", record.value())
+        event = codec.decode(PROMPT_CHANGED, record.value())
         del event["ts"]
         assert event == {"role_name": "Archivist", "prompt_template": "Summarise.", "is_active": True}
         assert (await client.put("/api/prompts/Critic", json={"prompt_template": "x"})).status_code == 404

@@ -18,14 +18,21 @@ from highwater.connectors.kafka.records import Event
 from highwater.connectors.queries.sink_controls import SUBMISSIONS, ControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
+from highwater.schemas.feeds import USER_ERASED
+from highwater.schemas.queries import (
+    PIPELINE_STAGE,
+    PROMPT_CHANGED,
+    QUERY_SUBMITTED,
+    RUN_ARCHIVED,
+    RUN_CONTROLLED,
+    RUN_FAILED,
+)
 from highwater.streams.queries.states import Stage, Status, waiting_status
 from highwater.streams.telemetry import RAW_LOG_FAILURES
 from tests.conftest import Stack
 from tests.integration.connecting import Speaker, in_outbox, in_transaction, running, send, until
 from tests.integration.queries.pipeline import new_id
 
-SUBMITTED, CONTROLLED, PROMPT = "queries.query-submitted", "queries.run-controlled", "queries.prompt-changed"
-STAGE, ARCHIVED, FAILED = "queries.pipeline-stage", "queries.run-archived", "queries.run-failed"
 NOW_MS = 10**12
 
 
@@ -36,10 +43,10 @@ class Asker(Speaker):
         super().__init__(
             around,
             {
-                SUBMITTED: QueriesSink(around),
-                PROMPT: QueriesSink(around),
-                CONTROLLED: ControlsSink(around),
-                "feeds.user-erased": UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
+                QUERY_SUBMITTED: QueriesSink(around),
+                PROMPT_CHANGED: QueriesSink(around),
+                RUN_CONTROLLED: ControlsSink(around),
+                USER_ERASED: UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
             },
         )
         self.id = new_id()
@@ -47,7 +54,7 @@ class Asker(Speaker):
     def asks(self, query: str = "what is new?", *, partition: int = 0, at: int | None = None, **changes: Any) -> Event:
         """A submission."""
         value = {"request_id": new_id(), "user_id": self.id, "query": query, "ts": 1, **changes}
-        return self.says(SUBMITTED, value, partition=partition, at=at)
+        return self.says(QUERY_SUBMITTED, value, partition=partition, at=at)
 
     def cancels(self, request_id: str, *, at: int | None = None, **changes: Any) -> Event:
         """A cancellation."""
@@ -58,7 +65,7 @@ class Asker(Speaker):
             "stage": None,
             "new_request_id": None,
         }
-        return self.says(CONTROLLED, {**value, "ts": 1, **changes}, at=at)
+        return self.says(RUN_CONTROLLED, {**value, "ts": 1, **changes}, at=at)
 
     def restarts(self, request_id: str, stage: str, new_id: str | None = None, **changes: Any) -> Event:
         """A restart."""
@@ -67,7 +74,7 @@ class Asker(Speaker):
 
     def erased(self, *, at: int | None = None) -> Event:
         """The user is to be erased."""
-        return self.says("feeds.user-erased", {"user_id": self.id, "ts": 1}, at=at)
+        return self.says(USER_ERASED, {"user_id": self.id, "ts": 1}, at=at)
 
     async def asked(self, query: str = "what is new?") -> str:
         """Ask, and have it stored; the request."""
@@ -97,7 +104,7 @@ class Asker(Speaker):
 
     async def everything(self) -> Any:
         """All that is stored of the user, and what was told."""
-        return [await self.rows(), await self.rows("raw_logs"), await self.told(STAGE)]
+        return [await self.rows(), await self.rows("raw_logs"), await self.told(PIPELINE_STAGE)]
 
 
 @pytest.fixture
@@ -126,12 +133,12 @@ async def test_a_query_becomes_a_run(asker: Asker):
         row["id"],
     )
     assert line["created_at"] == row["created_at"] == row["updated_at"]
-    (told,) = await asker.told(STAGE)
+    (told,) = await asker.told(PIPELINE_STAGE)
     assert {name: told[name] for name in ("id", "status", "operation", "attempt", "ordinal", "revision", "waiting")} == {
         "id": str(row["id"]), "status": "NEW", "operation": "INSERT", "attempt": 0, "ordinal": 1, "revision": 1, "waiting": True,
     }  # fmt: skip
     query = "SELECT headers FROM outbox WHERE topic = $1 AND key = $2"
-    headers = await asker.around.pool.fetchval(query, STAGE, asker.id.encode())
+    headers = await asker.around.pool.fetchval(query, PIPELINE_STAGE, asker.id.encode())
     found = {name: base64.b64decode(value).decode() for name, value in orjson.loads(headers)}
     assert found["ce_causedby"] == position
 
@@ -146,7 +153,7 @@ async def test_places_follow_the_log(around: Surroundings):
         rows = await one.rows()
         assert [row["ordinal"] for row in rows] == list(range(1, 12))
         assert [row["user_query"] for row in rows] == ["0", "2", "4", "6", "8", "1", "3", "5", "7", "9", "last"]
-        assert [told["ordinal"] for told in await one.told(STAGE)] == list(range(1, 12))
+        assert [told["ordinal"] for told in await one.told(PIPELINE_STAGE)] == list(range(1, 12))
         assert [line["ordinal"] for line in await one.rows("raw_logs")] == list(range(1, 12))
 
 
@@ -196,7 +203,7 @@ async def test_batches_of_the_same_users_at_once(around: Surroundings):
     await asyncio.gather(*work)
     for one in askers:
         assert [row["ordinal"] for row in await one.rows()] == list(range(1, 13))
-        assert [told["ordinal"] for told in await one.told(STAGE)] == list(range(1, 13))
+        assert [told["ordinal"] for told in await one.told(PIPELINE_STAGE)] == list(range(1, 13))
 
 
 async def test_a_log_that_cannot_be_written_fails_no_run(asker: Asker):
@@ -205,7 +212,7 @@ async def test_a_log_that_cannot_be_written_fails_no_run(asker: Asker):
     async with asker.around.pool.acquire() as other, other.transaction():
         await other.execute("LOCK TABLE raw_logs IN ACCESS EXCLUSIVE MODE")
         assert await asker.stores(asker.asks("a"), asker.asks("b")) == []
-    assert (len(await asker.rows()), await asker.rows("raw_logs"), len(await asker.told(STAGE))) == (2, [], 2)
+    assert (len(await asker.rows()), await asker.rows("raw_logs"), len(await asker.told(PIPELINE_STAGE))) == (2, [], 2)
     assert RAW_LOG_FAILURES._value.get() - before == 2
 
 
@@ -227,11 +234,11 @@ async def test_a_cancelled_run_fails(asker: Asker, status: Status):
         4,
         5,
     )
-    told = (await asker.told(STAGE))[-1]
+    told = (await asker.told(PIPELINE_STAGE))[-1]
     assert (told["status"], told["operation"], told["waiting"], told["revision"], told["error"]) == (
         "FAILED", "UPDATE", False, 5, "cancelled by the user",
     )  # fmt: skip
-    (failed,) = await asker.told(FAILED, request)
+    (failed,) = await asker.told(RUN_FAILED, request)
     assert (failed["reason"], failed["is_alert"], failed["user_id"]) == ("cancelled", False, asker.id)
     before = await asker.everything()
     assert await asker.stores(asker.cancels(request), asker.cancels(request)) == []
@@ -242,7 +249,7 @@ async def test_twice_in_a_batch_is_once(asker: Asker):
     """Two cancellations of a run in one batch are one."""
     request = await asker.asked()
     assert await asker.stores(asker.cancels(request), asker.cancels(request)) == []
-    assert [told["status"] for told in await asker.told(STAGE)] == ["NEW", "FAILED"]
+    assert [told["status"] for told in await asker.told(PIPELINE_STAGE)] == ["NEW", "FAILED"]
 
 
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED])
@@ -268,7 +275,7 @@ async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, ar
     """A cancellation that is read while submissions wait to be stored takes effect once they are; one of no run is dead."""
     asked, nowhere = asker.asks(), new_id()
     controls = [asker.cancels(asked.value["request_id"]), asker.cancels(nowhere)]
-    for topic, values in ((CONTROLLED, controls), (SUBMITTED, [asked])):
+    for topic, values in ((RUN_CONTROLLED, controls), (QUERY_SUBMITTED, [asked])):
         send(stack.kafka, topic, [(asker.id.encode(), around.codec.encode(topic, one.value)) for one in values])
     consumer = BatchConsumer(ControlsSink(around), around)
     stop = asyncio.Event()
@@ -285,7 +292,7 @@ async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, ar
         stop.set()
         await task
     query = "SELECT headers FROM outbox WHERE topic = $1 AND key = $2"
-    letters = await around.pool.fetch(query, CONTROLLED + ".dlq", asker.id.encode())
+    letters = await around.pool.fetch(query, RUN_CONTROLLED + ".dlq", asker.id.encode())
     (headers,) = [dict(orjson.loads(row["headers"])) for row in letters]
     assert base64.b64decode(headers["dlq_reason"]) == b"unknown_run"
 
@@ -327,7 +334,7 @@ async def test_a_restart_is_a_new_run(asker: Asker, stage: str, kept: tuple[str,
     assert all(row[name] == first[name] for name in kept)
     assert row["position"] == row["caused_by"] == str(again.record.position)
     assert (row["released"], row["revision"], row["attempt"], rows[0]) == (False, 1, 0, first)
-    told = (await asker.told(STAGE))[-1]
+    told = (await asker.told(PIPELINE_STAGE))[-1]
     assert (told["id"], told["status"], told["operation"], told["waiting"], told["ordinal"]) == (
         again.value["new_request_id"], row["status"], "INSERT", True, 3,
     )  # fmt: skip
@@ -363,7 +370,7 @@ async def test_controls_of_what_a_control_made(asker: Asker):
     assert [(str(row["id"]), row["status"]) for row in await asker.rows()] == [
         (request, "FAILED"), (second, "FAILED"), (third, "FAILED"),
     ]  # fmt: skip
-    assert [(told["ordinal"], told["status"]) for told in await asker.told(STAGE)] == [
+    assert [(told["ordinal"], told["status"]) for told in await asker.told(PIPELINE_STAGE)] == [
         (1, "NEW"), (1, "FAILED"), (2, "NEW"), (2, "FAILED"), (3, "NEW"), (3, "FAILED"),
     ]  # fmt: skip
     before = await asker.everything()
@@ -386,7 +393,7 @@ async def test_the_last_word_on_a_prompt_counts(asker: Asker):
             async def says(*words: tuple[int, str, bool]) -> list[tuple[str, bool]]:
                 value = {"role_name": "Mentor", "ts": 1}
                 events = [
-                    asker.says(PROMPT, {**value, "prompt_template": text, "is_active": active}, at=at)
+                    asker.says(PROMPT_CHANGED, {**value, "prompt_template": text, "is_active": active}, at=at)
                     for at, text, active in words
                 ]
                 assert await sink.apply(tx, events, await sink.prepare(events)) == []
@@ -402,7 +409,7 @@ async def test_the_last_word_on_a_prompt_counts(asker: Asker):
             assert await says((20, "a", True), (50, "c", True), (70, "off", False)) == taken
             assert await says((80, "c", True)) == [*taken, ("c", True)]
             last = await tx.fetchrow("SELECT * FROM system_prompts ORDER BY id DESC LIMIT 1")
-            assert (last["role_name"], last["position"], last["arrived_ms"]) == ("Mentor", f"{PROMPT}/0/80", 80)
+            assert (last["role_name"], last["position"], last["arrived_ms"]) == ("Mentor", f"{PROMPT_CHANGED}/0/80", 80)
         finally:
             await outer.rollback()
 
@@ -411,7 +418,7 @@ async def test_bad_prompts_are_dead(asker: Asker):
     """A prompt of no role and an empty one are refused by name."""
     values = [("Poet", "x"), ("Mentor", " "), ("Mentor", "x" * 20_000)]
     events = [
-        asker.says(PROMPT, {"role_name": role, "prompt_template": text, "is_active": True, "ts": 1})
+        asker.says(PROMPT_CHANGED, {"role_name": role, "prompt_template": text, "is_active": True, "ts": 1})
         for role, text in values
     ]
     assert await asker.stores(*events) == ["bad_role", "empty_text", "too_long"]
@@ -474,11 +481,11 @@ async def test_an_erasure_takes_all_of_a_user(asker: Asker, around: Surroundings
         "SELECT user_id::text FROM query_users WHERE user_id = ANY ($1)", [asker.id, other.id]
     )
     assert [row["user_id"] for row in users] == [other.id]
-    told = (await asker.told(STAGE))[5:]
+    told = (await asker.told(PIPELINE_STAGE))[5:]
     assert [(one["id"], one["status"], one["revision"], one["waiting"], one["error"]) for one in told] == [
         (requests[3], "FAILED", 7, False, "the user was erased"), (requests[4], "FAILED", 2, False, "the user was erased"),
     ]  # fmt: skip
-    (archived,) = await asker.told(ARCHIVED)
+    (archived,) = await asker.told(RUN_ARCHIVED)
     assert (archived["request_id"], archived["ordinal"], archived["archive_status"], archived["error"]) == (
         requests[2], 3, "FAILED", "the user was erased",
     )  # fmt: skip
@@ -493,13 +500,13 @@ async def test_what_was_said_before_an_erasure_is_void(asker: Asker):
     await asker.stores(*controls)
     erased = asker.erased()
     await asker.stores(erased)
-    told = await asker.told(STAGE)
+    told = await asker.told(PIPELINE_STAGE)
     assert await asker.stores(*old) == []
     assert await asker.around.pool.fetch("SELECT FROM query_users WHERE user_id = $1", asker.id) == []
     async with running(BatchConsumer(QueriesSink(asker.around), asker.around)):
         await until_accounted(asker.around)
         assert await asker.stores(*controls) == []
-    assert (await asker.rows(), await asker.told(STAGE)) == ([], told)
+    assert (await asker.rows(), await asker.told(PIPELINE_STAGE)) == ([], told)
     assert await asker.stores(asker.asks("later")) == []
     assert [(row["user_query"], row["ordinal"]) for row in await asker.rows()] == [("later", 4)]
     await asker.stores(erased)

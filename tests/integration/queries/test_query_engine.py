@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_FAILED
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
 from tests.integration.connecting import until
@@ -34,13 +35,11 @@ async def test_a_run_from_a_command_to_its_memory(q: Queries):
     await q.request(worker, run_id)
     row = await q.until_status(run_id, "COMPLETED", archive="STORED")
     assert [call.stage for call in q.llm.calls] == STAGES
-    stages = await q.events("queries.pipeline-stage")
+    stages = await q.events(PIPELINE_STAGE)
     assert [one["status"] for one in stages] == WAY
     assert [one["revision"] for one in stages] == [2, 3, 4, 5, 6, 7]
     assert not any(one["waiting"] for one in stages)
-    assert [(one["request_id"], one["archive_status"]) for one in await q.events("queries.run-archived")] == [
-        (run_id, "STORED")
-    ]
+    assert [(one["request_id"], one["archive_status"]) for one in await q.events(RUN_ARCHIVED)] == [(run_id, "STORED")]
     assert (row["released"], row["worker"], row["due_ms"], row["lease_until_ms"]) == (True, None, None, None)
     logs = await q.around.pool.fetch("SELECT message_type, content FROM raw_logs ORDER BY id")
     assert [tuple(log) for log in logs] == [("user_query", "What is new?"), ("assistant_response", row["final_answer"])]
@@ -131,7 +130,7 @@ async def test_a_worker_that_dies_during_a_call(q: Queries, stage: str):
     if stage != "archivist":
         waits = {"analyzer": "NEW", "assembler": "ANALYZED", "responder": "READY"}[stage]
         await q.until_status(run_id, waits)
-        told = (await q.events("queries.pipeline-stage"))[-1]
+        told = (await q.events(PIPELINE_STAGE))[-1]
         assert (told["status"], told["waiting"]) == (waits, True)
         await q.request(other, run_id, Stage(stage))
     await q.until_status(run_id, "COMPLETED", archive="STORED")
@@ -188,7 +187,7 @@ async def test_a_silent_worker_loses_its_run_when_the_lease_ends(q: Queries):
     assert (await q.run(run_id))["status"] == "RESPONDING"
     held_too.release.set()
     row = await q.until_status(run_id, "COMPLETED", archive="STORED")
-    assert [one["status"] for one in await q.events("queries.pipeline-stage")].count("COMPLETED") == 1
+    assert [one["status"] for one in await q.events(PIPELINE_STAGE)].count("COMPLETED") == 1
     stored = {call["stage"]: call["answer"] for call in await q.calls(run_id)}
     assert stored["responder"] == row["final_answer"] == "the first"
 
@@ -202,7 +201,7 @@ async def test_a_void_command_changes_nothing(q: Queries, status: str, stage: st
     await q.request(worker, run_id, Stage(stage))
     row = await q.run(run_id)
     assert (row["status"], row["epoch"], row["worker"]) == (status, 0, None)
-    assert (q.llm.calls, await q.events("queries.pipeline-stage")) == ([], [])
+    assert (q.llm.calls, await q.events(PIPELINE_STAGE)) == ([], [])
 
 
 async def test_what_changed_a_run_last_is_named(q: Queries):
@@ -225,7 +224,7 @@ async def test_a_run_that_is_lost_too_often_fails(q: Queries):
         q.time.now_ms += LEASE_MS
         await q.until_status(run_id, "NEW" if count < 4 else "FAILED")
     assert "4 times" in (await q.run(run_id))["error"]
-    assert [(one["reason"], one["is_alert"]) for one in await q.events("queries.run-failed")] == [("lost", True)]
+    assert [(one["reason"], one["is_alert"]) for one in await q.events(RUN_FAILED)] == [("lost", True)]
     assert (await q.run(run_id))["released"]
 
 
@@ -249,7 +248,7 @@ async def test_what_cannot_be_used_is_asked_for_once_more(q: Queries, step: str,
         row = await q.until_status(run_id, "FAILED")
         assert len(q.llm.seen(stage)) == calls
         assert error in row["error"]
-    alerts = [one["is_alert"] for one in await q.events("queries.run-failed")]
+    alerts = [one["is_alert"] for one in await q.events(RUN_FAILED)]
     assert alerts == [step == "400"] * 2
 
 
@@ -277,8 +276,8 @@ async def test_a_failed_archivist_lifts_the_block(q: Queries):
     await q.request(worker, first)
     row = await q.until_status(first, "COMPLETED", archive="FAILED")
     assert (row["final_answer"] is not None, row["error"], row["released"]) == (True, None, True)
-    assert [one["archive_status"] for one in await q.events("queries.run-archived")] == ["FAILED"]
-    assert [(one["stage"], one["is_alert"]) for one in await q.events("queries.run-failed")] == [("archivist", True)]
+    assert [one["archive_status"] for one in await q.events(RUN_ARCHIVED)] == ["FAILED"]
+    assert [(one["stage"], one["is_alert"]) for one in await q.events(RUN_FAILED)] == [("archivist", True)]
     await q.request(worker, second)
     await q.until_status(second, "COMPLETED")
 
@@ -292,7 +291,7 @@ async def test_a_missing_prompt_fails_the_run_at_once(q: Queries):
     row = await q.until_status(run_id, "FAILED")
     assert row["error"] == "no active prompt for Mentor"
     assert q.llm.by_stage() == {"analyzer": 1}
-    assert [(one["reason"], one["is_alert"]) for one in await q.events("queries.run-failed")] == [("no_prompt", True)]
+    assert [(one["reason"], one["is_alert"]) for one in await q.events(RUN_FAILED)] == [("no_prompt", True)]
 
 
 async def test_a_forgotten_run_is_found(q: Queries):

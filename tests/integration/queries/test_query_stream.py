@@ -158,13 +158,13 @@ async def test_a_browser_names_its_key_by_subprotocol_or_first_message(guarded, 
 
 async def test_who_says_nothing_is_sent_away(guarded, monkeypatch):
     """4401 after the time to say so."""
-    monkeypatch.setattr("highwater.api.queries.routes_socket.AUTH_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("highwater.api.core.sockets.AUTH_SECONDS_MAX", 0.2)
     assert await closed(guarded, f"user_id={ADA}") == 4401
 
 
 async def test_a_session_that_is_ended_ends_its_socket(guarded, monkeypatch):
     """4401 at the next look."""
-    monkeypatch.setattr("highwater.api.queries.routes_socket.RECHECK_SECONDS", 0.2)
+    monkeypatch.setattr("highwater.api.core.sockets.RECHECK_SECONDS", 0.2)
     async with guarded.client("root-key") as client:
         made = (await client.post("/api/sessions", json={"user_id": ADA})).json()["session_id"]
         async with socket(guarded, token=made) as connection:
@@ -178,7 +178,7 @@ async def test_a_session_that_is_ended_ends_its_socket(guarded, monkeypatch):
 
 async def test_the_log_is_read_while_somebody_listens(api):
     """One consumer with the first socket, none after the last."""
-    hub = api.app.state.services.sockets
+    hub = api.app.state.queries.sockets
     wait_until(lambda: hub._task is None, "nobody listens")
     async with socket(api, f"user_id={ADA}"):
         first = hub._task
@@ -354,12 +354,12 @@ async def test_a_message_that_is_too_large_ends_the_socket(api):
 
 async def test_too_many_sockets(api, monkeypatch):
     """1013 for one above the bound; it may come when another has gone."""
-    wait_until(lambda: api.app.state.services.sockets._sockets == 0, "all have gone")
+    wait_until(lambda: api.app.state.queries.sockets._sockets == 0, "all have gone")
     monkeypatch.setattr(query_stream, "SOCKETS_MAX", 1)
     async with socket(api, f"user_id={ADA}") as connection:
         await says(connection, {"type": "ping"})
         assert await closed(api, f"user_id={ADA}") == 1013
-    wait_until(lambda: api.app.state.services.sockets._sockets == 0, "it has gone")
+    wait_until(lambda: api.app.state.queries.sockets._sockets == 0, "it has gone")
     async with socket(api, f"user_id={ADA}") as connection:
         assert (await says(connection, {"type": "ping"}))["type"] == "pong"
 
@@ -375,7 +375,7 @@ async def test_a_slow_reader_is_sent_away_and_resumes(api, ends, seeds, stack, c
             await complete(seeds, runs[-1], "x" * 500_000)
         events = [stage_event(run, user, "COMPLETED") for run in runs]
         await asyncio.to_thread(publish, stack.kafka, codec, STAGE_TOPIC, *events)
-        hub = api.app.state.services.sockets
+        hub = api.app.state.queries.sockets
         (subscriber,) = hub._users[user.encode()]
         await eventually(_is(subscriber.closed.done), "it is sent away")
         messages = [json.loads(text) async for text in _until_closed(connection)]

@@ -9,9 +9,8 @@ import uuid
 import pytest
 
 from highwater.schemas.envelope import caused_by
+from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, STAGE_REQUESTED
 from tests.integration.agents import Answer, Kafka, Worker, partition_of, until
-
-STAGE, ARCHIVED, REQUESTED = "queries.pipeline-stage", "queries.run-archived", "queries.stage-requested"
 
 
 @pytest.fixture
@@ -25,22 +24,23 @@ def stage(
 ) -> None:
     """A run was made or changed its status, as sinks and workers tell it."""
     kafka.send(
-        STAGE, user, id=f"{user}/{ordinal}", user_id=user, status=status, operation="INSERT" if revision == 1 else "UPDATE",
-        attempt=0, at=1_000 + ordinal, ordinal=ordinal, revision=revision, waiting=waiting, error=None,
+        PIPELINE_STAGE, user, id=f"{user}/{ordinal}", user_id=user, status=status,
+        operation="INSERT" if revision == 1 else "UPDATE", attempt=0, at=1_000 + ordinal, ordinal=ordinal,
+        revision=revision, waiting=waiting, error=None,
     )  # fmt: skip
 
 
 def archived(kafka: Kafka, user: str, ordinal: int) -> None:
     """The memory of a run was stored."""
     kafka.send(
-        ARCHIVED, user, request_id=f"{user}/{ordinal}", user_id=user, ordinal=ordinal, archive_status="STORED",
+        RUN_ARCHIVED, user, request_id=f"{user}/{ordinal}", user_id=user, ordinal=ordinal, archive_status="STORED",
         memory_id=1, error=None, at=2_000 + ordinal,
     )  # fmt: skip
 
 
 def requests(kafka: Kafka, user: str) -> list[Answer]:
     """What was requested for a user."""
-    return kafka.answers(REQUESTED, user)
+    return kafka.answers(STAGE_REQUESTED, user)
 
 
 def places(kafka: Kafka, user: str) -> list[int]:
@@ -60,7 +60,7 @@ def test_runs_of_a_user_are_requested_one_after_the_other(worker: Worker, kafka:
     (first,) = requests(kafka, user)
     cause = caused_by(first.headers)
     assert cause is not None
-    assert (cause.topic, cause.partition, first.partition) == (STAGE, partition_of(user), partition_of(user))
+    assert (cause.topic, cause.partition, first.partition) == (PIPELINE_STAGE, partition_of(user), partition_of(user))
     assert first.event == {
         "request_id": f"{user}/1", "user_id": user, "stage": "analyzer", "status": "NEW", "ordinal": 1, "revision": 1,
         "queued": 0, "requested_at": 1_001,
@@ -139,7 +139,7 @@ def test_poison_stops_nothing(worker: Worker, kafka: Kafka, user: str):
     stage(kafka, user, 1, "DREAMING")
     stage(kafka, user, 2)
     until(lambda: places(kafka, user) == [2], "the good run is requested")
-    (letter,) = until(lambda: kafka.dead_letters(STAGE), "a dead letter")
+    (letter,) = until(lambda: kafka.dead_letters(PIPELINE_STAGE), "a dead letter")
     assert dict(letter.headers())["dlq_reason"] == b"bad_state"
 
 

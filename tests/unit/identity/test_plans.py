@@ -54,17 +54,17 @@ def test_an_unknown_plan_counts_as_free() -> None:
 )
 def test_which_limit_stands_in_the_way(status: str, usage: Usage, kind: Kind | None, limit: Limit | None) -> None:
     """Only new decks are stopped by a month's limits and by what is past due; a suspended organization may nothing (R2.33)."""
-    assert limit == refusal(SMALL, status, usage, kind)
+    assert limit == refusal(SMALL, status, usage, is_new_deck=kind is Kind.GENERATION, is_upload=kind is None)
 
 
 def test_a_limit_that_is_none_is_never_reached() -> None:
     """The enterprise goes on."""
-    assert refusal(PLANS["enterprise"], "active", Usage(10**9, 10**12)) is None
+    assert refusal(PLANS["enterprise"], "active", Usage(10**9, 10**12), is_new_deck=True) is None
 
 
 def test_a_plan_may_allow_no_decks_at_all() -> None:
     """A limit of 0 is reached before the first."""
-    assert refusal(Plan("free", 0, None, 1, 1, 1), "active", Usage()) is Limit.PRESENTATIONS
+    assert refusal(Plan("free", 0, None, 1, 1, 1), "active", Usage(), is_new_deck=True) is Limit.PRESENTATIONS
 
 
 @pytest.mark.parametrize("limit", list(Limit))

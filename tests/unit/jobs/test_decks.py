@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from highwater.connectors.jobs.generation import answered_locally
 from highwater.connectors.models.calls import ChatCall, LocalChat
 from highwater.streams.jobs.decks import (
     OUTLINE,
@@ -170,11 +171,11 @@ def test_a_slide_has_no_marks_of_a_document():
 
 
 async def test_a_deck_needs_no_service():
-    """The built-in model answers steps of decks beside stages of queries; it has no price."""
+    """The built-in model answers steps of decks; it has no price."""
     call = ChatCall(
         "slide-1", "job/slide-1/1", "small", "system", '{"title": "KRaft", "sources": []}', 0.0, 100, is_json=True
     )
-    answer = await LocalChat().complete(call)
+    answer = await LocalChat(answered_locally).complete(call)
     assert (json.loads(answer.text)["title"], answer.model) == ("KRaft", "built-in")
     assert (answer.prompt_tokens > 0, answer.completion_tokens > 0) == (True, True)
 

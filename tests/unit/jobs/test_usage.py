@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import USAGE_FLUSHED, USAGE_RECORDED, UsageRecorded
+from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
 from highwater.streams.agents import Wiring
 from highwater.streams.heartbeat import Heartbeats
@@ -34,7 +35,6 @@ from highwater.streams.jobs.usage import (
 )
 from tests.unit.rows import Record, Table
 
-TICK = "streams.tick"
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
 MINUTE = 60_000
 CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED, PLAN_CHANGED, ROLE_CHANGED, VIEW_RECORDED
 from highwater.streams.jobs.validation import check_jobs_event
 from highwater.streams.validation import check_event
 
-SUBMITTED, CONTROL, VIEWED = "jobs.job-submitted", "jobs.control", "jobs.view-recorded"
-PLAN, ROLE = "jobs.plan-changed", "jobs.role-changed"
 ONE = "0b5e3f5e-6a40-4a2b-9d5a-0d3c0f6a1c11"
 JOB = {
     "job_id": ONE,
@@ -30,17 +29,17 @@ ROLE_OF = {"user_id": "ada", "role": "editor", "ts": 1}
 @pytest.mark.parametrize(
     ("topic", "event"),
     [
-        (SUBMITTED, JOB),
-        (SUBMITTED, {**JOB, "expires_at": 0}),
+        (JOB_SUBMITTED, JOB),
+        (JOB_SUBMITTED, {**JOB, "expires_at": 0}),
         (CONTROL, STOP),
         (CONTROL, {**STOP, "action": "republish", "reason": "lost"}),
-        (VIEWED, {"presentation_id": ONE, "ts": 1}),
-        *((PLAN, {**PLAN_OF, "plan": plan}) for plan in ("free", "pro", "team", "enterprise")),
+        (VIEW_RECORDED, {"presentation_id": ONE, "ts": 1}),
+        *((PLAN_CHANGED, {**PLAN_OF, "plan": plan}) for plan in ("free", "pro", "team", "enterprise")),
         *(
-            (PLAN, {**PLAN_OF, "subscription_status": status, "period_end": 5})
+            (PLAN_CHANGED, {**PLAN_OF, "subscription_status": status, "period_end": 5})
             for status in ("active", "trialing", "past_due", "suspended")
         ),
-        *((ROLE, {**ROLE_OF, "role": role}) for role in ("viewer", "editor", "admin")),
+        *((ROLE_CHANGED, {**ROLE_OF, "role": role}) for role in ("viewer", "editor", "admin")),
     ],
 )
 def test_good_events_pass(topic: str, event: dict[str, Any]) -> None:
@@ -52,23 +51,23 @@ def test_good_events_pass(topic: str, event: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("topic", "event", "reason", "field"),
     [
-        (SUBMITTED, {**JOB, "job_id": ONE.upper()}, "bad_uuid", "job_id"),
-        (SUBMITTED, {**JOB, "organization_id": " "}, "empty_id", "organization_id"),
-        (SUBMITTED, {**JOB, "user_id": "a\0b"}, "control_character", "user_id"),
-        (SUBMITTED, {**JOB, "kind": "dream"}, "unknown_kind", "kind"),
-        (SUBMITTED, {**JOB, "args": "query"}, "args_not_json", "args"),
-        (SUBMITTED, {**JOB, "args": '{"query": ""}'}, "empty_text", "args.query"),
-        (SUBMITTED, {**JOB, "ts": 10**15}, "time_out_of_range", "ts"),
-        (SUBMITTED, {**JOB, "expires_at": 10**15}, "time_out_of_range", "expires_at"),
+        (JOB_SUBMITTED, {**JOB, "job_id": ONE.upper()}, "bad_uuid", "job_id"),
+        (JOB_SUBMITTED, {**JOB, "organization_id": " "}, "empty_id", "organization_id"),
+        (JOB_SUBMITTED, {**JOB, "user_id": "a\0b"}, "control_character", "user_id"),
+        (JOB_SUBMITTED, {**JOB, "kind": "dream"}, "unknown_kind", "kind"),
+        (JOB_SUBMITTED, {**JOB, "args": "query"}, "args_not_json", "args"),
+        (JOB_SUBMITTED, {**JOB, "args": '{"query": ""}'}, "empty_text", "args.query"),
+        (JOB_SUBMITTED, {**JOB, "ts": 10**15}, "time_out_of_range", "ts"),
+        (JOB_SUBMITTED, {**JOB, "expires_at": 10**15}, "time_out_of_range", "expires_at"),
         (CONTROL, {**STOP, "action": "pause"}, "bad_action", "action"),
         (CONTROL, {**STOP, "job_id": "7"}, "bad_uuid", "job_id"),
         (CONTROL, {**STOP, "reason": "x" * 1_025}, "too_long", "reason"),
-        (VIEWED, {"presentation_id": "7", "ts": 1}, "bad_uuid", "presentation_id"),
-        (PLAN, {**PLAN_OF, "plan": "gold"}, "unknown_plan", "plan"),
-        (PLAN, {**PLAN_OF, "subscription_status": "happy"}, "bad_status", "subscription_status"),
-        (PLAN, {**PLAN_OF, "period_end": 10**15}, "time_out_of_range", "period_end"),
-        (PLAN, {**PLAN_OF, "organization_id": "x" * 513}, "too_long", "organization_id"),
-        (ROLE, {**ROLE_OF, "role": "king"}, "bad_role", "role"),
+        (VIEW_RECORDED, {"presentation_id": "7", "ts": 1}, "bad_uuid", "presentation_id"),
+        (PLAN_CHANGED, {**PLAN_OF, "plan": "gold"}, "unknown_plan", "plan"),
+        (PLAN_CHANGED, {**PLAN_OF, "subscription_status": "happy"}, "bad_status", "subscription_status"),
+        (PLAN_CHANGED, {**PLAN_OF, "period_end": 10**15}, "time_out_of_range", "period_end"),
+        (PLAN_CHANGED, {**PLAN_OF, "organization_id": "x" * 513}, "too_long", "organization_id"),
+        (ROLE_CHANGED, {**ROLE_OF, "role": "king"}, "bad_role", "role"),
     ],
 )
 def test_bad_events_are_refused_by_name(topic: str, event: dict[str, Any], reason: str, field: str) -> None:

@@ -61,12 +61,12 @@ class _Api:
         self.documents = _Documents()
         self.is_positioned = False
         app = create_app(read_settings({}))
-        app.state.services = SimpleNamespace(
-            documents=self.documents,
+        services = SimpleNamespace(
             authenticator=Authenticator(parse_api_keys(keys), _no_session),
             activity=SimpleNamespace(note=lambda _principal: None),
             fresh=self._fresh,
         )
+        app.state.services, app.state.pages = services, SimpleNamespace(core=services, documents=self.documents)
         transport = httpx.ASGITransport(app)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://test", headers={"Accept-Encoding": "gzip"})
 

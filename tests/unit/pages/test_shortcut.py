@@ -15,7 +15,7 @@ from highwater.api.app import Application, create_app
 from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys
 from highwater.api.core.errors import TooManyRequestsError
 from highwater.api.league.matches import MatchDocuments
-from highwater.api.league.routes_reads import PAGES
+from highwater.api.league.routes_reads import shown_pages
 from highwater.api.pages.shortcut import PATHS_MAX, ShortCut
 from highwater.connectors.pages.reads import NoSuchDocumentError, Served
 from highwater.connectors.redis.link import Head
@@ -89,7 +89,7 @@ class _Live:
 
 def _services(keys: str | None) -> Any:
     documents: Any = _Documents()
-    return SimpleNamespace(
+    services = SimpleNamespace(
         documents=documents,
         matches=MatchDocuments(documents, lambda: None),  # type: ignore[arg-type, return-value]
         authenticator=Authenticator(parse_api_keys(keys), _no_session),
@@ -98,14 +98,17 @@ def _services(keys: str | None) -> Any:
         fresh=_nothing,
         clock=lambda: 0,
     )
+    services.core = services
+    return services
 
 
 def _apps(keys: str | None = None) -> tuple[Application, Application, Any]:
     """Two applications over the same services: with the short cut and without."""
     services = _services(keys)
     short, usual = create_app(read_settings({})), create_app(read_settings({}))
-    short.state.services = usual.state.services = services
-    short.short_cut = ShortCut(PAGES, services)
+    for state in (short.state, usual.state):
+        state.services = state.pages = state.league = services
+    short.short_cut = ShortCut(shown_pages(services), services)
     return short, usual, services
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import caused_by
+from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, STAGE_REQUESTED
+from highwater.schemas.streams import TICK
 from highwater.schemas.topics import TOPICS
 from highwater.streams.agents import Wiring
 from highwater.streams.heartbeat import Heartbeats
@@ -18,9 +20,6 @@ from highwater.streams.queries.agents import RunAgent
 from tests.unit.queries.test_orders import USER, failed, stage, stored
 from tests.unit.rows import Record, Table
 
-STAGE, ARCHIVED, REQUESTED, TICK = (
-    "queries.pipeline-stage", "queries.run-archived", "queries.stage-requested", "streams.tick",
-)  # fmt: skip
 CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
 
 
@@ -68,14 +67,14 @@ class Case:
 
     def requested(self) -> list[Any]:
         """What was requested."""
-        return [event for topic, _, (event, _) in self.sent if topic == REQUESTED]
+        return [event for topic, _, (event, _) in self.sent if topic == STAGE_REQUESTED]
 
 
 async def test_a_row_is_written_after_the_acknowledgement():
     """Until the broker has the request, the row is as it was: a crash before repeats the request."""
     case = Case()
     case.acknowledge.clear()
-    waiting = asyncio.create_task(case.take(STAGE, stage(1)))
+    waiting = asyncio.create_task(case.take(PIPELINE_STAGE, stage(1)))
     await case.asked.wait()
     assert case.rows == {}
     case.acknowledge.set()
@@ -87,23 +86,23 @@ async def test_a_request_names_its_decision():
     """With the run's stage, place and revision, who waits behind it, and the event that led to it."""
     case = Case()
     for ordinal in (1, 2, 3):
-        await case.take(STAGE, {**stage(ordinal, "READY"), "at": 70 + ordinal})
-    await case.take(ARCHIVED, {**stored(1), "at": 99})
+        await case.take(PIPELINE_STAGE, {**stage(ordinal, "READY"), "at": 70 + ordinal})
+    await case.take(RUN_ARCHIVED, {**stored(1), "at": 99})
     assert [(one["request_id"], one["queued"]) for one in case.requested()] == [("run-1", 0), ("run-2", 1)]
     topic, key, (event, headers) = case.sent[-1]
-    assert (topic, key) == (REQUESTED, USER.encode())
+    assert (topic, key) == (STAGE_REQUESTED, USER.encode())
     assert event == {
         "request_id": "run-2", "user_id": USER, "stage": "responder", "status": "READY", "ordinal": 2, "revision": 1,
         "queued": 1, "requested_at": 99,
     }  # fmt: skip
-    assert str(caused_by(headers)) == f"{ARCHIVED}/0/4"
+    assert str(caused_by(headers)) == f"{RUN_ARCHIVED}/0/4"
 
 
 async def test_a_row_is_written_though_nothing_changed():
     """A redelivery may be there because the changelog lost the first write."""
     case = Case()
     for event in (stage(1), stage(2)):
-        await case.take(STAGE, event)
+        await case.take(PIPELINE_STAGE, event)
     kept = dict(case.rows)
     case.rows.clear()
     case.rows.update(kept)
@@ -111,8 +110,8 @@ async def test_a_row_is_written_though_nothing_changed():
     case.rows.__class__ = type(
         "Noting", (Watched,), {"__setitem__": lambda _, key, value: written.append((key, value))}
     )
-    await case.take(STAGE, stage(2))
-    await case.take(ARCHIVED, stored(0))
+    await case.take(PIPELINE_STAGE, stage(2))
+    await case.take(RUN_ARCHIVED, stored(0))
     assert written == [*kept.items()] * 2
     assert len(case.requested()) == 1
 
@@ -120,12 +119,12 @@ async def test_a_row_is_written_though_nothing_changed():
 async def test_what_concerns_no_turn_is_not_even_looked_up():
     """Six of the seven events of a run that goes well touch no row."""
     case = Case()
-    await case.take(STAGE, stage(1))
+    await case.take(PIPELINE_STAGE, stage(1))
     touched = case.rows.touched
     for revision, status in enumerate(
         ("ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED"), start=2
     ):
-        await case.take(STAGE, stage(1, status, revision=revision, waiting=False))
+        await case.take(PIPELINE_STAGE, stage(1, status, revision=revision, waiting=False))
     assert (case.rows.touched, len(case.requested())) == (touched, 1)
 
 
@@ -133,21 +132,21 @@ async def test_a_failed_run_gives_way():
     """The next one is requested by the failure."""
     case = Case()
     for event in (stage(1), stage(2), failed(1)):
-        await case.take(STAGE, event)
+        await case.take(PIPELINE_STAGE, event)
     assert [one["request_id"] for one in case.requested()] == ["run-1", "run-2"]
 
 
 async def test_a_status_that_is_none_is_put_aside():
     """Poison is a dead letter and the row stays."""
     case = Case()
-    await case.take(STAGE, stage(1, "DREAMING"))
-    assert ([topic for topic, *_ in case.sent], case.rows) == ([STAGE + ".dlq"], {})
+    await case.take(PIPELINE_STAGE, stage(1, "DREAMING"))
+    assert ([topic for topic, *_ in case.sent], case.rows) == ([PIPELINE_STAGE + ".dlq"], {})
 
 
 async def test_a_tick_only_says_that_it_lives():
     """It is applied once and touches no row."""
     case = Case()
-    await case.take(STAGE, stage(1))
+    await case.take(PIPELINE_STAGE, stage(1))
     touched = case.rows.touched
     await case.take(TICK, {"number": 1, "now": 30_000})
     assert (case.rows.touched, set(case.ticks), len(case.sent)) == (touched, {b"runs"}, 1)

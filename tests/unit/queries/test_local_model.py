@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from highwater.schemas.envelope import ms_from_iso
-from highwater.streams.models.answers import parse_analysis
 from highwater.streams.models.tokens import count_tokens
+from highwater.streams.queries.analysis import parse_analysis
 from highwater.streams.queries.context import (
     PAYLOAD_TOKENS_MAX,
     LogLine,

@@ -12,7 +12,8 @@ from highwater.api.app import create_app  # the routes know their converters onc
 from highwater.api.core.askers import asker, canonical_uuid
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import BadRequestError, ForbiddenError, UnprocessableError
-from highwater.api.queries.routes import idempotency_key, request_id_of
+from highwater.api.core.idempotency import idempotency_key
+from highwater.api.queries.routes import request_id_of
 from highwater.api.queries.timeline import timeline_document
 from highwater.connectors.queries.read_model import RunHistory, told_archive_status
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.queries import PROMPT_CHANGED, QUERY_SUBMITTED, RUN_CONTROLLED
 from highwater.streams.checks import is_uuid
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.validation import (
@@ -17,48 +18,47 @@ from highwater.streams.queries.validation import (
 )
 from highwater.streams.validation import check_event
 
-SUBMITTED, CONTROLLED, PROMPT = "queries.query-submitted", "queries.run-controlled", "queries.prompt-changed"
 ONE, TWO, USER = (f"{n}b5e3f5e-6a40-4a2b-9d5a-0d3c0f6a1c11" for n in "012")
 QUERY = {"request_id": ONE, "user_id": USER, "query": "What changed?", "ts": 1_700_000_000_000}
 CANCEL = {"request_id": ONE, "user_id": USER, "action": "cancel", "stage": None, "new_request_id": None, "ts": 1}
 RESTART = {**CANCEL, "action": "restart", "stage": "assembler", "new_request_id": TWO}
 GIVEN = {"role_name": "Mentor", "prompt_template": "Answer briefly.", "is_active": True, "ts": 1}
 GOOD = [
-    (SUBMITTED, QUERY),
-    (SUBMITTED, {**QUERY, "query": "two\nlines\tand a tab \x1b \U0001f600"}),
-    (CONTROLLED, CANCEL),
-    *((CONTROLLED, {**RESTART, "stage": stage}) for stage in ("analyzer", "assembler", "responder")),
-    *((PROMPT, {**GIVEN, "role_name": role}) for role in ("Analyzer", "Assembler", "Mentor", "Archivist")),
-    (PROMPT, {**GIVEN, "prompt_template": "x" * PROMPT_BYTES_MAX}),
+    (QUERY_SUBMITTED, QUERY),
+    (QUERY_SUBMITTED, {**QUERY, "query": "two\nlines\tand a tab \x1b \U0001f600"}),
+    (RUN_CONTROLLED, CANCEL),
+    *((RUN_CONTROLLED, {**RESTART, "stage": stage}) for stage in ("analyzer", "assembler", "responder")),
+    *((PROMPT_CHANGED, {**GIVEN, "role_name": role}) for role in ("Analyzer", "Assembler", "Mentor", "Archivist")),
+    (PROMPT_CHANGED, {**GIVEN, "prompt_template": "x" * PROMPT_BYTES_MAX}),
 ]
 LATEST_MS = 253_402_300_799_999
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
-    (SUBMITTED, {**QUERY, "request_id": ONE.upper()}, "bad_uuid", "request_id"),
-    (SUBMITTED, {**QUERY, "request_id": ONE.replace("-", "")}, "bad_uuid", "request_id"),
-    (SUBMITTED, {**QUERY, "request_id": ONE + "\n"}, "bad_uuid", "request_id"),
-    (SUBMITTED, {**QUERY, "request_id": "{" + ONE + "}"}, "bad_uuid", "request_id"),
-    (SUBMITTED, {**QUERY, "user_id": ""}, "bad_uuid", "user_id"),
-    (SUBMITTED, {**QUERY, "user_id": "olga"}, "bad_uuid", "user_id"),
-    (SUBMITTED, {**QUERY, "query": ""}, "empty_text", "query"),
-    (SUBMITTED, {**QUERY, "query": " \n\t\u2003"}, "empty_text", "query"),
-    (SUBMITTED, {**QUERY, "query": "a\x00b"}, "control_character", "query"),
-    (SUBMITTED, {**QUERY, "query": "a\ud800b"}, "control_character", "query"),
-    (SUBMITTED, {**QUERY, "query": "x" * (QUERY_BYTES_MAX + 1)}, "too_long", "query"),
-    (SUBMITTED, {**QUERY, "query": "\u00e9" * (QUERY_BYTES_MAX // 2 + 1)}, "too_long", "query"),
-    (SUBMITTED, {**QUERY, "query": "so " * (QUERY_TOKENS_MAX + 1)}, "too_long", "query"),
-    (SUBMITTED, {**QUERY, "ts": LATEST_MS + 1}, "time_out_of_range", "ts"),
-    (CONTROLLED, {**CANCEL, "action": "pause"}, "bad_action", "action"),
-    (CONTROLLED, {**CANCEL, "stage": "analyzer"}, "not_a_restart", "stage"),
-    (CONTROLLED, {**CANCEL, "new_request_id": TWO}, "not_a_restart", "new_request_id"),
-    (CONTROLLED, {**RESTART, "stage": None}, "bad_stage", "stage"),
-    (CONTROLLED, {**RESTART, "stage": "archivist"}, "bad_stage", "stage"),
-    (CONTROLLED, {**RESTART, "new_request_id": None}, "bad_uuid", "new_request_id"),
-    (CONTROLLED, {**RESTART, "new_request_id": ONE}, "bad_uuid", "new_request_id"),
-    (CONTROLLED, {**RESTART, "new_request_id": "x"}, "bad_uuid", "new_request_id"),
-    (PROMPT, {**GIVEN, "role_name": "mentor"}, "bad_role", "role_name"),
-    (PROMPT, {**GIVEN, "prompt_template": "\n"}, "empty_text", "prompt_template"),
-    (PROMPT, {**GIVEN, "prompt_template": "x" * (PROMPT_BYTES_MAX + 1)}, "too_long", "prompt_template"),
-    (PROMPT, {**GIVEN, "ts": -(10**15)}, "time_out_of_range", "ts"),
+    (QUERY_SUBMITTED, {**QUERY, "request_id": ONE.upper()}, "bad_uuid", "request_id"),
+    (QUERY_SUBMITTED, {**QUERY, "request_id": ONE.replace("-", "")}, "bad_uuid", "request_id"),
+    (QUERY_SUBMITTED, {**QUERY, "request_id": ONE + "\n"}, "bad_uuid", "request_id"),
+    (QUERY_SUBMITTED, {**QUERY, "request_id": "{" + ONE + "}"}, "bad_uuid", "request_id"),
+    (QUERY_SUBMITTED, {**QUERY, "user_id": ""}, "bad_uuid", "user_id"),
+    (QUERY_SUBMITTED, {**QUERY, "user_id": "olga"}, "bad_uuid", "user_id"),
+    (QUERY_SUBMITTED, {**QUERY, "query": ""}, "empty_text", "query"),
+    (QUERY_SUBMITTED, {**QUERY, "query": " \n\t\u2003"}, "empty_text", "query"),
+    (QUERY_SUBMITTED, {**QUERY, "query": "a\x00b"}, "control_character", "query"),
+    (QUERY_SUBMITTED, {**QUERY, "query": "a\ud800b"}, "control_character", "query"),
+    (QUERY_SUBMITTED, {**QUERY, "query": "x" * (QUERY_BYTES_MAX + 1)}, "too_long", "query"),
+    (QUERY_SUBMITTED, {**QUERY, "query": "\u00e9" * (QUERY_BYTES_MAX // 2 + 1)}, "too_long", "query"),
+    (QUERY_SUBMITTED, {**QUERY, "query": "so " * (QUERY_TOKENS_MAX + 1)}, "too_long", "query"),
+    (QUERY_SUBMITTED, {**QUERY, "ts": LATEST_MS + 1}, "time_out_of_range", "ts"),
+    (RUN_CONTROLLED, {**CANCEL, "action": "pause"}, "bad_action", "action"),
+    (RUN_CONTROLLED, {**CANCEL, "stage": "analyzer"}, "not_a_restart", "stage"),
+    (RUN_CONTROLLED, {**CANCEL, "new_request_id": TWO}, "not_a_restart", "new_request_id"),
+    (RUN_CONTROLLED, {**RESTART, "stage": None}, "bad_stage", "stage"),
+    (RUN_CONTROLLED, {**RESTART, "stage": "archivist"}, "bad_stage", "stage"),
+    (RUN_CONTROLLED, {**RESTART, "new_request_id": None}, "bad_uuid", "new_request_id"),
+    (RUN_CONTROLLED, {**RESTART, "new_request_id": ONE}, "bad_uuid", "new_request_id"),
+    (RUN_CONTROLLED, {**RESTART, "new_request_id": "x"}, "bad_uuid", "new_request_id"),
+    (PROMPT_CHANGED, {**GIVEN, "role_name": "mentor"}, "bad_role", "role_name"),
+    (PROMPT_CHANGED, {**GIVEN, "prompt_template": "\n"}, "empty_text", "prompt_template"),
+    (PROMPT_CHANGED, {**GIVEN, "prompt_template": "x" * (PROMPT_BYTES_MAX + 1)}, "too_long", "prompt_template"),
+    (PROMPT_CHANGED, {**GIVEN, "ts": -(10**15)}, "time_out_of_range", "ts"),
 ]
 
 
@@ -82,10 +82,10 @@ def test_the_longest_queries_pass():
     while count_tokens(said + " so") <= QUERY_TOKENS_MAX:
         said += " so" * max(1, (QUERY_TOKENS_MAX - count_tokens(said)) // 2)
     assert count_tokens(said) == QUERY_TOKENS_MAX
-    check_queries_event(SUBMITTED, {**QUERY, "query": said})
+    check_queries_event(QUERY_SUBMITTED, {**QUERY, "query": said})
     wide = " " * (QUERY_BYTES_MAX - 1) + "x"
     if count_tokens(wide) <= QUERY_TOKENS_MAX:
-        check_queries_event(SUBMITTED, {**QUERY, "query": wide})
+        check_queries_event(QUERY_SUBMITTED, {**QUERY, "query": wide})
 
 
 def test_a_uuid_has_one_form():

@@ -22,7 +22,7 @@ from highwater.connectors.sources.chunked import (
     ending,
 )
 from highwater.schemas.chunks import INGEST_FINISHED
-from highwater.streams.chunks.chunking import Chunk
+from highwater.streams.documents.chunking import Chunk
 from highwater.streams.jobs.layout import Deck, Slide
 from tests.unit.sources.origins import NOW_MS, submitted
 

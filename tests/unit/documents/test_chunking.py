@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from highwater.streams.chunks.chunking import TITLE_CHARACTERS_MAX, Block, Chunk, Count, cut, divided, pack
+from highwater.streams.documents.chunking import TITLE_CHARACTERS_MAX, Block, Chunk, Count, cut, divided, pack
 from highwater.streams.models.tokens import count_tokens
 
 LIMIT = 24

@@ -1,4 +1,8 @@
-"""What the routes stand on, wired once: parts, cache, sessions, publisher, watcher, feed builder."""
+"""What every route stands on, wired once: the parts, and over them sessions, limits, publisher and watcher.
+
+Law: nothing here is of one slice. What only its own routes use is made in `api/<slice>/services.py`; all of it is put together
+in `api/wiring.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,56 +14,26 @@ from typing import Annotated, Any, TypeAlias
 import asyncpg
 from fastapi import Depends, Request
 
-from highwater.api.chunks.query_vectors import QueryVectors
-from highwater.api.chunks.served import ServedSearches
 from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import ROLES, Authenticator, Principal, parse_api_keys
 from highwater.api.core.changes import ChangeFeed
 from highwater.api.core.freshness import PositionWatcher, wait_until_fresh
-from highwater.api.core.limits import LiveLimit, LocalRequests, parse_networks
 from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.rate_limits import RateLimiter
-from highwater.api.jobs.stream import JobHub
-from highwater.api.jobs.uploads import Uploads
-from highwater.api.league.matches import MatchDocuments
-from highwater.api.league.monitor import Monitor
-from highwater.api.queries.stream import QueryHub
 from highwater.connectors.feeds import read_model as feeds_reads
-from highwater.connectors.feeds.documents import FeedBuilder
-from highwater.connectors.feeds.items import FeedWriter
 from highwater.connectors.identity.organizations import Organizations
 from highwater.connectors.identity.rate_limits import RateLimits
 from highwater.connectors.identity.sessions import SessionStore
-from highwater.connectors.jobs import read_model as job_reads
-from highwater.connectors.jobs.streams import JobStreams
-from highwater.connectors.jobs.views import ViewDeltas
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.league.documents import builders
-from highwater.connectors.league.live_requests import LiveRequests
-from highwater.connectors.models.chat import open_chat_model
-from highwater.connectors.models.embeddings import open_embedder
-from highwater.connectors.pages.copies import Copies
-from highwater.connectors.pages.leases import CopyLease
-from highwater.connectors.pages.maker import Builder, DocumentMaker
-from highwater.connectors.pages.reads import Documents
-from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.postgres.pool import AWAY, open_pool
-from highwater.connectors.postgres.shared_reads import SharedReads
-from highwater.connectors.queries import read_model as query_reads
-from highwater.connectors.redis.keys import DOCUMENT
-from highwater.connectors.redis.link import Head, RedisLink, ResourceCache
-from highwater.schemas.chunks import QUERIES_SERVED
+from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.chunks.passports import Passports, load_passports
-from highwater.streams.clock import Clock, fresh_id
-from highwater.streams.feeds.policy import Policy, load_policy
+from highwater.streams.clock import Clock
 from highwater.streams.identity.plans import load_plans
-from highwater.streams.league.resources import LEAGUE_RULES
-from highwater.streams.league.windows import window_options
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
@@ -76,40 +50,24 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 @dataclass(frozen=True)
 class Services:
-    """Everything that a route may use."""
+    """What any route may use."""
 
     settings: Settings
     clock: Clock
-    policy: Policy
     database: Part[Pool]
     kafka: Part[AsyncProducer]
     registry: Part[Codec]
     admin: Admin
     link: RedisLink
-    cache: ResourceCache
+    cache_link: RedisLink
     sessions: SessionStore
     authenticator: Authenticator
+    organizations: Organizations
+    rate_limiter: RateLimiter
     activity: ActivityNotes
     watcher: PositionWatcher
     publisher: Publisher
-    feeds: FeedBuilder
     changes: ChangeFeed
-    clusters_heads: SharedReads[Head]
-    documents: Documents
-    matches: MatchDocuments
-    build_window: Builder
-    live: LiveLimit
-    monitor: Monitor
-    cache_link: RedisLink
-    sockets: QueryHub
-    organizations: Organizations
-    rate_limiter: RateLimiter
-    uploads: Uploads
-    views: ViewDeltas
-    watchers: JobHub
-    passports: Passports
-    query_vectors: QueryVectors
-    served: ServedSearches
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -137,19 +95,13 @@ class Services:
         await self.link.probe()
         if self.cache_link is not self.link:
             await self.cache_link.probe()
-        self.documents.start()
-        self.monitor.start()
+
+    def end(self) -> None:
+        """End the streams of changes, which have no end of their own."""
+        self.changes.end()
 
     async def close(self) -> None:
-        """Let go of everything, in the order of use."""
-        await self.changes.close()
-        await self.sockets.close()
-        await self.watchers.close()
-        await self.monitor.close()
-        await self.documents.close()
-        await self.activity.close()
-        await self.served.close()
-        await self.feeds.close()
+        """Let go of the parts; whatever still tells something over them was closed before."""
         await self.watcher.close()
         for part in (self.kafka, self.registry, self.database):
             await part.close()
@@ -194,7 +146,7 @@ class KafkaCheck:
 
 
 def make_services(settings: Settings, clock: Clock) -> Services:
-    """Wire everything; called on the running loop, reaches for nothing.
+    """Wire what is shared; called on the running loop, reaches for nothing.
 
     Raises:
         ConfigurationError: a setting cannot be used.
@@ -216,9 +168,6 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     async def publish_activity(user_id: str, now_ms: int) -> None:
         await publisher.one("feeds.user-active", {"user_id": user_id, "ts": now_ms})
 
-    async def publish_served(events: Sequence[Mapping[str, Any]]) -> None:
-        await publisher.commands(QUERIES_SERVED, events, sink_wait_ms=0)
-
     async def read_session(session_id: str) -> Principal | None:
         session = await sessions.read(session_id, clock())
         if session is None:
@@ -228,78 +177,26 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         return Principal(role, session.user_id, session_id, plan=session.plan, organization_id=organization_id)
 
     _carry_over_when_back(link, sessions, clock)
-    cache_link = link if settings.redis_cache is None else RedisLink(settings.redis_cache)
-    cache = ResourceCache(cache_link)
-    league_builders = builders(window_options(settings))
-    documents = _make_documents(settings, clock, database, registry, cache_link, league_builders)
     plans = load_plans(settings.plans_file)
     organizations = Organizations(link, database.require, plans)
     return Services(
         settings=settings,
         clock=clock,
-        policy=load_policy(settings.policy_file),
         database=database,
         kafka=kafka,
         registry=registry,
         admin=admin,
         link=link,
-        cache=cache,
+        cache_link=link if settings.redis_cache is None else RedisLink(settings.redis_cache),
         sessions=sessions,
         authenticator=Authenticator(parse_api_keys(settings.api_keys), read_session),
+        organizations=organizations,
+        rate_limiter=RateLimiter(RateLimits(link), organizations.read_limits, plans, clock),
         activity=ActivityNotes(clock, link, publish_activity),
         watcher=watcher,
         publisher=publisher,
-        feeds=FeedBuilder(
-            pool=database.require,
-            codec=registry.require,
-            cache=cache,
-            writer=FeedWriter(open_chat_model(settings)),
-            clock=clock,
-            ttl_seconds=settings.feed_ttl_seconds,
-            database_url=settings.database,
-        ),
         changes=ChangeFeed(client, admin),
-        clusters_heads=SharedReads(),
-        documents=documents,
-        matches=MatchDocuments(documents, database.require),
-        build_window=league_builders["match_window"],
-        live=LiveLimit(
-            LiveRequests(link, settings.live_requests_max),
-            LocalRequests(settings.live_requests_max),
-            clock,
-            parse_networks(settings.trusted_proxies),
-        ),
-        monitor=Monitor(cache_link, database.require, clock),
-        cache_link=cache_link,
-        sockets=_make_sockets(settings, client, admin, database, registry),
-        organizations=organizations,
-        rate_limiter=RateLimiter(RateLimits(link), organizations.read_limits, plans, clock),
-        uploads=Uploads(),
-        views=ViewDeltas(link),
-        watchers=_make_watchers(clock, database, link),
-        passports=load_passports(settings.namespaces_file),
-        query_vectors=QueryVectors(open_embedder(settings)),
-        served=ServedSearches(clock, publish_served),
     )
-
-
-def _make_watchers(clock: Clock, database: Part[Pool], link: RedisLink) -> JobHub:
-    async def read_jobs(job_ids: Sequence[str]) -> Mapping[str, job_reads.JobRead]:
-        return await job_reads.jobs(database.require(), job_ids)
-
-    return JobHub(JobStreams(link), read_jobs, clock, server_id=fresh_id())
-
-
-def _make_sockets(
-    settings: Settings, client: Mapping[str, str], admin: Admin, database: Part[Pool], registry: Part[Codec]
-) -> QueryHub:
-    async def learn(codec: Codec, schema_id: int) -> None:
-        codec.teach(schema_id, await Registry(settings.schema_registry).text_of(schema_id))
-
-    async def read_answers(request_ids: Sequence[str]) -> Mapping[str, query_reads.Answer]:
-        return await query_reads.answers(database.require(), request_ids)
-
-    return QueryHub(client, admin, registry.require, learn, read_answers)
 
 
 def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock) -> None:
@@ -321,29 +218,8 @@ def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock)
     link.on_back = on_redis_back
 
 
-def _make_documents(
-    settings: Settings,
-    clock: Clock,
-    database: Part[Pool],
-    registry: Part[Codec],
-    link: RedisLink,
-    league_builders: Mapping[str, Builder],
-) -> Documents:
-    cache = ResourceCache(link, DOCUMENT)
-    copies = Copies()
-    return Documents(
-        DocumentMaker(LEAGUE_RULES, league_builders, registry.require, cache, clock),
-        pool=database.require,
-        cache=cache,
-        copies=copies,
-        lease=CopyLease(settings.database, copies, fresh_id()),
-        locks=RegenerationLocks(link),
-        clock=clock,
-    )
-
-
 async def services_of(request: Request) -> Services:
-    """The services of the application that a request came to; a coroutine, since FastAPI runs others in a thread."""
+    """What is shared in the application that a request came to; a coroutine, since FastAPI runs others in a thread."""
     services: Services = request.app.state.services
     return services
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.chunks.chunking import Block
-from highwater.streams.chunks.documents import (
+from highwater.streams.documents.chunking import Block
+from highwater.streams.documents.structure import (
     UnreadableDocumentError,
     decoded,
     html_blocks,

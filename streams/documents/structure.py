@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.chunks.chunking import Block
+from highwater.streams.documents.chunking import Block
 
 # What no store takes (NUL, surrogates) or no reader sees; tabs and line ends stay.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")

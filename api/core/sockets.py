@@ -1,0 +1,162 @@
+"""Sockets: who is on one, how it is sent away and with which code; what it tells is its slice's.
+
+Laws. Nobody is told anything before it is known who it is. A socket that may not be here is closed with a code that says why,
+after its handshake, since one that is refused could say none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from ipaddress import ip_address
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import orjson
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from highwater.api.core.auth import Principal
+from highwater.api.core.errors import (
+    ForbiddenError,
+    NotFoundError,
+    ProblemError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from highwater.api.core.services import Services
+from highwater.schemas.errors import HighwaterError, UnavailableError
+
+# Browsers cannot set a field of the handshake; they can name a subprotocol, which is then the one that is spoken.
+SUBPROTOCOL = "highwater.bearer."
+GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1011, 1013
+MALFORMED, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND = 4400, 4401, 4403, 4404
+AUTH_SECONDS_MAX = 5.0
+# A session may be ended while its socket is open; a key may not.
+RECHECK_SECONDS = 60.0
+# A reader that has stopped reading is not waited for longer than this to take its closing.
+CLOSE_SECONDS_MAX = 5.0
+# A closing's reason has at most 123 bytes (RFC 6455, section 5.5.1).
+_REASON_CHARACTERS_MAX = 120
+
+
+class EndingError(HighwaterError):
+    """The server stops. Connect again."""
+
+
+class MalformedError(ProblemError):
+    """The handshake or the first message is malformed. Correct it."""
+
+
+def code_of(error: HighwaterError) -> int:
+    """The code that a socket is closed with because of an error."""
+    if isinstance(error, UnauthorizedError):
+        return UNAUTHENTICATED
+    if isinstance(error, ForbiddenError):
+        return FORBIDDEN
+    if isinstance(error, NotFoundError):
+        return NOT_FOUND
+    if isinstance(error, EndingError):
+        return GOING_AWAY
+    return TRY_AGAIN_LATER if isinstance(error, (UnavailableError, TooManyRequestsError)) else MALFORMED
+
+
+async def send_away(websocket: WebSocket, code: int, reason: str) -> None:
+    """Close; a handshake is finished first, since one that is refused could say no code."""
+    with contextlib.suppress(TimeoutError, RuntimeError):
+        if websocket.application_state.name == "CONNECTING":
+            await websocket.accept(subprotocol_of(websocket))
+        reason = reason.encode("ascii", "replace").decode()[:_REASON_CHARACTERS_MAX]
+        await asyncio.wait_for(websocket.close(code, reason), CLOSE_SECONDS_MAX)
+
+
+def subprotocol_of(websocket: WebSocket) -> str | None:
+    """The subprotocol by which a browser names its key; it is echoed, as browsers want it."""
+    return next((name for name in websocket.scope["subprotocols"] if name.startswith(SUBPROTOCOL)), None)
+
+
+class Closable(Protocol):
+    """What is to be ended when its socket may not be here any more."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Have the socket closed; the first word counts."""
+
+
+class Socket:
+    """One socket: who is on it, and what it hears. A slice adds what it tells."""
+
+    def __init__(self, websocket: WebSocket, services: Services) -> None:
+        self._websocket = websocket
+        self._services = services
+        self._authorization: str | None = None
+
+    async def _authenticated(self) -> Principal:
+        """Whoever it is: by its field, by its subprotocol, or by its first message."""
+        websocket, authenticator = self._websocket, self._services.authenticator
+        named = subprotocol_of(websocket)
+        authorization = websocket.headers.get("authorization")
+        if authorization is None and named is not None:
+            authorization = f"Bearer {named.removeprefix(SUBPROTOCOL)}"
+        if authorization is None and not authenticator.is_open:
+            await websocket.accept()
+            authorization = await self._first_token()
+        if authenticator.is_open:
+            _refuse_other_sites(websocket)
+        self._authorization = authorization
+        return await authenticator.principal(authorization)
+
+    async def _first_token(self) -> str:
+        try:
+            text = await asyncio.wait_for(self._received(), AUTH_SECONDS_MAX)
+        except TimeoutError:
+            raise UnauthorizedError("nothing said who this is") from None
+        message = parsed(text)
+        token = message.get("token") if message is not None and message.get("type") == "auth" else None
+        if not isinstance(token, str):
+            raise UnauthorizedError('the first message is not {"type": "auth", "token": ...}')
+        return f"Bearer {token}"
+
+    async def _received(self) -> str | bytes:
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        text: str | bytes = message.get("text") or message.get("bytes") or ""
+        return text
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return asyncio.create_task(work, name="socket")
+
+    async def _recheck(self, subscriber: Closable) -> None:
+        while True:
+            await asyncio.sleep(RECHECK_SECONDS)
+            try:
+                await self._services.authenticator.principal(self._authorization)
+            except UnauthorizedError as error:
+                subscriber.close(UNAUTHENTICATED, str(error))
+            except UnavailableError:
+                continue  # it is asked again
+
+
+def _refuse_other_sites(websocket: WebSocket) -> None:
+    """With no key to know, any page that this machine's browser shows could listen; only one of this machine may.
+
+    Raises:
+        ForbiddenError: the page is of another site.
+    """
+    origin = websocket.headers.get("origin")
+    if origin is None or urlsplit(origin).netloc == websocket.headers.get("host"):
+        return
+    host = urlsplit(origin).hostname or ""
+    with contextlib.suppress(ValueError):
+        if host == "localhost" or ip_address(host).is_loopback:
+            return
+    raise ForbiddenError("an API without keys is open to pages of this machine only")
+
+
+def parsed(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object in a message; None: it is none."""
+    try:
+        message = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return message if isinstance(message, dict) else None

@@ -1,0 +1,59 @@
+"""What the routes of jobs stand on, beside what all routes share: who watches jobs, uploads, views of decks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from highwater.api.core.services import Services
+from highwater.api.jobs.stream import JobHub
+from highwater.api.jobs.uploads import Uploads
+from highwater.connectors.jobs import read_model as job_reads
+from highwater.connectors.jobs.streams import JobStreams
+from highwater.connectors.jobs.views import ViewDeltas
+from highwater.streams.chunks.passports import Passports
+from highwater.streams.clock import fresh_id
+
+
+@dataclass(frozen=True)
+class JobServices:
+    """What the routes of jobs use."""
+
+    watchers: JobHub
+    uploads: Uploads
+    views: ViewDeltas
+    passports: Passports
+
+    async def end(self) -> None:
+        """End every stream of events, which ends with its job alone."""
+        await self.watchers.end()
+
+    async def close(self) -> None:
+        """Stop reading what jobs tell."""
+        await self.watchers.close()
+
+
+def make_jobs(core: Services, passports: Passports) -> JobServices:
+    """Wire them; `passports` say which namespaces only an admin's job may fill."""
+
+    async def read_jobs(job_ids: Sequence[str]) -> Mapping[str, job_reads.JobRead]:
+        return await job_reads.jobs(core.database.require(), job_ids)
+
+    return JobServices(
+        watchers=JobHub(JobStreams(core.link), read_jobs, core.clock, server_id=fresh_id()),
+        uploads=Uploads(),
+        views=ViewDeltas(core.link),
+        passports=passports,
+    )
+
+
+async def jobs_of(request: Request) -> JobServices:
+    """Those of the application that a request came to."""
+    jobs: JobServices = request.app.state.jobs
+    return jobs
+
+
+WiredJobs = Annotated[JobServices, Depends(jobs_of)]

@@ -1,0 +1,80 @@
+"""What the routes of leagues stand on, beside what all routes share: matches of two documents, their windows, the monitor.
+
+Also what leagues hand to whoever serves pages: the builders of their documents, and how often an address may read a live one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from highwater.api.core.limits import LiveLimit, LocalRequests, parse_networks
+from highwater.api.core.services import Services
+from highwater.api.league.matches import MatchDocuments
+from highwater.api.league.monitor import Monitor
+from highwater.connectors.league.documents import builders
+from highwater.connectors.league.live_requests import LiveRequests
+from highwater.connectors.pages.maker import Builder
+from highwater.connectors.pages.reads import Documents
+from highwater.streams.league.windows import window_options
+from highwater.streams.settings import Settings
+
+
+@dataclass(frozen=True)
+class LeagueServices:
+    """What the routes of leagues use."""
+
+    documents: Documents
+    matches: MatchDocuments
+    build_window: Builder
+    monitor: Monitor
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self.monitor.start()
+
+    async def close(self) -> None:
+        """Stop sampling."""
+        await self.monitor.close()
+
+
+def page_builders(settings: Settings) -> Mapping[str, Builder]:
+    """What makes the documents of leagues, by kind."""
+    return builders(window_options(settings))
+
+
+def live_limit(core: Services) -> LiveLimit:
+    """How often an address may read pages that move.
+
+    Raises:
+        ConfigurationError: the trusted proxies cannot be read.
+    """
+    requests_max = core.settings.live_requests_max
+    return LiveLimit(
+        LiveRequests(core.link, requests_max),
+        LocalRequests(requests_max),
+        core.clock,
+        parse_networks(core.settings.trusted_proxies),
+    )
+
+
+def make_league(core: Services, documents: Documents, build_window: Builder) -> LeagueServices:
+    """Wire them over the documents that `page_builders` make; `build_window` is the one that tells when matches are played."""
+    return LeagueServices(
+        documents=documents,
+        matches=MatchDocuments(documents, core.database.require),
+        build_window=build_window,
+        monitor=Monitor(core.cache_link, core.database.require, core.clock),
+    )
+
+
+async def league_of(request: Request) -> LeagueServices:
+    """Those of the application that a request came to."""
+    league: LeagueServices = request.app.state.league
+    return league
+
+
+WiredLeague = Annotated[LeagueServices, Depends(league_of)]

@@ -1,0 +1,67 @@
+"""What pages are served from: the documents, and the limit on live ones.
+
+Law: whose pages they are is not known here. The rules of documents, what builds them and how often a live one may be read come
+from the slice, through `api/wiring.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from highwater.api.core.limits import LiveLimit
+from highwater.api.core.services import Services
+from highwater.connectors.pages.copies import Copies
+from highwater.connectors.pages.leases import CopyLease
+from highwater.connectors.pages.maker import Builder, DocumentMaker
+from highwater.connectors.pages.reads import Documents
+from highwater.connectors.pages.regeneration import RegenerationLocks
+from highwater.connectors.redis.keys import DOCUMENT
+from highwater.connectors.redis.link import ResourceCache
+from highwater.streams.clock import fresh_id
+from highwater.streams.pages.rules import PageRules
+
+
+@dataclass(frozen=True)
+class PageServices:
+    """What serving a page takes; `core` is in it, since a page is served to whoever may see it and as fresh as was asked."""
+
+    core: Services
+    documents: Documents
+    live: LiveLimit
+
+    def start(self) -> None:
+        """Begin to hold copies."""
+        self.documents.start()
+
+    async def close(self) -> None:
+        """Let go of them."""
+        await self.documents.close()
+
+
+def make_pages(core: Services, rules: PageRules, builders: Mapping[str, Builder], live: LiveLimit) -> PageServices:
+    """Wire the documents that a slice's rules tell of and its builders make, one builder a kind."""
+    cache = ResourceCache(core.cache_link, DOCUMENT)
+    copies = Copies()
+    documents = Documents(
+        DocumentMaker(rules, builders, core.registry.require, cache, core.clock),
+        pool=core.database.require,
+        cache=cache,
+        copies=copies,
+        lease=CopyLease(core.settings.database, copies, fresh_id()),
+        locks=RegenerationLocks(core.cache_link),
+        clock=core.clock,
+    )
+    return PageServices(core, documents, live)
+
+
+async def pages_of(request: Request) -> PageServices:
+    """Those of the application that a request came to."""
+    pages: PageServices = request.app.state.pages
+    return pages
+
+
+WiredPages = Annotated[PageServices, Depends(pages_of)]

@@ -1,0 +1,83 @@
+"""The application put together: what is shared, and over it what each slice adds, in the order of its starting and of its end.
+
+Laws. Slices do not know each other: what one hands to another passes through here. What tells something to the log is closed
+before the log is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+
+from highwater.api.chunks.services import ChunkServices, make_chunks
+from highwater.api.core.services import Services, make_services
+from highwater.api.feeds.services import FeedServices, make_feeds
+from highwater.api.jobs.services import JobServices, make_jobs
+from highwater.api.league.services import LeagueServices, live_limit, make_league, page_builders
+from highwater.api.pages.services import PageServices, make_pages
+from highwater.api.queries.services import QueryServices, make_queries
+from highwater.streams.chunks.passports import load_passports
+from highwater.streams.clock import Clock
+from highwater.streams.league.resources import LEAGUE_RULES
+from highwater.streams.settings import Settings
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Everything that the routes of one application stand on."""
+
+    services: Services
+    feeds: FeedServices
+    pages: PageServices
+    league: LeagueServices
+    queries: QueryServices
+    jobs: JobServices
+    chunks: ChunkServices
+
+    def install(self, app: FastAPI) -> None:
+        """Put it where the routes find it."""
+        state = app.state
+        state.wiring, state.services = self, self.services
+        state.feeds, state.pages, state.league = self.feeds, self.pages, self.league
+        state.queries, state.jobs, state.chunks = self.queries, self.jobs, self.chunks
+
+    async def start(self) -> None:
+        """Begin to reach the parts; none of them has to be there."""
+        await self.services.start()
+        self.pages.start()
+        self.league.start()
+
+    async def end(self) -> None:
+        """End the streams and sockets, which have no end of their own, and wait a moment for them to have been told."""
+        self.services.end()
+        await asyncio.gather(self.queries.end(), self.jobs.end())
+
+    async def close(self) -> None:
+        """Let go of everything, in the order of use."""
+        core = self.services
+        users = (self.queries, self.jobs, self.league, self.pages, core.activity, self.chunks, self.feeds)
+        for one in (core.changes, *users, core):
+            await one.close()
+
+
+def make_wiring(settings: Settings, clock: Clock) -> Wiring:
+    """Wire everything; called on the running loop, reaches for nothing.
+
+    Raises:
+        ConfigurationError: a setting cannot be used.
+    """
+    core = make_services(settings, clock)
+    builders = page_builders(settings)
+    pages = make_pages(core, LEAGUE_RULES, builders, live_limit(core))
+    passports = load_passports(settings.namespaces_file)
+    return Wiring(
+        services=core,
+        feeds=make_feeds(core),
+        pages=pages,
+        league=make_league(core, pages.documents, builders["match_window"]),
+        queries=make_queries(core),
+        jobs=make_jobs(core, passports),
+        chunks=make_chunks(core, passports),
+    )

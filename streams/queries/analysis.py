@@ -1,0 +1,69 @@
+"""Owns how an answer of the Analyzer is read (R1.18).
+
+Law: what later stages rely on is of its type or the answer is refused; what they can do without gets a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from highwater.streams.models.answers import UnusableAnswerError, json_object_in
+
+# A label and a phrase: longer ones are prose in the wrong place, and are cut.
+LABEL_CHARACTERS_MAX = 200
+# More words than this select everything; a query of 4,000 tokens repeats itself long before.
+KEYWORDS_MAX = 32
+KEYWORD_CHARACTERS_MAX = 80
+# What a model may say about the memory: the ids of 20 records fit a hundred times. Beyond it the object is no pointer.
+CONTEXT_CHARACTERS_MAX = 16_384
+
+
+def parse_analysis(text: str) -> dict[str, Any]:
+    """The analysis in the five fields of R1.18, in their order; further fields are left out.
+
+    `needs_context` must be there and be true or false. The others may be missing or null; when they are there they are of
+    their type: two texts, a list of words, an object.
+
+    Raises:
+        UnusableAnswerError: the answer is no such object.
+    """
+    found = json_object_in(text)
+    needs_context = found.get("needs_context")
+    if not isinstance(needs_context, bool):
+        raise UnusableAnswerError("needs_context is neither true nor false")
+    context_found = found.get("context_found")
+    if context_found is None:
+        context_found = {}
+    if not isinstance(context_found, dict):
+        raise UnusableAnswerError("context_found is not an object")
+    if len(orjson.dumps(context_found)) > CONTEXT_CHARACTERS_MAX:
+        raise UnusableAnswerError(f"context_found is larger than {CONTEXT_CHARACTERS_MAX} bytes")
+    return {
+        "needs_context": needs_context,
+        "context_type": _label(found, "context_type", "none" if not needs_context else "general"),
+        "time_scope": _label(found, "time_scope", "unspecified"),
+        "search_keywords": _keywords(found),
+        "context_found": context_found,
+    }
+
+
+def _label(found: Mapping[str, Any], field: str, default: str) -> str:
+    value = found.get(field)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise UnusableAnswerError(f"{field} is not a text")
+    return " ".join(value.split())[:LABEL_CHARACTERS_MAX] or default
+
+
+def _keywords(found: Mapping[str, Any]) -> list[str]:
+    value = found.get("search_keywords")
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise UnusableAnswerError("search_keywords is not a list of texts")
+    words = (" ".join(word.split())[:KEYWORD_CHARACTERS_MAX].strip() for word in value)
+    return list(dict.fromkeys(word for word in words if word))[:KEYWORDS_MAX]
