@@ -19,9 +19,10 @@ from highwater.api.app import create_app, server_of
 from highwater.connectors.pages.statements import QUERIES
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
+from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import Settings
 
-REDIS_NUMBER = 5
 DEADLINE_SECONDS = 20.0
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -55,6 +56,20 @@ class Api:
         """A client of it."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30.0)
+
+    async def get(self, path: str, token: str | None = None, *, params: Any = None, **headers: str) -> httpx.Response:
+        """GET, with a client of its own; `_` in the name of a header stands for `-`."""
+        async with self.client(token) as client:
+            return await client.get(path, params=params, headers=_named(headers))
+
+    async def post(self, path: str, body: Any, token: str | None = None, **headers: str) -> httpx.Response:
+        """POST likewise."""
+        async with self.client(token) as client:
+            return await client.post(path, json=body, headers=_named(headers))
+
+
+def _named(headers: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 @contextlib.contextmanager
@@ -126,6 +141,25 @@ class Seeds:
             return await connection.fetch(sql, *values)
         finally:
             await connection.close()
+
+    async def insert(self, table: str, **columns: Any) -> None:
+        """A row."""
+        places = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
+        await self.run(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", *columns.values())
+
+    async def change(self, table: str, named: str, name: str, **columns: Any) -> None:
+        """Other values for columns of the row whose column `named` is `name`."""
+        changes = ", ".join(f"{column} = ${place}" for place, column in enumerate(columns, start=2))
+        await self.run(f"UPDATE {table} SET {changes} WHERE {named} = $1", name, *columns.values())
+
+    async def account_for(self, position: Position | str, group: str | None = None) -> None:
+        """The sink has been there: the group that is given, or the first that the topic has."""
+        topic, partition, offset = parse_position(str(position))
+        await self.run(
+            'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5) '
+            'ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next',
+            group or TOPICS[topic].consumers[0], topic, partition, "x", offset + 1,
+        )  # fmt: skip
 
     async def channel(self, channel: str, insights: int) -> list[str]:
         """A channel with so many insights; their ids."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -25,6 +26,13 @@ from tests.conftest import Stack
 
 WAIT_SECONDS = 30.0
 _LOOK_SECONDS = 0.03
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def fresh(kind: str) -> str:
@@ -145,3 +153,30 @@ async def in_transaction(around: Surroundings, handler: Any, events: Sequence[Ev
             return await handler.apply(tx, events, prepared)
     finally:
         await handler.settle(prepared)
+
+
+async def in_outbox(around: Surroundings, topic: str, key: str | None = None) -> list[Any]:
+    """What waits to be published in a topic, under one key or under any, in order; None for a tombstone."""
+    query = "SELECT value FROM outbox WHERE topic = $1 AND ($2::bytea IS NULL OR key = $2) ORDER BY id"
+    rows = await around.pool.fetch(query, topic, None if key is None else key.encode())
+    return [None if row["value"] is None else around.codec.decode(topic, row["value"]) for row in rows]
+
+
+class Speaker:
+    """Says events on somebody's behalf, and hands them to the sink of their topic."""
+
+    def __init__(self, around: Surroundings, sinks: Mapping[str, Any]) -> None:
+        self.around = around
+        self._sinks = sinks
+        self._at = 1_000
+
+    def says(self, topic: str, value: dict[str, Any], *, partition: int = 0, at: int | None = None) -> Event:
+        """An event; broker time and offset go on by one."""
+        self._at += 1
+        at = self._at if at is None else at
+        return event(topic, value, partition=partition, offset=at, arrived_ms=at)
+
+    async def stores(self, *events: Event) -> list[str]:
+        """One batch through the sink that reads these events; why events were refused."""
+        dead = await in_transaction(self.around, self._sinks[events[0].record.topic], events)
+        return [letter.reason for letter in dead]

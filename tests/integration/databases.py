@@ -17,11 +17,19 @@ from tests.integration.connecting import fresh, surroundings
 async def own_database(stack: Stack) -> AsyncIterator[Surroundings]:
     """The session's parts, on an empty database with all tables."""
     name = fresh("db").replace("-", "_")
-    address, _, options = stack.database.partition("?")
-    url = f"{address.rsplit('/', 1)[0]}/{name}" + (f"?{options}" if options else "")
     async with surroundings(stack) as around:
         await around.pool.execute(f"CREATE DATABASE {name}")
-        async with await open_pool(url, size_max=10) as pool:
+        async with await open_pool(_at(stack, name), size_max=10) as pool:
             await migrate(pool)
             yield replace(around, pool=pool)
         await around.pool.execute(f"DROP DATABASE {name}")
+
+
+async def address_of(stack: Stack, around: Surroundings) -> str:
+    """Where the database of these surroundings is."""
+    return _at(stack, await around.pool.fetchval("SELECT current_database()"))
+
+
+def _at(stack: Stack, name: str) -> str:
+    address, _, options = stack.database.partition("?")
+    return f"{address.rsplit('/', 1)[0]}/{name}" + (f"?{options}" if options else "")

@@ -1,4 +1,4 @@
-"""What stands in a topic, read from its beginning to its end."""
+"""What stands in the log: at a position, or in a topic from its beginning to its end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
+
+from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.topics import TOPICS
 
 
 def records(stack: Any, topic: str, is_wanted: Callable[[str], bool]) -> list[Any]:
@@ -28,3 +31,27 @@ def records(stack: Any, topic: str, is_wanted: Callable[[str], bool]) -> list[An
     finally:
         consumer.close()
     return found
+
+
+def record_at(stack: Any, position: Position | str) -> Any:
+    """The record at a position."""
+    topic, partition, offset = parse_position(str(position))
+    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "look", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, partition, offset)])
+        message = consumer.poll(15)
+        assert message is not None
+        assert (message.error(), message.offset()) == (None, offset)
+        return message
+    finally:
+        consumer.close()
+
+
+def ends(stack: Any, topic: str) -> dict[int, int]:
+    """One past the last offset of each partition."""
+    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "look"})
+    try:
+        partitions = range(TOPICS[topic].partitions)
+        return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions}
+    finally:
+        consumer.close()

@@ -1,4 +1,4 @@
-"""What an analyst does with a running Highwater: replay, backtest, explain, a notebook; verify has `test_verify.py`."""
+"""What an analyst does with a running Highwater: replay, backtest, explain, a notebook; verify has `../verify`."""
 
 from __future__ import annotations
 

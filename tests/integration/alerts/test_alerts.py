@@ -35,7 +35,7 @@ from highwater.streams.retry import RetryPolicy
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import ALERTS
 from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
+from tests.integration.connecting import event, free_port, fresh, in_transaction, running, send, until
 
 TOPIC = "queries.run-failed"
 RUN, USER = "0b5e3f5e-6a40-4a2b-9d5a-0d3c0f6a1c11", "4d1c1f0a-9b1e-4f5e-8c3d-2a7b6c5d4e33"
@@ -111,13 +111,6 @@ def mail_server(mails: Mails, port: int = 0, **more: Any) -> Iterator[int]:
         controller.stop()
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 class Hook:
     """A webhook: answers with the next status of its script, then with 204."""
 
@@ -166,13 +159,6 @@ def hook() -> Iterator[Hook]:
     made = Hook()
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """The session's parts."""
-    async with surroundings(stack) as found:
-        yield found
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from highwater.streams.clock import to_datetime
 from highwater.streams.telemetry import CHUNKS_EMBEDDED
 from tests.conftest import Stack
 from tests.integration.chunks.chunk_rows import NOW_MS, Rows
-from tests.integration.connecting import fresh, send, until
-from tests.integration.databases import own_database
+from tests.integration.connecting import fresh, in_outbox, send, until
+from tests.integration.databases import address_of, own_database
 
 LENGTH = 4
 LATER_MS = NOW_MS + 5_000
@@ -103,8 +103,7 @@ class Case:
 
     async def told(self) -> list[dict[str, Any]]:
         """The events of changes in the outbox, in order."""
-        rows = await self.rows.pool.fetch("SELECT value FROM outbox WHERE topic = 'chunks.chunk-changed' ORDER BY id")
-        return [self.around.codec.decode("chunks.chunk-changed", row["value"]) for row in rows]
+        return await in_outbox(self.around, "chunks.chunk-changed")
 
 
 @pytest.fixture
@@ -112,10 +111,7 @@ async def case(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[C
     """An empty database, and a worker that looks often."""
     monkeypatch.setattr(backfill, "POLL_SECONDS", 0.05)
     async with own_database(stack) as around:
-        name = await around.pool.fetchval("SELECT current_database()")
-        address, _, options = stack.database.partition("?")
-        url = f"{address.rsplit('/', 1)[0]}/{name}" + (f"?{options}" if options else "")
-        yield Case(around, Rows(around.pool), url)
+        yield Case(around, Rows(around.pool), await address_of(stack, around))
 
 
 async def test_what_waits_gets_its_vector(case: Case):

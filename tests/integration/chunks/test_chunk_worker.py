@@ -11,20 +11,13 @@ from typing import Any
 
 import pytest
 
-from highwater.deploy.local.stack import Addresses, LocalStack
+from highwater.deploy.local.stack import Addresses
 from highwater.schemas.chunks import INGEST_DECIDED, INGEST_PROGRESSED, NAMESPACE_RATED, QUERIES_SERVED, SWEEP_REQUESTED
 from highwater.streams.chunks.completion import ABANDONED_MS
-from tests.integration.worker.test_worker import Kafka, Worker, empty, until
+from tests.integration.agents import Kafka, Worker, empty, until
 from tests.unit.chunks.test_completion import progress
 
 HOUR_SECONDS = 3_600
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """Parts that these tests have to themselves: they empty topics and move the clock."""
-    with LocalStack(tmp_path_factory.mktemp("chunk-agents") / "data") as local:
-        yield local.addresses
 
 
 @pytest.fixture
@@ -37,13 +30,6 @@ def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
     with contextlib.closing(Worker(str(parts.kafka), tmp_path, settings=settings)) as one:
         one.move_clock(HOUR_SECONDS - one.now() / 1000 % HOUR_SECONDS + 10)
         yield one.start()
-
-
-@pytest.fixture
-def kafka(parts: Addresses, worker: Worker) -> Iterator[Kafka]:
-    """The other roles."""
-    with contextlib.closing(Kafka(str(parts.kafka))) as roles:
-        yield roles
 
 
 def tell(kafka: Kafka, revision: int, **more: Any) -> None:

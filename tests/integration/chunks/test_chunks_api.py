@@ -7,7 +7,7 @@ import base64
 import json
 import struct
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
@@ -16,59 +16,22 @@ import httpx
 import numpy as np
 import orjson
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
-from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.models.embeddings import BuiltInEmbedder
-from highwater.connectors.pages.statements import QUERIES
 from highwater.connectors.retrieval import search as chunk_search
-from highwater.schemas.codec import Codec
 from highwater.schemas.positions import parse_position
-from highwater.schemas.topics import TOPICS
 from highwater.streams.chunks.passports import PASSPORT_KEYS, load_passports
 from highwater.streams.chunks.temperature import temperature
-from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
-from tests.integration.jobs.test_jobs_api import account_for
+from tests.integration.api_server import NOW, Api, running_api
+from tests.integration.chunks.making import FINISHED, SUBMITTED, bump, store_chunk, store_ingest, store_namespace
 from tests.integration.jobs.watching import ADA
-from tests.integration.queries.test_queries_api import record_at
+from tests.integration.records import ends, record_at
 
-REDIS_NUMBER = 8
+SERVED = "chunks.queries-served"
 KEYS = f"admin:root-key,viewer:eye-key,editor:ed-key,viewer:ada-key:{ADA}"
-SUBMITTED, FINISHED, SERVED = "chunks.chunk-submitted", "chunks.ingest-finished", "chunks.queries-served"
 INGEST, SEARCH, LIFECYCLE = "/api/chunks/ingest", "/api/chunks/search", "/api/chunks/lifecycle"
 SOURCE = {"ns": "docs", "slot": "main", "source_id": "readme"}
 BODY = {**SOURCE, "chunks": [{"chunk_no": 0, "content": "first"}, {"chunk_no": 1, "content": "second"}]}
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "chunks_api_test"))
-
-
-def _redis_url(stack) -> str:
-    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack))) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def guarded(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API with keys."""
-    settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack), HIGHWATER_API_KEYS=KEYS)
-    with running_api(settings) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-async def codec(stack) -> Codec:
-    """What reads the log."""
-    return await Registry(stack.schema_registry).codec(tuple(TOPICS.values()))
 
 
 @pytest.fixture
@@ -79,55 +42,7 @@ def ns() -> str:
 
 async def post(api: Api, body: Any, token: str | None = None) -> httpx.Response:
     """POST /api/chunks/ingest."""
-    async with api.client(token) as client:
-        return await client.post(INGEST, json=body)
-
-
-async def get(api: Api, path: str, token: str | None = None, *, params: Any = None, **headers: str) -> httpx.Response:
-    """GET."""
-    async with api.client(token) as client:
-        return await client.get(path, params=params, headers={k.replace("_", "-"): v for k, v in headers.items()})
-
-
-# -- what the sinks would have stored --------------------------------------------------------------------------------------
-
-
-async def insert(seeds: Seeds, table: str, **columns: Any) -> None:
-    """A row."""
-    values = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
-    await seeds.run(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})", *columns.values())
-
-
-async def store_namespace(seeds: Seeds, ns: str, **columns: Any) -> None:
-    """A namespace with the default passport and other columns."""
-    passport = load_passports().of(ns)
-    of_passport = {name: getattr(passport, name) for name in PASSPORT_KEYS}
-    await insert(seeds, "chunk_namespaces", **{"ns": ns, **of_passport, "created_at": NOW, **columns})
-
-
-async def store_chunk(seeds: Seeds, ns: str, number: int, **columns: Any) -> None:
-    """A chunk of a namespace; `embedding` as text."""
-    row = {
-        "ns": ns, "slot": "main", "source_id": "readme", "chunk_no": number, "content": f"chunk {number}", "content_hash": "h",
-        "created_at": NOW, "updated_at": NOW, "ingest_id": "i", "source_partition": 0, "source_offset": number, **columns,
-    }  # fmt: skip
-    names = list(row)
-    places = [
-        f"${place}" + ("::text::vector" if name == "embedding" else "") for place, name in enumerate(names, start=1)
-    ]
-    await seeds.run(f"INSERT INTO chunks ({', '.join(names)}) VALUES ({', '.join(places)})", *row.values())
-
-
-async def store_ingest(seeds: Seeds, ingest_id: str, source_id: str, **columns: Any) -> None:
-    """An ingest of a source."""
-    times = {"created_at": NOW, "updated_at": NOW}
-    of_source = {"ingest_id": ingest_id, "ns": "docs", "slot": "main", "source_id": source_id}
-    await insert(seeds, "chunk_ingests", **{**of_source, **times, "position": f"{SUBMITTED}/0/7", **columns})
-
-
-async def bump(seeds: Seeds, ns: str) -> None:
-    """Something visible of a namespace has changed."""
-    await seeds.run(QUERIES["bump_version"], f"ns:{ns}", f"{SUBMITTED}/0/1", NOW)
+    return await api.post(INGEST, body, token)
 
 
 # -- ingesting ------------------------------------------------------------------------------------------------------------
@@ -216,12 +131,12 @@ async def test_the_same_chunk_twice_counts_once(stack, api, codec):
 )
 async def test_what_no_event_can_carry_is_refused(stack, api, change, field):
     """422 that names the field, and the chunk; nothing of the request is taken."""
-    before = _ends(stack, SUBMITTED)
+    before = ends(stack, SUBMITTED)
     answer = await post(api, {**BODY, **change})
     assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
     if field.startswith("chunks.") and field != "chunks.0":
         assert answer.json()["index"] == int(field.split(".")[1])
-    assert _ends(stack, SUBMITTED) == before
+    assert ends(stack, SUBMITTED) == before
 
 
 async def test_half_a_character_is_refused(api):
@@ -256,17 +171,6 @@ async def test_a_bad_chunk_is_left_to_the_sink(stack, api, codec, chunk):
     assert (event["chunk_no"], event["content"]) == (sent["chunk_no"], sent["content"])
 
 
-def _ends(stack, topic: str) -> dict[int, int]:
-    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "look"})
-    try:
-        return {
-            partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
-            for partition in range(TOPICS[topic].partitions)
-        }
-    finally:
-        consumer.close()
-
-
 # -- what became of it ------------------------------------------------------------------------------------------------------
 
 
@@ -287,8 +191,7 @@ async def test_an_ingest_as_it_is_served(api, seeds):
         "chunk_no": -1,
         "content_hash": "h",
     }
-    await insert(
-        seeds,
+    await seeds.insert(
         "chunk_failures",
         **refused,
         reason="bad_number",
@@ -296,7 +199,7 @@ async def test_an_ingest_as_it_is_served(api, seeds):
         position=f"{SUBMITTED}/3/8",
         failed_at=NOW,
     )
-    answer = await get(api, f"{INGEST}/{ingest_id}")
+    answer = await api.get(f"{INGEST}/{ingest_id}")
     document = answer.json()
     assert [one.pop("source_id") for one in document["sources"]] == ["a", "b"]
     assert document.pop("sources")[0] == {
@@ -316,14 +219,14 @@ async def test_an_ingest_as_it_is_served(api, seeds):
         }],
     }  # fmt: skip
     assert answer.headers["x-caused-by"] == f"{SUBMITTED}/3/9"
-    same = await get(api, f"{INGEST}/{ingest_id}", If_None_Match=answer.headers["etag"])
+    same = await api.get(f"{INGEST}/{ingest_id}", If_None_Match=answer.headers["etag"])
     assert (same.status_code, same.content) == (304, b"")
     await seeds.run(
         "UPDATE chunk_ingests SET status = 'failed', decided_at = $2 WHERE ingest_id = $1 AND source_id = 'b'",
         ingest_id,
         NOW,
     )
-    after = await get(api, f"{INGEST}/{ingest_id}", If_None_Match=answer.headers["etag"])
+    after = await api.get(f"{INGEST}/{ingest_id}", If_None_Match=answer.headers["etag"])
     assert (after.status_code, after.json()["status"], after.json()["finished_at"]) == (
         200,
         "failed",
@@ -340,7 +243,7 @@ async def test_sources_come_in_pages(api, seeds):
     seen, cursor = [], None
     while True:
         params = {"limit": 2} | ({"cursor": cursor} if cursor else {})
-        page = (await get(api, f"{INGEST}/{ingest_id}", params=params)).json()
+        page = (await api.get(f"{INGEST}/{ingest_id}", params=params)).json()
         assert (page["inserted"], page["sources_total"]) == (5, 5)
         seen += [one["source_id"] for one in page["sources"]]
         cursor = page["next_cursor"]
@@ -352,22 +255,22 @@ async def test_sources_come_in_pages(api, seeds):
         base64.urlsafe_b64encode(b'["a","b"]').decode(),
         base64.urlsafe_b64encode(b'["a","b\\u0000","c"]').decode(),
     ):
-        assert (await get(api, f"{INGEST}/{ingest_id}", params={"cursor": bad})).status_code == 400
+        assert (await api.get(f"{INGEST}/{ingest_id}", params={"cursor": bad})).status_code == 400
 
 
 async def test_a_read_waits_for_its_position(api, seeds):
     """503 until the sink has been there, and then never 404; what does not feed it is refused."""
     taken = (await post(api, BODY)).json()
     path, positions = f"{INGEST}/{taken['ingest_id']}", ",".join(taken["positions"])
-    assert (await get(api, path)).status_code == 404
-    assert (await get(api, path, X_Min_Position=positions, X_Max_Wait_Ms="50")).status_code == 503
-    reading = asyncio.create_task(get(api, path, X_Min_Position=positions))
+    assert (await api.get(path)).status_code == 404
+    assert (await api.get(path, X_Min_Position=positions, X_Max_Wait_Ms="50")).status_code == 503
+    reading = asyncio.create_task(api.get(path, X_Min_Position=positions))
     await store_ingest(seeds, taken["ingest_id"], "readme")
     for position in taken["positions"]:
-        await account_for(seeds, position)
+        await seeds.account_for(position)
     assert (await reading).status_code == 200
-    assert (await get(api, path, X_Min_Position="jobs.job-submitted/0/0")).status_code == 400
-    assert (await get(api, f"{INGEST}/a%00")).status_code == 422
+    assert (await api.get(path, X_Min_Position="jobs.job-submitted/0/0")).status_code == 400
+    assert (await api.get(f"{INGEST}/a%00")).status_code == 422
 
 
 # -- searching --------------------------------------------------------------------------------------------------------------
@@ -389,7 +292,7 @@ async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
         )
     await bump(seeds, ns)
     params = {"ns": ns, "q": contents[0], "as_of": "2026-11-20T12:00:00Z"}
-    answer = await get(api, SEARCH, params=params)
+    answer = await api.get(SEARCH, params=params)
     document = answer.json()
     assert [one["chunk_no"] for one in document["results"]] == [0, 2, 1]
     first = document["results"][0]
@@ -406,10 +309,10 @@ async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
     )
     assert (document["compared_by"], document["complete"], document["exact"]) == (embedder.basis_id, True, True)
     await seeds.run("UPDATE chunk_namespaces SET embedding_model = 'another@384' WHERE ns = $1", ns)
-    other = (await get(api, SEARCH, params=params)).json()
+    other = (await api.get(SEARCH, params=params)).json()
     assert (other["compared_by"], {one["similarity"] for one in other["results"]}) == (None, {0.0})
     vector = base64.urlsafe_b64encode((await embedder.embed(contents[1:2]))[0]).rstrip(b"=").decode()
-    own = (await get(api, SEARCH, params={**params, "vector": vector})).json()
+    own = (await api.get(SEARCH, params={**params, "vector": vector})).json()
     assert (own["compared_by"], own["results"][0]["chunk_no"]) == ("sent", 1)
 
 
@@ -438,7 +341,7 @@ async def test_what_is_no_search_is_refused(api, seeds, params, field):
     await seeds.run("DELETE FROM chunk_namespaces WHERE ns = 'three'")
     await store_namespace(seeds, "three", dimensions=3)
     asked = {name: value for name, value in {"ns": "three", "q": "a", **params}.items() if value is not None}
-    answer = await get(api, SEARCH, params=asked)
+    answer = await api.get(SEARCH, params=asked)
     assert (answer.status_code, answer.json()["field"]) == (422, field), answer.text
 
 
@@ -448,19 +351,19 @@ async def test_a_search_is_conditional(api, seeds, ns):
     await store_chunk(seeds, ns, 0)
     await bump(seeds, ns)
     params = {"ns": ns, "q": "chunk", "as_of": "2026-12-01T00:00:00Z"}
-    first = await get(api, SEARCH, params=params)
+    first = await api.get(SEARCH, params=params)
     tag, version = first.headers["etag"], int(first.headers["x-resource-version"])
     assert (first.headers["x-caused-by"], first.headers["cache-control"]) == (f"{SUBMITTED}/0/1", "private, no-cache")
-    same = await get(api, SEARCH, params=params, If_None_Match=tag)
+    same = await api.get(SEARCH, params=params, If_None_Match=tag)
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
     for other in ({"q": "else"}, {"limit": 3}, {"mode": "hybrid"}, {"slot": "x"}, {"source_id": "x"}, {"as_of": "1"}):
-        assert (await get(api, SEARCH, params={**params, **other})).headers["etag"] != tag, other
+        assert (await api.get(SEARCH, params={**params, **other})).headers["etag"] != tag, other
     moment = {**params, "as_of": "1796083200000"}  # the same moment, told otherwise
-    assert (await get(api, SEARCH, params=moment)).headers["etag"] == tag
+    assert (await api.get(SEARCH, params=moment)).headers["etag"] == tag
     await seeds.run("UPDATE chunk_namespaces SET alpha = 0.5 WHERE ns = $1", ns)
-    assert (await get(api, SEARCH, params=params, If_None_Match=tag)).status_code == 200
+    assert (await api.get(SEARCH, params=params, If_None_Match=tag)).status_code == 200
     await bump(seeds, ns)
-    after = await get(api, SEARCH, params=params, If_None_Match=tag)
+    after = await api.get(SEARCH, params=params, If_None_Match=tag)
     assert (after.status_code, int(after.headers["x-resource-version"])) == (200, version + 1)
 
 
@@ -469,11 +372,11 @@ async def test_a_search_without_a_moment_is_as_of_the_minute(api, seeds, ns):
     await store_namespace(seeds, ns)
     await store_chunk(seeds, ns, 0)
     params = {"ns": ns, "q": "chunk"}
-    first = (await get(api, SEARCH, params=params)).json()["as_of"]
+    first = (await api.get(SEARCH, params=params)).json()["as_of"]
     assert datetime.fromisoformat(first).second == 0
     api.clock.offset_ms += 60_000
     try:
-        second = (await get(api, SEARCH, params=params)).json()["as_of"]
+        second = (await api.get(SEARCH, params=params)).json()["as_of"]
     finally:
         api.clock.offset_ms -= 60_000
     assert datetime.fromisoformat(second) > datetime.fromisoformat(first)
@@ -485,7 +388,7 @@ async def test_any_moment_may_be_asked_for(api, seeds, ns, moment):
     await store_namespace(seeds, ns, ttl_days=36_600)
     for number, year in enumerate((2, 1900, 9999)):
         await store_chunk(seeds, ns, number, published_at=datetime(year, 1, 1, tzinfo=UTC))
-    answer = await get(api, SEARCH, params={"ns": ns, "q": "chunk", "as_of": moment})
+    answer = await api.get(SEARCH, params={"ns": ns, "q": "chunk", "as_of": moment})
     assert answer.status_code == 200, answer.text
     ages = {one["chunk_no"]: one["age_days"] for one in answer.json()["results"]}
     assert all(0 <= age <= 36_600 for age in ages.values())
@@ -494,9 +397,9 @@ async def test_any_moment_may_be_asked_for(api, seeds, ns, moment):
 
 async def test_a_namespace_that_nobody_has_heard_of(api, ns):
     """No results, and a tag all the same."""
-    answer = await get(api, SEARCH, params={"ns": ns, "q": "a"})
+    answer = await api.get(SEARCH, params={"ns": ns, "q": "a"})
     assert (answer.status_code, answer.json()["results"]) == (200, [])
-    assert (await get(api, SEARCH, params={"ns": ns, "q": "a"}, If_None_Match=answer.headers["etag"])).status_code in (
+    assert (await api.get(SEARCH, params={"ns": ns, "q": "a"}, If_None_Match=answer.headers["etag"])).status_code in (
         200,
         304,
     )
@@ -518,12 +421,12 @@ async def test_a_write_during_a_search_is_noticed(api, seeds, ns):
         return found
 
     with patch.object(chunk_search, "search", disturbed):
-        settled = await get(api, SEARCH, params=params)
+        settled = await api.get(SEARCH, params=params)
         assert len(settled.json()["results"]) == 2
-        assert (await get(api, SEARCH, params=params, If_None_Match=settled.headers["etag"])).status_code == 304
+        assert (await api.get(SEARCH, params=params, If_None_Match=settled.headers["etag"])).status_code == 304
         writes[:] = range(10, 20)
-        mixed = await get(api, SEARCH, params=params)
-    assert (await get(api, SEARCH, params=params)).headers["etag"] != mixed.headers["etag"]
+        mixed = await api.get(SEARCH, params=params)
+    assert (await api.get(SEARCH, params=params)).headers["etag"] != mixed.headers["etag"]
 
 
 async def test_a_search_waits_for_its_position(api, seeds, ns):
@@ -531,25 +434,25 @@ async def test_a_search_waits_for_its_position(api, seeds, ns):
     taken = (await post(api, {**BODY, "ns": ns})).json()
     positions = ",".join(taken["positions"])
     params = {"ns": ns, "q": "first"}
-    assert (await get(api, SEARCH, params=params, X_Min_Position=positions, X_Max_Wait_Ms="50")).status_code == 503
+    assert (await api.get(SEARCH, params=params, X_Min_Position=positions, X_Max_Wait_Ms="50")).status_code == 503
     for position in taken["positions"]:
-        await account_for(seeds, position)
-    assert (await get(api, SEARCH, params=params, X_Min_Position=positions)).status_code == 200
+        await seeds.account_for(position)
+    assert (await api.get(SEARCH, params=params, X_Min_Position=positions)).status_code == 200
 
 
 # -- what is told of searches -------------------------------------------------------------------------------------------------
 
 
-async def test_searches_are_counted_and_told(stack, seeds, codec, ns):
+async def test_searches_are_counted_and_told(own_settings, stack, seeds, codec, ns):
     """A 304 counts too, a namespace that is not there does not; what was not told yet is told at the end."""
     await store_namespace(seeds, ns)
-    starts = _ends(stack, SERVED)
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack))) as running:
+    starts = ends(stack, SERVED)
+    with running_api(own_settings()) as running:
         before = running.clock()
         params = {"ns": ns, "q": "a", "as_of": "2026-12-01T00:00:00Z"}
-        first = await get(running, SEARCH, params=params)
-        assert (await get(running, SEARCH, params=params, If_None_Match=first.headers["etag"])).status_code == 304
-        await get(running, SEARCH, params={**params, "ns": f"{ns}-else"})
+        first = await running.get(SEARCH, params=params)
+        assert (await running.get(SEARCH, params=params, If_None_Match=first.headers["etag"])).status_code == 304
+        await running.get(SEARCH, params={**params, "ns": f"{ns}-else"})
         after = running.clock()
     events = [codec.decode(SERVED, record.value()) for record in _since(stack, SERVED, starts)]
     assert [(one["ns"], one["queries"]) for one in events if one["ns"].startswith(ns)] == [(ns, 2)]
@@ -559,7 +462,7 @@ async def test_searches_are_counted_and_told(stack, seeds, codec, ns):
 def _since(stack, topic: str, starts: dict[int, int]) -> Sequence[Any]:
     """The records of a topic from these offsets on."""
     found = []
-    for partition, end in _ends(stack, topic).items():
+    for partition, end in ends(stack, topic).items():
         found += [record_at(stack, f"{topic}/{partition}/{offset}") for offset in range(starts[partition], end)]
     return found
 
@@ -592,7 +495,7 @@ async def test_a_lifecycle_counts_as_the_temperatures_do(api, seeds, ns):
     shift = round(now.timestamp() * 1000)
     object.__setattr__(api.app.state.services, "clock", lambda: shift)
     try:
-        document = (await get(api, LIFECYCLE, params={"ns": ns})).json()
+        document = (await api.get(LIFECYCLE, params={"ns": ns})).json()
     finally:
         object.__setattr__(api.app.state.services, "clock", real)
     told = [str(temperature(age / day, passport, is_hot=True)) for age in (*ages, 400 * day)]
@@ -603,15 +506,15 @@ async def test_a_lifecycle_counts_as_the_temperatures_do(api, seeds, ns):
     assert {name: document[name] for name in counts} == counts
     assert (document["is_hot"], document["queries_per_day"], document["embedding_model"]) == (True, 120.5, "m@3")
     assert document["passport"] == {name: getattr(passport, name) for name in PASSPORT_KEYS}
-    listed = (await get(api, LIFECYCLE)).json()["namespaces"]
+    listed = (await api.get(LIFECYCLE)).json()["namespaces"]
     assert ns in [one["ns"] for one in listed]
 
 
 async def test_a_lifecycle_of_nothing(api, ns):
     """Zeros, and the passport that it would have."""
-    document = (await get(api, LIFECYCLE, params={"ns": ns})).json()
+    document = (await api.get(LIFECYCLE, params={"ns": ns})).json()
     assert (document["chunks"], document["passport"]["half_life_days"], document["is_hot"]) == (0, 30.0, False)
-    assert (await get(api, LIFECYCLE, params={"ns": "a|b"})).status_code == 422
+    assert (await api.get(LIFECYCLE, params={"ns": "a|b"})).status_code == 422
 
 
 # -- who may ------------------------------------------------------------------------------------------------------------------
@@ -633,17 +536,17 @@ async def test_roles(guarded, seeds, ns):
         ("ada-key", 403, 200),
         ("x", 401, 401),
     ):
-        assert (await get(guarded, SEARCH, token, params={"ns": ns, "q": "a"})).status_code == closed, token
-        assert (await get(guarded, SEARCH, token, params={"ns": "docs", "q": "a"})).status_code == opened, token
-    assert (await get(guarded, LIFECYCLE, "eye-key", params={"ns": ns})).status_code == 200
-    assert (await get(guarded, LIFECYCLE, params={"ns": ns})).status_code == 401
+        assert (await guarded.get(SEARCH, token, params={"ns": ns, "q": "a"})).status_code == closed, token
+        assert (await guarded.get(SEARCH, token, params={"ns": "docs", "q": "a"})).status_code == opened, token
+    assert (await guarded.get(LIFECYCLE, "eye-key", params={"ns": ns})).status_code == 200
+    assert (await guarded.get(LIFECYCLE, params={"ns": ns})).status_code == 401
 
 
 async def test_every_answer_says_what_is_left_of_the_minute(guarded):
     """The routes stand under the limits, an error too."""
     for answer in (
         await post(guarded, {}, "root-key"),
-        await get(guarded, SEARCH, "eye-key", params={"ns": "docs"}),
-        await get(guarded, LIFECYCLE, "eye-key"),
+        await guarded.get(SEARCH, "eye-key", params={"ns": "docs"}),
+        await guarded.get(LIFECYCLE, "eye-key"),
     ):
         assert "ratelimit" in answer.headers

@@ -5,68 +5,25 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import subprocess
-import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
-from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
-from tests.integration.chunks.test_chunks_api import (
-    FINISHED,
-    SUBMITTED,
-    bump,
-    insert,
-    store_chunk,
-    store_ingest,
-    store_namespace,
-)
-from tests.integration.jobs.test_jobs_api import account_for
-from tests.integration.queries.test_queries_api import record_at
-
-PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "chunks"]
-REDIS_NUMBER = 9
+from tests.integration import commands
+from tests.integration.api_server import NOW
+from tests.integration.chunks.making import FINISHED, SUBMITTED, bump, store_chunk, store_ingest, store_namespace
+from tests.integration.records import record_at
 
 
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "chunks_cli_test"))
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    redis_url = f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis_url)) as running:
-        yield running
-
-
-@pytest.fixture
-def environment(stack, api, tmp_path) -> dict[str, str]:
-    """Where the API is."""
-    port = api.url.rsplit(":", 1)[1]
-    return stack.environment(HIGHWATER_DATA_DIR=str(tmp_path / "data"), HIGHWATER_PORT=port)
-
-
-@pytest.fixture(scope="module")
-async def codec(stack) -> Codec:
-    """What reads the log."""
-    return await Registry(stack.schema_registry).codec(tuple(TOPICS.values()))
-
-
-async def run(environment: dict[str, str], *arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
+async def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> tuple[int, str, str]:
     """The command's exit status and what it printed."""
-    done = await asyncio.to_thread(
-        subprocess.run, [*PROGRAM, *arguments], env=environment, input=stdin, capture_output=True, text=True, timeout=60
-    )
+    done = await asyncio.to_thread(commands.run, environment, "chunks", *arguments, stdin=stdin)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -82,13 +39,13 @@ def before(stack, codec: Codec, position: str, count: int) -> list[dict[str, Any
     return [codec.decode(topic, record.value()) for record in records]
 
 
-async def test_a_file_is_sent(stack, environment, codec, tmp_path: Path):
+async def test_a_file_is_sent(stack, api_environment, codec, tmp_path: Path):
     """Chunks without a number get their place, a source that is long goes in several requests, and its end counts all of it."""
     source = uuid.uuid4().hex
     path = tmp_path / "chunks.jsonl.gz"
     path.write_bytes(gzip.compress(lines([{"content": f"chunk {number}"} for number in range(1_203)]).encode()))
     named = ("--ns", "docs", "--slot", "main", "--source", source)
-    code, out, err = await run(environment, "ingest", str(path), *named, "--full", "--no-wait", "--json")
+    code, out, err = await run(api_environment, "ingest", str(path), *named, "--full", "--no-wait", "--json")
     assert (code, err) == (0, "")
     taken = json.loads(out)
     by_topic = {position.split("/")[0]: position for position in taken["positions"]}
@@ -106,12 +63,12 @@ async def test_a_file_is_sent(stack, environment, codec, tmp_path: Path):
     assert {one["ingest_id"] for one in sent} == {taken["ingest_id"]}
 
 
-async def test_a_command_waits_for_the_end(stack, seeds, environment):
+async def test_a_command_waits_for_the_end(stack, seeds, api_environment):
     """What became of the ingest is its output; a chunk that was refused is exit status 1."""
     ingest_id = str(uuid.uuid4())
     rows = [{"ns": "docs", "slot": "main", "source_id": source, "content": "a", "chunk_no": 4} for source in ("a", "b")]
     sending = asyncio.create_task(
-        run(environment, "ingest", "-", "--ingest-id", ingest_id, "--json", stdin=lines(rows))
+        run(api_environment, "ingest", "-", "--ingest-id", ingest_id, "--json", stdin=lines(rows))
     )
     await store_ingest(seeds, ingest_id, "a", inserted=1, status="complete", decided_at=NOW)
     topics = [
@@ -120,13 +77,13 @@ async def test_a_command_waits_for_the_end(stack, seeds, environment):
         for partition in range(TOPICS[topic].partitions)
     ]
     for position in topics:
-        await account_for(seeds, position)
+        await seeds.account_for(position)
     assert not sending.done()
     await store_ingest(seeds, ingest_id, "b", failures=1, status="failed", decided_at=NOW)
     code, out, err = await sending
     found = json.loads(out)
     assert (code, err, found["status"], found["sources_total"]) == (1, "", "failed", 2)
-    code, out, err = await run(environment, "show", ingest_id)
+    code, out, err = await run(api_environment, "show", ingest_id)
     assert (code, out.splitlines()[0]) == (
         0, f"{ingest_id} failed: 1 inserted, 0 updated, 0 unchanged, 1 failures, 0 orphaned",
     )  # fmt: skip
@@ -143,37 +100,37 @@ async def test_a_command_waits_for_the_end(stack, seeds, environment):
         ('{"ns": "n", "slot": "s", "source_id": "i"}\n', "line 1: field 'content' is missing"),
     ],
 )
-async def test_a_bad_line_is_named(environment, text, says):
+async def test_a_bad_line_is_named(api_environment, text, says):
     """Exit status 1 and one line; no source is finished."""
-    code, out, err = await run(environment, "ingest", "-", stdin=text)
+    code, out, err = await run(api_environment, "ingest", "-", stdin=text)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert says in err
 
 
-async def test_a_search_and_a_lifecycle_are_shown(seeds, environment):
+async def test_a_search_and_a_lifecycle_are_shown(seeds, api_environment):
     """As tables, and as JSON; what a terminal would obey is escaped."""
     ns = f"ns-{uuid.uuid4().hex[:8]}"
     await store_namespace(seeds, ns)
     await store_chunk(seeds, ns, 7, content="Why\x1b[2J not?", title="About")
     await bump(seeds, ns)
-    code, out, err = await run(environment, "search", "why", "--ns", ns, "--as-of", "2026-11-20T12:00:00Z")
+    code, out, err = await run(api_environment, "search", "why", "--ns", ns, "--as-of", "2026-11-20T12:00:00Z")
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split()[-6:] == ["warm", "main|readme", "7", "About", "Why\\x1b[2J", "not?"]
     code, out, _ = await run(
-        environment, "search", "why", "--ns", ns, "--mode", "hybrid", "--source", "readme", "--json"
+        api_environment, "search", "why", "--ns", ns, "--mode", "hybrid", "--source", "readme", "--json"
     )
     assert (code, [one["chunk_no"] for one in json.loads(out)["results"]]) == (0, [7])
-    code, out, _ = await run(environment, "lifecycle", ns)
+    code, out, _ = await run(api_environment, "lifecycle", ns)
     assert (code, out.splitlines()[1].split()[:5]) == (0, [ns, "1", "0", "0", "1"])
-    code, out, _ = await run(environment, "lifecycle", "--json")
+    code, out, _ = await run(api_environment, "lifecycle", "--json")
     assert ns in [one["ns"] for one in json.loads(out)["namespaces"]]
-    code, _, err = await run(environment, "search", "why", "--ns", "a|b")
+    code, _, err = await run(api_environment, "search", "why", "--ns", "a|b")
     assert (code, "ns" in err) == (2, True)
-    code, _, err = await run(environment, "show", "nothing")
+    code, _, err = await run(api_environment, "show", "nothing")
     assert (code, "404" in err) == (1, True)
 
 
-async def test_what_was_refused_is_shown(seeds, environment):
+async def test_what_was_refused_is_shown(seeds, api_environment):
     """Beside the table of sources, one line each."""
     ingest_id = str(uuid.uuid4())
     await store_ingest(seeds, ingest_id, "a", failures=1)
@@ -185,14 +142,12 @@ async def test_what_was_refused_is_shown(seeds, environment):
         "chunk_no": 3,
         "content_hash": "h",
     }
-    await insert(
-        seeds, "chunk_failures", **refused, reason="repeated", detail="it differs", position="p", failed_at=NOW
-    )
-    code, out, err = await run(environment, "show", ingest_id)
+    await seeds.insert("chunk_failures", **refused, reason="repeated", detail="it differs", position="p", failed_at=NOW)
+    code, out, err = await run(api_environment, "show", ingest_id)
     assert (code, "running" in out, err) == (0, True, "docs|main|a 3: repeated: it differs\n")
 
 
-async def test_nothing_can_be_asked_of_an_api_that_is_away(environment):
+async def test_nothing_can_be_asked_of_an_api_that_is_away(api_environment):
     """Exit status 1 and one line that says what to do."""
-    code, _, err = await run({**environment, "HIGHWATER_PORT": "1"}, "lifecycle")
+    code, _, err = await run({**api_environment, "HIGHWATER_PORT": "1"}, "lifecycle")
     assert (code, err.count("\n"), "highwater up" in err) == (1, 1, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +23,7 @@ from highwater.streams.chunks.completion import ABANDONED_MS, decide, decided_ev
 from highwater.streams.chunks.identity import content_hash
 from highwater.streams.chunks.passports import load_passports
 from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
+from tests.integration.connecting import event, fresh, in_outbox, in_transaction, running, send, until
 from tests.integration.databases import own_database
 
 SUBMITTED, FINISHED, DECIDED = "chunks.chunk-submitted", "chunks.ingest-finished", "chunks.ingest-decided"
@@ -134,16 +134,8 @@ class Document:
 
     async def told(self, topic: str) -> list[Any]:
         """Events of its namespace that wait in the outbox."""
-        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", topic)
-        found = [self.around.codec.decode(topic, row["value"]) for row in rows]
+        found = await in_outbox(self.around, topic)
         return [one for one in found if self.ns in (one.get("ns"), one.get("key", "").removeprefix("ns:"))]
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the sinks share."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 @pytest.fixture

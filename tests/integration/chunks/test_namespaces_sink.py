@@ -22,7 +22,7 @@ from highwater.streams.chunks.identity import content_hash
 from highwater.streams.chunks.passports import PASSPORT_KEYS, Passports, Removal, TtlMode, load_passports
 from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
-from tests.integration.connecting import event, in_transaction, until
+from tests.integration.connecting import event, in_outbox, in_transaction, until
 from tests.integration.databases import own_database
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
@@ -92,8 +92,7 @@ async def sweep(around: Surroundings, now_ms: int = NOON, offset: int = 5) -> No
 
 async def told(around: Surroundings, topic: str = CHUNK_CHANGED) -> list[Mapping[str, Any]]:
     """What the outbox is to publish in a topic, in order."""
-    rows = await around.pool.fetch("SELECT topic, value FROM outbox WHERE topic = $1 ORDER BY id", topic)
-    return [around.codec.decode(row["topic"], row["value"]) for row in rows]
+    return await in_outbox(around, topic)
 
 
 async def version(around: Surroundings, ns: str = "docs") -> int | None:

@@ -13,47 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import pytest
 from confluent_kafka import Producer
 
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.groups import committed
+from tests.integration.commands import PROGRAM, printed, run, tail
 
-PROGRAM = [sys.executable, "-m", "highwater.api.cli.main"]
 TOPIC = "feeds.user-active"
-
-
-@pytest.fixture
-def environment(stack, tmp_path):
-    """The parts' addresses and a data folder of its own."""
-    return stack.environment(HIGHWATER_DATA_DIR=str(tmp_path / "data"))
-
-
-def run(environment: dict[str, str], *arguments: str, stdin: str | bytes = b"") -> subprocess.CompletedProcess[str]:
-    """The command, run to its end."""
-    data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run(
-        [*PROGRAM, *arguments], env=environment, input=data, capture_output=True, timeout=60, check=False
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def printed(done: subprocess.CompletedProcess[str]) -> Any:
-    """The one JSON document that a successful command printed."""
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def active(user_id: str, ts: object = "2020-01-01T00:00:00Z") -> str:
     """A line of the topic."""
     return json.dumps({"user_id": user_id, "ts": ts}) + "\n"
-
-
-def tail(environment: dict[str, str], topic: str, count: int) -> list[dict[str, Any]]:
-    """The latest records as `tail` shows them."""
-    done = run(environment, "tail", topic, "-n", str(count), "--no-follow", "--json")
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_init_a_second_time_has_nothing_to_do(environment):

@@ -16,9 +16,8 @@ from highwater.api.client.client import Client
 from highwater.connectors.replay.selection import InvalidSelectionError
 from highwater.connectors.replay.where import WhereError
 from highwater.schemas.errors import UnavailableError
-from tests.integration.cli.test_cli import environment, printed, run
+from tests.integration.commands import printed, run
 
-__all__ = ["environment"]
 TOPIC = "feeds.insight-ingested"
 COUNT = 300
 NOWHERE = "http://127.0.0.1:1"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -15,63 +14,15 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.kafka.registry import Registry
-from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import header
-from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import read_settings
-from tests.integration.api_server import NOW, Api, Seeds, cluster, eventually, make_database, running_api
+from tests.integration.api_server import NOW, Api, Seeds, cluster, eventually, running_api
+from tests.integration.connecting import free_port
+from tests.integration.records import ends, record_at
 
 KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,editor:ada-key:ada"
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "api_test"))
-
-
-def _settings(stack, seeds: Seeds, **more: Any) -> Any:
-    return stack.settings(DATABASE_URL=seeds.url, REDIS_URL=f"{stack.redis.rsplit('/', 1)[0]}/5", **more)
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    with running_api(_settings(stack, seeds)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def guarded(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API with keys."""
-    with running_api(_settings(stack, seeds, HIGHWATER_API_KEYS=KEYS)) as running:
-        yield running
-
-
-@pytest.fixture
-async def http(api: Api) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the open API."""
-    async with api.client() as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-async def codec(stack) -> Codec:
-    """The codec of the session's registry."""
-    return await Registry(stack.schema_registry).codec()
-
-
-def _record(stack, position: Position) -> Any:
-    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "test-api", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(*position)])
-    message = consumer.poll(15)
-    consumer.close()
-    assert message is not None
-    assert message.error() is None
-    return message
 
 
 def _insight(insight_id: str, channel: str = "ch") -> dict[str, Any]:
@@ -86,21 +37,9 @@ def _problem(response: httpx.Response, status: int) -> dict[str, Any]:
     return document
 
 
-async def _ends(stack, topic: str) -> dict[Any, int]:
-    places = [(topic, partition) for partition in range(TOPICS[topic].partitions)]
-    ranges = await Admin({"bootstrap.servers": stack.kafka}).log_ranges(places)
-    return {place: found.high for place, found in ranges.items()}
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
 async def test_it_starts_without_its_parts_and_names_them() -> None:
     """With every part away the API lives, says what is not ready, and answers 503 with Retry-After instead of hanging."""
-    port = _free_port()
+    port = free_port()
     settings = read_settings(
         {
             "KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{port}",
@@ -127,7 +66,7 @@ async def test_an_event_is_produced_with_its_key_headers_and_schema(stack, http,
     response = await http.post("/api/events/feeds.insight-ingested", json=_insight("i-1", "aio-libs/aiokafka"))
     assert response.status_code == 202, response.text
     (text,) = response.json()["positions"]
-    message = _record(stack, parse_position(text))
+    message = record_at(stack, text)
     assert message.key() == b"aio-libs/aiokafka"
     assert codec.decode("feeds.insight-ingested", message.value())["insight_id"] == "i-1"
     assert header(message.headers(), "ce_type") == "feeds.insight-ingested"
@@ -147,7 +86,7 @@ async def test_lines_keep_their_order_per_key(http, content_type: str) -> None:
 
 async def test_one_bad_line_keeps_all_from_being_produced(stack, http) -> None:
     """A line that breaks a rule is named with its number and field, and no line of that request is produced."""
-    before = await _ends(stack, "feeds.insight-ingested")
+    before = ends(stack, "feeds.insight-ingested")
     good = json.dumps(_insight("good"))
     for bad, field in (
         ({**_insight("bad"), "ts": "yesterday"}, "ts"),
@@ -159,7 +98,7 @@ async def test_one_bad_line_keeps_all_from_being_produced(stack, http) -> None:
         response = await http.post("/api/events/feeds.insight-ingested", content=body)
         document = _problem(response, 422)
         assert (document["line"], document["field"]) == (3, field)
-    assert await _ends(stack, "feeds.insight-ingested") == before
+    assert ends(stack, "feeds.insight-ingested") == before
 
 
 async def test_what_cannot_be_published_is_refused(http) -> None:
@@ -203,7 +142,7 @@ async def test_subscriptions_are_an_event_first(stack, http, codec, seeds: Seeds
     """PUT of subscriptions is produced as the set given without repeats, and GET reads what the sink stored."""
     response = await http.put("/api/users/su%2Fb/subscriptions", json={"channels": ["b", "a", "b"]})
     assert response.status_code == 202
-    message = _record(stack, parse_position(response.json()["positions"][0]))
+    message = record_at(stack, response.json()["positions"][0])
     event = codec.decode("feeds.subscriptions-replaced", message.value())
     assert (message.key(), event["channels"]) == (b"su/b", ["b", "a"])
     await seeds.user("su/b", ["a", "b", "c"])
@@ -243,7 +182,7 @@ async def test_each_write_is_an_event_of_its_topic(stack, http, codec, method: s
     response = await http.request(method, f"/api/users/wanda/{path}", json=body)
     assert response.status_code == 202
     position = parse_position(response.json()["positions"][0])
-    message = _record(stack, position)
+    message = record_at(stack, position)
     assert (position.topic, message.key()) == (topic, b"wanda")
     assert codec.decode(topic, message.value())["user_id"] == "wanda"
 
@@ -328,17 +267,6 @@ async def test_channels_are_paged(http, seeds: Seeds) -> None:
     assert {f"page-{n}" for n in range(5)} <= set(seen)
 
 
-async def _account(seeds: Seeds, position: Position, group: str) -> None:
-    await seeds.run(
-        "INSERT INTO positions VALUES ($1, $2, $3, 'id', $4) ON CONFLICT (\"group\", topic, partition) "
-        "DO UPDATE SET next = excluded.next",
-        group,
-        position.topic,
-        position.partition,
-        position.offset + 1,
-    )
-
-
 async def test_a_read_waits_until_its_position_is_accounted_for(http, seeds: Seeds) -> None:
     """X-Min-Position holds the answer back until the sink has moved past it; without that, 503 with Retry-After."""
     written = await http.post("/api/users/fresh/activity")
@@ -349,7 +277,7 @@ async def test_a_read_waits_until_its_position_is_accounted_for(http, seeds: See
     assert "retry-after" in response.headers
     waiting = asyncio.create_task(http.get("/api/users/fresh/feed", headers={**headers, "X-Max-Wait-Ms": "20000"}))
     await asyncio.sleep(0)
-    await _account(seeds, position, "users")
+    await seeds.account_for(position, "users")
     answered = await waiting
     assert answered.status_code == 200
     assert answered.headers["x-pending"] == "0"
@@ -469,9 +397,9 @@ async def test_changes_are_resumable(stack, http, codec) -> None:
     _problem(await http.get("/api/changes", headers={"Last-Event-ID": "nonsense"}), 400)
 
 
-async def test_an_open_stream_does_not_hold_up_the_end(stack, seeds: Seeds) -> None:
+async def test_an_open_stream_does_not_hold_up_the_end(own_settings) -> None:
     """A server told to stop ends its streams of changes at once instead of waiting for them."""
-    with running_api(_settings(stack, seeds)) as running:
+    with running_api(own_settings()) as running:
         async with running.client() as client, client.stream("GET", "/api/changes") as response:
             lines = response.aiter_lines()
             assert (await anext(lines)).startswith("id: ")

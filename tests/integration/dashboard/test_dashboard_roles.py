@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from highwater.api.dashboard.door import COOKIE
 from highwater.api.dashboard.mount import PAGES
-from tests.integration.api_server import Api, Seeds, make_database, running_api
+from tests.integration.api_server import Api, running_api
 
 KEYS = {"admin": "root-key", "editor": "edit-key", "viewer": "eye-key", "bound": "ann-key"}
 SETTING = "admin:root-key,editor:edit-key,viewer:eye-key,viewer:ann-key:ann"
@@ -25,16 +25,9 @@ SHOWN = [path for path in PAGES if path not in ("/login", "/logout", "/favicon.i
 
 
 @pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "dashboard_roles_test"))
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
+def api(own_settings) -> Iterator[Api]:
     """An API with keys."""
-    redis = f"{stack.redis.rsplit('/', 1)[0]}/13"
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis, HIGHWATER_API_KEYS=SETTING)) as running:
+    with running_api(own_settings(HIGHWATER_API_KEYS=SETTING)) as running:
         yield running
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.integration.cli.test_cli import environment, printed, run, tail
+from tests.integration.commands import printed, run, tail
 
-__all__ = ["environment"]
 TOPIC = "jobs.role-changed"
 HANDLED = "streams.dead-letter-handled"
 

@@ -22,25 +22,13 @@ from highwater.connectors.pages.statements import QUERIES
 from highwater.connectors.postgres.pool import open_pool
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
-from highwater.schemas.topics import PARTITIONS, TOPICS
+from highwater.schemas.topics import PARTITIONS
 from highwater.streams.clock import ProductClock, to_datetime
-from tests.integration.api_server import Seeds, cluster, make_database
+from tests.integration.api_server import Seeds, cluster
 from tests.integration.connecting import fresh, send, until
 
 NOW_MS = 1_795_000_000_000
 KINDS = ["insight", "advance", "dirty", "novelty", "request", "rebuild", "bump", "served"]
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "explain_test"))
-
-
-@pytest.fixture(scope="module")
-async def codec(stack) -> Codec:
-    """The codec of the session's registry."""
-    return await Registry(stack.settings().schema_registry).codec(tuple(TOPICS.values()))
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from highwater.streams.feeds.basis import UNFITTED_ID, Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.retry import MODEL_CALL
 from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, running, until
+from tests.integration.connecting import event, fresh, in_outbox, in_transaction, running, until
 from tests.integration.databases import own_database
-from tests.integration.feeds.test_embed import DIMENSIONS, Service, service  # noqa: F401 - a fixture
+from tests.integration.feeds.embedding_server import DIMENSIONS, Service
 from tests.unit.feeds import sample
 
 OWN = b"\x00\x00\x80?" * DIMENSIONS
@@ -107,8 +107,7 @@ class Store:
 
     async def changes(self) -> list[dict[str, Any]]:
         """What the outbox tells of bases."""
-        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", BASIS_CHANGED)
-        return [self.around.codec.decode(BASIS_CHANGED, row["value"]) for row in rows]
+        return await in_outbox(self.around, BASIS_CHANGED)
 
     async def check_vectors(self) -> None:
         """Every vector is the one that the active basis, as stored, gives for the text."""
@@ -295,7 +294,7 @@ async def test_a_fit_that_fails_changes_nothing(store: Store, monkeypatch: pytes
     assert (await store.active(), await store.lacking()) == (UNFITTED_ID, 0)
 
 
-async def test_a_service_comes_changes_its_model_and_goes(store: Store, service: Service):  # noqa: F811 - the fixture
+async def test_a_service_comes_changes_its_model_and_goes(store: Store, service: Service):
     """Built in, a service's model, another of its models, built in: each is rolled out while insights come."""
     await store.ingest(150)
     await store.ingest_foreign()
@@ -327,7 +326,7 @@ async def vectors_in(store: Store, basis_id: str) -> list[bytes]:
     return [row["embedding"] for row in rows]
 
 
-async def test_a_roll_out_that_is_no_longer_wanted_is_called_off(store: Store, service: Service):  # noqa: F811
+async def test_a_roll_out_that_is_no_longer_wanted_is_called_off(store: Store, service: Service):
     """The service is taken out of the settings half-way: what was made in its basis is dropped, nothing was switched."""
     await store.ingest(150)
     remote = store.remote(service.url, "one")
@@ -341,7 +340,7 @@ async def test_a_roll_out_that_is_no_longer_wanted_is_called_off(store: Store, s
     assert await store.changes() == []
 
 
-async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, service: Service):  # noqa: F811
+async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, service: Service):
     """An insight that comes between the last fill and the switch has no vector, not one of the old basis; it is made next."""
     await store.ingest(64)
     remote = store.remote(service.url, "one")
@@ -358,7 +357,7 @@ async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, ser
         await until(lambda: store.is_settled_in("one@384"), "they have theirs")
 
 
-async def test_a_silent_service_changes_nothing(store: Store, service: Service, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+async def test_a_silent_service_changes_nothing(store: Store, service: Service, monkeypatch: pytest.MonkeyPatch):
     """A service that fails keeps the store in its basis, with new insights in it, and the worker unready with the reason."""
     monkeypatch.setattr("highwater.connectors.models.embedding_service.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
     service.mode = "failing"

@@ -22,53 +22,7 @@ from highwater.streams.retry import RetryPolicy
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, running, send, until
 from tests.integration.databases import own_database
-
-DIMENSIONS = 384
-
-
-@dataclass
-class Service:
-    """An OpenAI-shaped embedding service that does as it is told."""
-
-    mode: str = "good"
-    asked: list[list[str]] = field(default_factory=list)
-    url: str = ""
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request."""
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-            request = json.loads(await reader.readexactly(length))
-            texts = request["input"]
-            self.asked.append(texts)
-            if self.mode == "silent":
-                await reader.read()
-                return
-            count = 3 if self.mode == "short" else DIMENSIONS
-            # A model's vectors all point along the coordinate that its name's length says.
-            vector = [2.0 * (n == len(request["model"]) - 1) for n in range(count)]
-            data = [{"object": "embedding", "index": i, "embedding": vector} for i in range(len(texts))]
-            body = json.dumps({"object": "list", "model": "m", "data": data}).encode()
-            status = "500 No" if self.mode == "failing" else "200 OK"
-            writer.write(
-                f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-                "connection: close\r\n\r\n".encode()
-                + body
-            )
-            await writer.drain()
-        finally:
-            writer.close()
-
-
-@pytest.fixture
-async def service() -> AsyncIterator[Service]:
-    """The service, listening."""
-    made = Service()
-    server = await asyncio.start_server(made, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    yield made
-    server.close()
+from tests.integration.feeds.embedding_server import DIMENSIONS, Service
 
 
 @pytest.fixture(autouse=True)

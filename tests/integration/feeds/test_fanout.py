@@ -17,16 +17,9 @@ from highwater.schemas.envelope import caused_by, header
 from highwater.schemas.feeds import CHANNEL_DIRTY, NOVELTY, USER_CHANGED
 from highwater.schemas.topics import PARTITIONS
 from tests.conftest import Stack
-from tests.integration.connecting import Reader, event, fresh, in_transaction, surroundings
+from tests.integration.connecting import Reader, event, fresh, in_transaction
 
 RECORD_BYTES_MAX = 256_000
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """Pool and codec."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

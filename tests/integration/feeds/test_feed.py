@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import httpx
 import pytest
-from redis.asyncio import Redis
 
 from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.connectors.models.chat_service import ChatEndpoint
@@ -22,58 +20,16 @@ from tests.integration.api_server import (
     Seeds,
     cluster,
     eventually,
-    make_database,
     old_cluster,
     running_api,
 )
 from tests.integration.models.chat_server import ChatServer
 
 
-def _redis_url(stack) -> str:
-    return f"{stack.redis.rsplit('/', 1)[0]}/6"
-
-
 @pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "feed_test"))
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API whose feeds are extractive."""
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack))) as running:
-        yield running
-
-
-@pytest.fixture
-async def http(api: Api) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of it."""
-    async with api.client() as client:
-        yield client
-
-
-@pytest.fixture
-async def redis(stack) -> AsyncIterator[Any]:
-    """A client of the Redis number of this module."""
-    client = Redis.from_url(_redis_url(stack))
-    yield client
-    await client.aclose()
-
-
-@pytest.fixture(scope="module")
-def chat() -> Iterator[ChatServer]:
-    """A language model that misbehaves on order."""
-    server = ChatServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def written(stack, seeds: Seeds, chat: ChatServer) -> Iterator[Api]:
+def written(own_settings, chat: ChatServer) -> Iterator[Api]:
     """An API whose feeds are written by that model."""
-    settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack), LLM_BASE_URL=chat.url)
-    with running_api(settings) as running:
+    with running_api(own_settings(LLM_BASE_URL=chat.url)) as running:
         yield running
 
 
@@ -340,9 +296,9 @@ async def test_an_old_answer_lives_no_longer_than_its_bound(http, api: Api, seed
     assert (now.status_code, now.json()["cluster_version"]) == (200, 2)
 
 
-async def test_a_mirrored_bump_of_the_clusters_shows_at_once_in_the_feed(stack, http, seeds: Seeds) -> None:
+async def test_a_mirrored_bump_of_the_clusters_shows_at_once_in_the_feed(redis_url, http, seeds: Seeds) -> None:
     """As soon as Redis knows of newer clusters, the feed made of older ones is no longer good, however fresh its entry."""
-    link = await open_redis(_redis_url(stack))
+    link = await open_redis(redis_url)
     ids = await seeds.channel("f12", 5)
     for number in range(1, 6):
         await seeds.rebuild("hugo", [cluster(f"v{number}", ids)])
@@ -396,11 +352,11 @@ async def test_the_304_path_is_one_round_trip_without_a_payload(http, seeds: See
         assert (await redis.info("stats"))["total_net_output_bytes"] - sent < 20 * 400 + 20_000
 
 
-async def test_redis_away_changes_speed_and_nothing_else(stack, seeds: Seeds) -> None:
+async def test_redis_away_changes_speed_and_nothing_else(own_settings, seeds: Seeds) -> None:
     """With no Redis every read answers from PostgreSQL with the same tags and versions."""
     ids = await seeds.channel("f10", 5)
     await seeds.rebuild("ivy", [cluster("a", ids)])
-    settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL="redis://127.0.0.1:1/0")
+    settings = own_settings(REDIS_URL="redis://127.0.0.1:1/0")
     with running_api(settings, is_awaited=False) as running:
         async with running.client() as http:
 
@@ -418,9 +374,9 @@ async def test_redis_away_changes_speed_and_nothing_else(stack, seeds: Seeds) ->
             assert (await http.get("/readyz?exclude=redis")).status_code == 200
 
 
-async def test_redis_never_goes_back(stack) -> None:
+async def test_redis_never_goes_back(redis_url) -> None:
     """An older version is refused, a newer one clears the payload and origin of the one before."""
-    link = await open_redis(_redis_url(stack))
+    link = await open_redis(redis_url)
     cache = ResourceCache(link)
     new = Head(5, "feed-5", "t/0/5", 100, basis=3, expires_ms=900)
     assert await cache.put("feed:mono", new, b"five")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -15,7 +15,6 @@ from tests.integration.api_server import (
     Seeds,
     change,
     cluster,
-    make_database,
     old_cluster,
     running_api,
 )
@@ -25,29 +24,9 @@ VERSIONS_KEPT = 5
 
 
 @pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "history_test"))
-
-
-def _settings(stack, seeds: Seeds, **more: Any) -> Any:
-    redis = f"{stack.redis.rsplit('/', 1)[0]}/7"
-    kept = {"HIGHWATER_CLUSTER_HISTORY_VERSIONS": VERSIONS_KEPT}
-    return stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis, **kept, **more)
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API that remembers the changes of five versions."""
-    with running_api(_settings(stack, seeds)) as running:
-        yield running
-
-
-@pytest.fixture
-async def http(api: Api) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of it."""
-    async with api.client() as client:
-        yield client
+def own_settings(own_settings):
+    """The changes of five versions are remembered."""
+    return partial(own_settings, HIGHWATER_CLUSTER_HISTORY_VERSIONS=VERSIONS_KEPT)
 
 
 def _refused(response: httpx.Response, status: int, field: str | None = None) -> None:
@@ -283,11 +262,11 @@ async def test_a_cluster_nobody_had_has_no_life(http, seeds: Seeds) -> None:
     assert again.status_code == 304
 
 
-async def test_a_life_is_read_by_whom_the_clusters_are(stack, seeds: Seeds) -> None:
+async def test_a_life_is_read_by_whom_the_clusters_are(own_settings, seeds: Seeds) -> None:
     """A bound key reads its own user's, a viewer everybody's, nobody without a key; OpenAPI lists it."""
     await _three_versions(seeds, "ada")
     await _three_versions(seeds, "bob")
-    with running_api(_settings(stack, seeds, HIGHWATER_API_KEYS=KEYS)) as guarded:
+    with running_api(own_settings(HIGHWATER_API_KEYS=KEYS)) as guarded:
 
         async def status(token: str | None, user: str) -> int:
             async with guarded.client(token) as client:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,16 +14,9 @@ from highwater.connectors.kafka.records import Event
 from highwater.schemas.feeds import INSIGHT_INGESTED, INSIGHT_RETRACTED
 from highwater.streams.feeds.embedding import TextEmbedder
 from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
+from tests.integration.connecting import event, fresh, in_transaction, running, send, until
 
 NOTHING = dict.fromkeys(("text", "url", "embedding", "embedding_model"))
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the sinks share."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 def sink(around: Surroundings) -> InsightsSink:

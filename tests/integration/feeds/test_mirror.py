@@ -14,16 +14,9 @@ from highwater.connectors.pages.cache import CacheVersions
 from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
 from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, surroundings, until
+from tests.integration.connecting import event, fresh, in_transaction, until
 
 NOW_MS = 1_790_000_000_000
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """Pool and codec."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.chat import CALL_SECONDS_MAX, ChatModel
 from highwater.connectors.models.chat_service import ChatEndpoint
 from highwater.connectors.redis.keys import USER_LOCK, key
-from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.connectors.redis.link import RedisLink
 from highwater.connectors.run import Wiring
 from highwater.schemas.feeds import CLUSTERS_REBUILT
 from highwater.streams.clock import to_datetime
@@ -30,8 +30,8 @@ from highwater.streams.retry import REBUILD, RetryPolicy
 from highwater.streams.telemetry import CLUSTER_TITLES
 from tests.conftest import Stack
 from tests.integration.api_server import running_api
-from tests.integration.connecting import in_transaction, surroundings, until
-from tests.integration.feeds.test_rebuild import DAY_MS, NOW_MS, Case
+from tests.integration.connecting import in_transaction, until
+from tests.integration.feeds.making import DAY_MS, NOW_MS, Case
 from tests.integration.models.chat_server import ChatServer
 
 # Subjects far apart, each said in enough different words that its texts are no copies of each other.
@@ -85,24 +85,6 @@ class Titled(Case):
         return list(json.loads(found))
 
 
-@pytest.fixture(scope="module")
-async def parts(stack: Stack) -> AsyncIterator[tuple[Surroundings, RedisLink, ClusterPool]]:
-    """Parts for the module, on a clock that stands still."""
-    async with surroundings(stack) as around, ClusterPool() as pool:
-        redis = await open_redis(stack.redis)
-        still = Surroundings(around.pool, around.client, around.admin, around.registry, around.codec, lambda: NOW_MS)
-        yield still, redis, pool
-        await redis.close()
-
-
-@pytest.fixture(scope="module")
-def chat() -> Iterator[ChatServer]:
-    """A language model that misbehaves on order."""
-    server = ChatServer()
-    yield server
-    server.close()
-
-
 def _model(chat: ChatServer, **more: Any) -> ChatModel:
     endpoint = ChatEndpoint(chat.url, None, seconds_max=more.get("seconds_max", CALL_SECONDS_MAX))
     return ChatModel(endpoint, "m", policy=RetryPolicy(first_ms=1, most_ms=1, attempts_max=2), **more)
@@ -110,13 +92,13 @@ def _model(chat: ChatServer, **more: Any) -> ChatModel:
 
 @pytest.fixture
 async def case(
-    stack: Stack, parts: tuple[Surroundings, RedisLink, ClusterPool], chat: ChatServer
+    stack: Stack, shared: tuple[Surroundings, RedisLink, ClusterPool], chat: ChatServer
 ) -> AsyncIterator[Titled]:
     """A user whose clusters are named by the scripted model."""
     chat.always = None
     chat.calls.clear()
     titles = ClusterTitles(_model(chat))
-    case = Titled(stack, *parts, titles=titles)
+    case = Titled(stack, *shared, titles=titles)
     await case.user_is()
     await case.say("kafka", 24)
     await case.say("colour", 24)

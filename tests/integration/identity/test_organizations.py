@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import orjson
 import pytest
-from redis.asyncio import Redis
 
 from highwater.connectors.identity import organizations, roles
 from highwater.connectors.identity.organizations import Organizations
@@ -22,25 +20,13 @@ from highwater.connectors.postgres.pool import open_pool, transaction
 from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
 from highwater.streams.clock import to_ms
 from highwater.streams.identity.plans import PLANS
-from tests.integration.api_server import Api, Seeds, make_database, running_api
+from tests.integration.api_server import Api, Seeds
 from tests.integration.connecting import event, fresh, in_transaction, running, surroundings, until
+from tests.integration.identity.making import open_session, status_of
 
 PLAN, ROLE = "jobs.plan-changed", "jobs.role-changed"
 KEYS = "admin:root,editor:pen,viewer:eye,viewer:ada-key:ada"
-REDIS_NUMBER = 9
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "organizations_test"))
-
-
-@pytest.fixture(scope="module")
-def redis_url(stack) -> str:
-    """This module's Redis number."""
-    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
 
 
 @pytest.fixture(scope="module")
@@ -56,28 +42,6 @@ async def link(redis_url: str) -> AsyncIterator[RedisLink]:
     made = await open_redis(redis_url)
     yield made
     await made.close()
-
-
-@pytest.fixture
-async def redis(redis_url: str) -> AsyncIterator[Any]:
-    """A client of this module's Redis."""
-    client = Redis.from_url(redis_url, decode_responses=True)
-    yield client
-    await client.aclose()
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds, redis_url: str) -> Iterator[Api]:
-    """An API with keys."""
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis_url, HIGHWATER_API_KEYS=KEYS)) as made:
-        yield made
-
-
-@pytest.fixture
-async def admin(api: Api) -> AsyncIterator[httpx.AsyncClient]:
-    """A client with the admin's key."""
-    async with api.client("root") as client:
-        yield client
 
 
 @pytest.fixture
@@ -99,17 +63,6 @@ def _plan(org: str, plan: str, at: int, status: str | None = None, end: int | No
 
 def _role(user: str, role: str, at: int) -> Event:
     return event(ROLE, {"user_id": user, "role": role, "ts": 1}, offset=at, arrived_ms=at)
-
-
-async def _session(client: httpx.AsyncClient, user: str, **more: Any) -> dict[str, Any]:
-    response = await client.post("/api/sessions", json={"user_id": user, **more})
-    assert response.status_code == 201, response.text
-    return response.json()
-
-
-async def _status(api: Api, token: str) -> int:
-    async with api.client(token) as client:
-        return (await client.get("/api/channels")).status_code
 
 
 async def _stores(around: Surroundings, sink: OrganizationsSink, *events: Event) -> list[str]:
@@ -252,36 +205,36 @@ async def test_without_redis_limits_come_from_postgresql(around, sink, stored: O
 async def test_a_role_that_is_told_ends_sessions_and_caps_new_ones(api: Api, admin, around, sink):
     """R2.9 by the log: the next request is 401, and later sessions have at most that role."""
     user = fresh("user")
-    token = (await _session(admin, user, role="admin"))["session_id"]
+    token = (await open_session(admin, user, role="admin"))["session_id"]
     assert await _stores(around, sink, _role(user, "viewer", 5)) == []
-    assert await _status(api, token) == 401
+    assert await status_of(api, token, "/api/channels") == 401
     assert (await admin.post("/api/sessions", json={"user_id": user, "role": "editor"})).status_code == 403
-    assert (await _session(admin, user))["role"] == "viewer"
+    assert (await open_session(admin, user))["role"] == "viewer"
 
 
 async def test_a_word_that_is_known_ends_no_session_made_since(api: Api, admin, around, sink):
     """A redelivery, and an earlier word that comes late, leave new sessions and the role alone."""
     user = fresh("user")
     assert await _stores(around, sink, _role(user, "editor", 5)) == []
-    token = (await _session(admin, user, role="editor"))["session_id"]
+    token = (await open_session(admin, user, role="editor"))["session_id"]
     assert await _stores(around, sink, _role(user, "editor", 5)) == []
     assert await _stores(around, sink, _role(user, "viewer", 4)) == []
-    assert await _status(api, token) == 200
-    assert (await _session(admin, user))["role"] == "editor"
+    assert await status_of(api, token, "/api/channels") == 200
+    assert (await open_session(admin, user))["role"] == "editor"
 
 
 async def test_a_word_that_redis_missed_is_told_again(api: Api, admin, around, sink, redis):
     """Whoever stored it died before Redis had it: the redelivery voids the sessions of before, and none made since."""
     user = fresh("user")
-    old = (await _session(admin, user, role="editor"))["session_id"]
+    old = (await open_session(admin, user, role="editor"))["session_id"]
     kept = await redis.hgetall(f"session:{old}")
     assert await _stores(around, sink, _role(user, "viewer", 5)) == []
     await redis.delete(f"revoked_at:{user}")
     await redis.hset(f"session:{old}", mapping=kept)
-    new = (await _session(admin, user))["session_id"]
-    assert await _status(api, old) == 200  # as if Redis had never been told
+    new = (await open_session(admin, user))["session_id"]
+    assert await status_of(api, old, "/api/channels") == 200  # as if Redis had never been told
     assert await _stores(around, sink, _role(user, "viewer", 5)) == []
-    assert [await _status(api, token) for token in (old, new)] == [401, 200]
+    assert [await status_of(api, token, "/api/channels") for token in (old, new)] == [401, 200]
 
 
 async def test_of_a_user_in_a_batch_the_last_role_counts(admin, around, sink):
@@ -290,7 +243,7 @@ async def test_of_a_user_in_a_batch_the_last_role_counts(admin, around, sink):
     assert (
         await _stores(around, sink, _role(user, "admin", 5), _role(user, "editor", 7), _role(user, "viewer", 6)) == []
     )
-    assert (await _session(admin, user))["role"] == "editor"
+    assert (await open_session(admin, user))["role"] == "editor"
 
 
 async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one(api: Api, admin, around, link):
@@ -299,7 +252,7 @@ async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one
     made: list[dict[str, Any]] = []
 
     async def make() -> None:
-        made.extend([await _session(admin, user) for _ in range(15)])
+        made.extend([await open_session(admin, user) for _ in range(15)])
 
     async def change() -> None:
         for at in range(1, 12):
@@ -307,10 +260,10 @@ async def test_no_session_made_during_a_change_of_role_survives_with_the_old_one
             assert await _stores(around, one, _role(user, "editor" if at % 2 else "viewer", at)) == []
 
     await asyncio.gather(make(), make(), change())
-    alive = [one["role"] for one in made if await _status(api, one["session_id"]) == 200]
+    alive = [one["role"] for one in made if await status_of(api, one["session_id"], "/api/channels") == 200]
     assert set(alive) <= {"editor"}
     assert await _stores(around, OrganizationsSink(around, link, PLANS), _role(user, "viewer", 99)) == []
-    assert {await _status(api, one["session_id"]) for one in made} == {401}
+    assert {await status_of(api, one["session_id"], "/api/channels") for one in made} == {401}
 
 
 async def test_the_role_of_an_erased_user_is_void(around, sink):
@@ -355,13 +308,13 @@ async def test_a_plan_is_changed_at_once_and_its_sink_finds_it_done(api: Api, ad
 async def test_a_role_is_changed_at_once_and_its_sink_ends_nothing_more(api: Api, admin, around, sink):
     """The number of sessions ended is the request's; a session made after it outlives the sink's reading of the event."""
     user = fresh("user")
-    old = [(await _session(admin, user))["session_id"] for _ in range(2)]
+    old = [(await open_session(admin, user))["session_id"] for _ in range(2)]
     async with running(BatchConsumer(sink, around)):
         for role in ("editor", "viewer", "editor"):
             response = await admin.put(f"/api/users/{user}/role", json={"role": role})
             assert response.json()["revoked"] == len(old)
-            assert {await _status(api, token) for token in old} == {401}
-            old = [(await _session(admin, user))["session_id"]]
+            assert {await status_of(api, token, "/api/channels") for token in old} == {401}
+            old = [(await open_session(admin, user))["session_id"]]
             (position,) = response.json()["positions"]
             topic, partition, offset = position.split("/")
 
@@ -370,7 +323,7 @@ async def test_a_role_is_changed_at_once_and_its_sink_ends_nothing_more(api: Api
                 return (await around.pool.fetchval(query, topic, partition) or 0) > offset
 
             await until(is_read, "the sink has read it")
-            assert await _status(api, old[0]) == 200
+            assert await status_of(api, old[0], "/api/channels") == 200
     row = await around.pool.fetchrow("SELECT * FROM user_roles WHERE user_id = $1", user)
     assert (row["role"], row["position"]) == ("editor", position)
 
@@ -380,7 +333,7 @@ async def test_a_session_carries_the_plan_of_its_organization(admin, around, sin
     org = fresh("org")
     assert await _stores(around, sink, _plan(org, "team", 5)) == []
     plans = [
-        (await _session(admin, fresh("user"), **given))["plan"]
+        (await open_session(admin, fresh("user"), **given))["plan"]
         for given in (
             {"organization_id": org},
             {"organization_id": org, "plan": "pro"},
@@ -396,7 +349,7 @@ async def test_a_session_carries_the_plan_of_its_organization(admin, around, sin
 async def test_a_session_reads_its_own_organization_alone(api: Api, admin):
     """Another one's limits are 403; an admin's session reads all."""
     org, other = fresh("org"), fresh("org")
-    token = (await _session(admin, fresh("user"), organization_id=org))["session_id"]
+    token = (await open_session(admin, fresh("user"), organization_id=org))["session_id"]
     async with api.client(token) as client:
         statuses = [(await client.get(f"/api/organizations/{name}/limits")).status_code for name in (org, other)]
     assert statuses == [200, 403]
@@ -405,7 +358,7 @@ async def test_a_session_reads_its_own_organization_alone(api: Api, admin):
 async def test_a_session_submits_jobs_of_its_own_organization_alone(api: Api, admin):
     """By the door of events too: another one's limits are not its to use up."""
     org, user = fresh("org"), fresh("user")
-    token = (await _session(admin, user, organization_id=org, role="editor"))["session_id"]
+    token = (await open_session(admin, user, organization_id=org, role="editor"))["session_id"]
     job = {"kind": "generation", "user_id": user, "args": '{"query": "x"}', "ts": 1}
     async with api.client(token) as client:
         statuses = [

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +19,21 @@ from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.redis import Redis
 from highwater.streams.identity.rate_limits import WINDOW_SECONDS, minute_of
 from highwater.streams.telemetry import RATE_LIMIT_OPEN
-from tests.integration.api_server import NOW, Api, Seeds, eventually, make_database, running_api
+from tests.integration.api_server import NOW, Api, Seeds, eventually, running_api
 from tests.integration.connecting import fresh
 
-REDIS_NUMBER = 11
 MINUTE_MS = WINDOW_SECONDS * 1000
 NOW_MS = 1_700_000_000_000
 KEYS = "admin:root-key,editor:own-key:uma"
 SESSIONS = "/api/sessions"
 
 
-def _url(stack) -> str:
-    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
-
-
-@pytest.fixture
-async def link(stack) -> AsyncIterator[RedisLink]:
-    """An empty Redis number."""
-    opened = await open_redis(_url(stack))
-    await opened.client.flushdb()
-    yield opened
-    await opened.close()
-
-
 # -- counting --------------------------------------------------------------------------------------------------------
 
 
-async def test_no_two_requests_have_one_number(stack, link: RedisLink) -> None:
+async def test_no_two_requests_have_one_number(redis_url, link: RedisLink) -> None:
     """What two processes count at once, many at a time, is 1 to the number of requests, for the key and for each user."""
-    other = await open_redis(_url(stack))
+    other = await open_redis(redis_url)
     processes = [RateLimits(link), RateLimits(other)]
     asked = [Whose("k", f"u{n % 7}") for n in range(600)]
     found = await asyncio.gather(*(processes[n % 2].count(whose, NOW_MS) for n, whose in enumerate(asked)))
@@ -129,12 +116,6 @@ async def test_without_redis_nobody_is_counted() -> None:
 # -- HTTP ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "rate_limits_test"))
-
-
 @pytest.fixture
 def plans(tmp_path: Path) -> Path:
     """Plans that are soon used up."""
@@ -144,9 +125,10 @@ def plans(tmp_path: Path) -> Path:
     return path
 
 
-def _settings(stack, seeds: Seeds, plans: Path, **more: Any) -> Any:
-    named = {"DATABASE_URL": seeds.url, "REDIS_URL": _url(stack), "HIGHWATER_PLANS": plans}
-    return stack.settings(**{**named, "HIGHWATER_API_KEYS": KEYS, **more})
+@pytest.fixture
+def limited(own_settings, plans: Path):
+    """Settings of an API with these plans."""
+    return partial(own_settings, HIGHWATER_PLANS=plans, HIGHWATER_API_KEYS=KEYS)
 
 
 def _at_the_beginning_of_a_minute(*apis: Api) -> None:
@@ -160,9 +142,9 @@ async def _post(client: httpx.AsyncClient, user: str | None = None, **more: Any)
     return await client.post(SESSIONS, json={"user_id": user or fresh("u"), **more})
 
 
-async def test_two_processes_allow_a_key_as_often_as_one(stack, seeds: Seeds, plans: Path, link: RedisLink) -> None:
+async def test_two_processes_allow_a_key_as_often_as_one(limited, link: RedisLink) -> None:
     """The fifth of four is refused by whichever is asked, with what a client needs; refused ones count; the minute turns."""
-    settings = _settings(stack, seeds, plans)
+    settings = limited()
     with running_api(settings) as one, running_api(settings) as two:
         _at_the_beginning_of_a_minute(one, two)
         async with one.client("root-key") as first, two.client("root-key") as second:
@@ -188,9 +170,9 @@ def _is_a_refusal(answer: httpx.Response, limit: int) -> None:
     assert answer.json()["violated-policies"] == ["key"]
 
 
-async def test_every_answer_tells_what_is_left(stack, seeds: Seeds, plans: Path, link: RedisLink) -> None:
+async def test_every_answer_tells_what_is_left(limited, link: RedisLink) -> None:
     """A malformed body and a forbidden one are answered with the fields too, and a refusal comes before the body is looked at."""
-    with running_api(_settings(stack, seeds, plans)) as api:
+    with running_api(limited()) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("own-key") as client:
             answers = [await client.post(SESSIONS, content=b"{"), await _post(client, "somebody-else")]
@@ -204,9 +186,9 @@ async def test_every_answer_tells_what_is_left(stack, seeds: Seeds, plans: Path,
             assert (answer.status_code, answer.headers.get("ratelimit")) == (401, None)
 
 
-async def test_a_refusal_reads_no_body(stack, seeds: Seeds, plans: Path, link: RedisLink) -> None:
+async def test_a_refusal_reads_no_body(limited, link: RedisLink) -> None:
     """R2.29: a client that has sent nothing but its headers is refused."""
-    with running_api(_settings(stack, seeds, plans)) as api:
+    with running_api(limited()) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("own-key") as client:
             for _ in range(2):
@@ -222,9 +204,9 @@ async def test_a_refusal_reads_no_body(stack, seeds: Seeds, plans: Path, link: R
         assert line.startswith(b"HTTP/1.1 429 ")
 
 
-async def test_the_plan_of_a_user_decides(stack, seeds: Seeds, plans: Path, link: RedisLink) -> None:
+async def test_the_plan_of_a_user_decides(limited, link: RedisLink) -> None:
     """A session has the plan it was made with, a key of a user that of the user; key and user are counted apart."""
-    with running_api(_settings(stack, seeds, plans)) as api:
+    with running_api(limited()) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("root-key") as root:
             session = (await _post(root, "uma", plan="pro", role="editor")).json()["session_id"]
@@ -242,11 +224,11 @@ async def test_the_plan_of_a_user_decides(stack, seeds: Seeds, plans: Path, link
             assert (answer.status_code, answer.headers["x-ratelimit-limit"]) == (201, "5")
 
 
-async def test_the_plan_of_an_organization_decides_at_once(stack, seeds: Seeds, plans: Path, link: RedisLink) -> None:
+async def test_the_plan_of_an_organization_decides_at_once(limited, seeds: Seeds, link: RedisLink) -> None:
     """A session of an organization has the plan that this has now, from its copy in Redis or, without one, from PostgreSQL."""
     org = fresh("org")
     await seeds.run("INSERT INTO organizations VALUES ($1, 'team', 'active', NULL, 1, 't/0/0', $2)", org, NOW)
-    with running_api(_settings(stack, seeds, plans)) as api:
+    with running_api(limited()) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("root-key") as root:
             session = (await _post(root, "ina", plan="free", organization_id=org)).json()["session_id"]
@@ -257,9 +239,9 @@ async def test_the_plan_of_an_organization_decides_at_once(stack, seeds: Seeds, 
     assert found == ["5", "7"]
 
 
-async def test_an_open_api_limits_nobody_who_is_not_named(stack, seeds: Seeds, plans: Path, link: RedisLink) -> None:
+async def test_an_open_api_limits_nobody_who_is_not_named(limited, link: RedisLink) -> None:
     """Without keys, requests of nobody are neither counted nor told anything."""
-    with running_api(_settings(stack, seeds, plans, HIGHWATER_API_KEYS="")) as api:
+    with running_api(limited(HIGHWATER_API_KEYS="")) as api:
         async with api.client() as client:
             answers = [await _post(client) for _ in range(6)]
     assert {(answer.status_code, answer.headers.get("ratelimit")) for answer in answers} == {(201, None)}
@@ -277,9 +259,9 @@ def own_redis(tmp_path: Path) -> Iterator[Redis]:
     part.process.stop(part.grace_seconds)
 
 
-async def test_while_redis_is_away_everything_is_allowed(stack, seeds: Seeds, plans: Path, own_redis: Redis) -> None:
+async def test_while_redis_is_away_everything_is_allowed(limited, own_redis: Redis) -> None:
     """Redis killed in the middle of a minute: what was refused is let through, and counted as such; back again, it is limited."""
-    with running_api(_settings(stack, seeds, plans, REDIS_URL=own_redis.address)) as api:
+    with running_api(limited(REDIS_URL=own_redis.address)) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("own-key") as client:
             assert [(await client.post(SESSIONS, content=b"{")).status_code for _ in range(3)] == [422, 422, 429]

@@ -3,85 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
-import httpx
-import pytest
-from redis.asyncio import Redis
-
-from tests.integration.api_server import Api, Seeds, eventually, make_database, running_api
+from tests.integration.api_server import Api, Seeds, eventually, running_api
+from tests.integration.identity.making import open_session, status_of
 
 KEYS = "admin:root,editor:pen,viewer:eye,viewer:ada-key:ada"
-REDIS_NUMBER = 7
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "sessions_test"))
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API with keys."""
-    url = f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=url, HIGHWATER_API_KEYS=KEYS)) as running:
-        yield running
-
-
-@pytest.fixture
-async def redis(stack) -> AsyncIterator[Any]:
-    """A client of this module's Redis number."""
-    client = Redis.from_url(f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}", decode_responses=True)
-    yield client
-    await client.aclose()
-
-
-@pytest.fixture
-async def admin(api: Api) -> AsyncIterator[httpx.AsyncClient]:
-    """A client with the admin's key."""
-    async with api.client("root") as client:
-        yield client
-
-
-async def _session(client: httpx.AsyncClient, user: str, **more: Any) -> dict[str, Any]:
-    response = await client.post("/api/sessions", json={"user_id": user, **more})
-    assert response.status_code == 201, response.text
-    return response.json()
-
-
-async def _status(api: Api, token: str, path: str) -> int:
-    async with api.client(token) as client:
-        return (await client.get(path)).status_code
 
 
 async def test_a_session_is_its_users_bearer_token(api: Api, admin, redis) -> None:
     """A session reads its own user and no other; Redis holds the fields of R2.4 and a day to live, renewed by each request."""
-    made = await _session(admin, "sue", email="s@x.org", organization_id="org", plan="pro", role="editor")
+    made = await open_session(admin, "sue", email="s@x.org", organization_id="org", plan="pro", role="editor")
     name = f"session:{made['session_id']}"
     assert set(await redis.hgetall(name)) == {
         "user_id", "organization_id", "role", "email", "plan", "created_at", "last_active", "ip",
     }  # fmt: skip
     await redis.expire(name, 100)
     await redis.expire("user_sessions:sue", 100)
-    assert await _status(api, made["session_id"], "/api/users/sue/feed") == 200
+    assert await status_of(api, made["session_id"], "/api/users/sue/feed") == 200
     assert await redis.ttl(name) > 86_000
     assert await redis.ttl("user_sessions:sue") > 86_000
-    assert await _status(api, made["session_id"], "/api/users/bob/feed") == 403
+    assert await status_of(api, made["session_id"], "/api/users/bob/feed") == 403
     assert made["expires_at"].endswith("Z")
 
 
 async def test_a_session_ends_a_day_after_its_last_request(api: Api, admin) -> None:
     """The stored time decides: a request within the day renews it, one after the day is 401."""
-    token = (await _session(admin, "tim"))["session_id"]
+    token = (await open_session(admin, "tim"))["session_id"]
     try:
         api.clock.offset_ms += 80_000_000
-        assert await _status(api, token, "/api/users/tim/feed") == 200
+        assert await status_of(api, token, "/api/users/tim/feed") == 200
         api.clock.offset_ms += 80_000_000
-        assert await _status(api, token, "/api/users/tim/feed") == 200
+        assert await status_of(api, token, "/api/users/tim/feed") == 200
         api.clock.offset_ms += 86_400_000
-        assert await _status(api, token, "/api/users/tim/feed") == 401
+        assert await status_of(api, token, "/api/users/tim/feed") == 401
     finally:
         api.clock.offset_ms = 0
 
@@ -106,55 +60,55 @@ async def test_who_may_make_which_session(api: Api) -> None:
         async with api.client(token) as client:
             assert (await client.post("/api/sessions", json=body)).status_code == status, (token, body)
     async with api.client("ada-key") as ada:
-        token = (await _session(ada, "ada"))["session_id"]
+        token = (await open_session(ada, "ada"))["session_id"]
     async with api.client(token) as session:
         assert (await session.post("/api/sessions", json={"user_id": "ada"})).status_code == 403
 
 
 async def test_logout_ends_one_session(api: Api, admin, redis) -> None:
     """DELETE of a session ends that one, takes it off the list, and leaves the user's others; a stranger's is 404."""
-    one, two = [(await _session(admin, "una"))["session_id"] for _ in range(2)]
+    one, two = [(await open_session(admin, "una"))["session_id"] for _ in range(2)]
     async with api.client("ada-key") as stranger:
         assert (await stranger.delete(f"/api/sessions/{one}")).status_code == 404
     async with api.client(one) as own:
         assert (await own.delete(f"/api/sessions/{one}")).status_code == 204
-    assert await _status(api, one, "/api/channels") == 401
-    assert await _status(api, two, "/api/channels") == 200
+    assert await status_of(api, one, "/api/channels") == 401
+    assert await status_of(api, two, "/api/channels") == 200
     assert await redis.smembers("user_sessions:una") == {two}
 
 
 async def test_revoking_ends_all_and_says_how_many(api: Api, admin) -> None:
     """After DELETE of a user's sessions each gets 401 at its next request, and a new one works."""
-    tokens = [(await _session(admin, "vic"))["session_id"] for _ in range(3)]
+    tokens = [(await open_session(admin, "vic"))["session_id"] for _ in range(3)]
     response = await admin.delete("/api/users/vic/sessions")
     assert response.json()["revoked"] == 3
-    assert [await _status(api, token, "/api/channels") for token in tokens] == [401, 401, 401]
-    assert await _status(api, (await _session(admin, "vic"))["session_id"], "/api/channels") == 200
+    assert [await status_of(api, token, "/api/channels") for token in tokens] == [401, 401, 401]
+    assert await status_of(api, (await open_session(admin, "vic"))["session_id"], "/api/channels") == 200
 
 
 async def test_a_change_of_role_ends_sessions_and_caps_new_ones(api: Api, admin) -> None:
     """PUT of a role revokes at once, and later sessions have at most that role (R2.9)."""
-    token = (await _session(admin, "wes", role="admin"))["session_id"]
+    token = (await open_session(admin, "wes", role="admin"))["session_id"]
     response = await admin.put("/api/users/wes/role", json={"role": "viewer"})
     answer = response.json()
     (position,) = answer.pop("positions")
     assert answer == {"user_id": "wes", "role": "viewer", "revoked": 1}
     assert position.startswith("jobs.role-changed/")
-    assert await _status(api, token, "/api/channels") == 401
+    assert await status_of(api, token, "/api/channels") == 401
     assert (await admin.post("/api/sessions", json={"user_id": "wes", "role": "editor"})).status_code == 403
-    assert (await _session(admin, "wes"))["role"] == "viewer"
+    assert (await open_session(admin, "wes"))["role"] == "viewer"
 
 
 async def test_roles_that_change_at_once_end_as_the_last_event_says(api: Api, admin, seeds: Seeds) -> None:
     """However requests overtake each other, the stored role is that of the highest position, and older sessions are void."""
-    tokens = [(await _session(admin, "abe"))["session_id"] for _ in range(3)]
+    tokens = [(await open_session(admin, "abe"))["session_id"] for _ in range(3)]
     roles = ["viewer", "editor", "admin"] * 4
     answers = await asyncio.gather(*(admin.put("/api/users/abe/role", json={"role": role}) for role in roles))
     said = {int(answer.json()["positions"][0].rsplit("/", 1)[1]): answer.json() for answer in answers}
     assert sum(answer["revoked"] for answer in said.values()) == 3
     (row,) = await seeds.run("SELECT role, position FROM user_roles WHERE user_id = 'abe'")
     assert (row["role"], row["position"]) == (said[max(said)]["role"], said[max(said)]["positions"][0])
-    assert {await _status(api, token, "/api/channels") for token in tokens} == {401}
+    assert {await status_of(api, token, "/api/channels") for token in tokens} == {401}
 
 
 async def test_no_session_of_before_a_revocation_survives_it(api: Api, admin) -> None:
@@ -162,7 +116,7 @@ async def test_no_session_of_before_a_revocation_survives_it(api: Api, admin) ->
     tokens: list[str] = []
 
     async def make() -> None:
-        tokens.extend([(await _session(admin, "xia"))["session_id"] for _ in range(15)])
+        tokens.extend([(await open_session(admin, "xia"))["session_id"] for _ in range(15)])
 
     async def revoke() -> None:
         for _ in range(10):
@@ -170,16 +124,16 @@ async def test_no_session_of_before_a_revocation_survives_it(api: Api, admin) ->
 
     await asyncio.gather(make(), make(), revoke())
     await admin.delete("/api/users/xia/sessions")
-    assert {await _status(api, token, "/api/channels") for token in tokens} == {401}
+    assert {await status_of(api, token, "/api/channels") for token in tokens} == {401}
 
 
 async def test_a_session_that_redis_kept_is_void_by_its_time(api: Api, admin, redis) -> None:
     """A session that escaped deletion, made at or before the revocation, is refused all the same."""
-    token = (await _session(admin, "yan"))["session_id"]
+    token = (await open_session(admin, "yan"))["session_id"]
     kept = await redis.hgetall(f"session:{token}")
     await admin.delete("/api/users/yan/sessions")
     await redis.hset(f"session:{token}", mapping=kept)
-    assert await _status(api, token, "/api/channels") == 401
+    assert await status_of(api, token, "/api/channels") == 401
 
 
 async def test_without_redis_sessions_are_503_and_keys_work(stack, seeds: Seeds) -> None:
@@ -194,17 +148,16 @@ async def test_without_redis_sessions_are_503_and_keys_work(stack, seeds: Seeds)
             await eventually(is_served, "PostgreSQL is reached")
             assert (await http.post("/api/sessions", json={"user_id": "zoe"})).status_code == 503
             assert (await http.delete("/api/users/zoe/sessions")).status_code == 503
-        assert await _status(running, "hws_abc", "/api/channels") == 503
-        assert await _status(running, "wrong", "/api/channels") == 401
+        assert await status_of(running, "hws_abc", "/api/channels") == 503
+        assert await status_of(running, "wrong", "/api/channels") == 401
 
 
-async def test_a_revocation_without_redis_holds_once_redis_is_back(stack, seeds: Seeds, redis) -> None:
+async def test_a_revocation_without_redis_holds_once_redis_is_back(own_settings, seeds: Seeds, redis) -> None:
     """A revocation stored while Redis was away voids the sessions that Redis still has when a process finds it again."""
-    url = f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
-    settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL=url, HIGHWATER_API_KEYS=KEYS)
+    settings = own_settings(HIGHWATER_API_KEYS=KEYS)
     with running_api(settings) as before:
         async with before.client("root") as http:
-            token = (await _session(http, "zed"))["session_id"]
+            token = (await open_session(http, "zed"))["session_id"]
     await seeds.run("INSERT INTO session_revocations VALUES ('zed', now() + interval '1 second')")
     with running_api(settings) as after:
-        assert await _status(after, token, "/api/channels") == 401
+        assert await status_of(after, token, "/api/channels") == 401

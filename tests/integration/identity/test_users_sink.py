@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,19 +10,12 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.slices import ERASURE
 from highwater.streams.clock import to_datetime
-from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, surroundings
+from tests.integration.connecting import event, fresh, in_outbox, in_transaction
 
 # Everything that is kept of a user, and must be gone after an erasure.
 TABLES = ("subscriptions", "user_cluster_hwm", "user_clusters", "cluster_history", "feed_documents", "user_stats")
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the sinks share."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 class Person:
@@ -41,7 +33,9 @@ class Person:
 
     async def stores(self, *events: Event) -> Any:
         """One batch through the sink."""
-        return await in_transaction(self.around, UsersSink(self.around.codec, lambda: 10**12, dimensions=384), events)
+        return await in_transaction(
+            self.around, UsersSink(self.around.codec, lambda: 10**12, ERASURE, dimensions=384), events
+        )
 
     async def channels(self) -> list[str]:
         """Subscribed channels."""
@@ -54,9 +48,7 @@ class Person:
 
     async def told(self) -> list[dict[str, Any]]:
         """The `user-changed` events so far."""
-        query = "SELECT value FROM outbox WHERE topic = 'feeds.user-changed' AND key = $1 ORDER BY id"
-        found = await self.around.pool.fetch(query, self.id.encode())
-        return [self.around.codec.decode("feeds.user-changed", row["value"]) for row in found]
+        return await in_outbox(self.around, "feeds.user-changed", self.id)
 
 
 @pytest.fixture

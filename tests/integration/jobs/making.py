@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import uuid
@@ -27,14 +26,13 @@ from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.streams.clock import fresh_number, to_datetime
-from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.states import REQUESTED, Kind
 from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
-from tests.integration.connecting import event, until
-from tests.integration.databases import own_database
+from tests.integration.connecting import event, in_outbox, until
+from tests.integration.databases import address_of, own_database
+from tests.integration.engines import LEASE_MS, Time, Worker, end_all
 from tests.integration.models.scripted_llm import ScriptedLLM
-from tests.integration.queries.making import LEASE_MS, Time
 
 DIMENSIONS = 8
 
@@ -58,38 +56,6 @@ class ScriptedEmbedder:
         vector = np.zeros(DIMENSIONS, dtype="<f4")
         vector[:2] = cosine, math.sqrt(1 - cosine * cosine)
         return vector.tobytes()
-
-
-@dataclass
-class Worker:
-    """One process's share of a kind: engine, consumer of commands and watch, without Kafka."""
-
-    engine: JobEngine
-    commands: JobCommands
-    watch: Watch[Job]
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to watch."""
-        self.task = asyncio.create_task(self.watch.run(self.stop))
-
-    async def end(self) -> None:
-        """End in order."""
-        self.stop.set()
-        if self.task is not None:
-            await self.task
-
-    async def die(self) -> None:
-        """End as a process that is killed does: its lock goes, and nothing is handed over."""
-        assert self.task is not None
-        ends = [] if self.engine._calls is None else [self.engine._calls._ends]
-        storing = [one._task for one in (self.engine._changes, *ends) if one._task is not None]
-        tasks = [self.task, *self.engine._tasks, *storing]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.engine._close()
 
 
 @dataclass
@@ -221,8 +187,7 @@ class Jobs:
 
     async def events(self, topic: str) -> list[Any]:
         """What the outbox holds of a topic, in order; None for a tombstone."""
-        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", topic)
-        return [None if row["value"] is None else self.around.codec.decode(topic, row["value"]) for row in rows]
+        return await in_outbox(self.around, topic)
 
 
 @asynccontextmanager
@@ -230,16 +195,11 @@ async def jobs(stack: Stack) -> AsyncIterator[Jobs]:
     """Jobs on an empty database."""
     with ScriptedLLM() as llm:
         async with own_database(stack) as around:
-            database = await around.pool.fetchval("SELECT current_database()")
-            address, _, options = stack.database.partition("?")
-            url = f"{address.rsplit('/', 1)[0]}/{database}" + (f"?{options}" if options else "")
             link = await open_redis(stack.redis)
-            made = Jobs(around, url, llm, link)
+            made = Jobs(around, await address_of(stack, around), llm, link)
             try:
                 yield made
             finally:
                 llm.release_all()
-                for worker in made.workers:
-                    if worker.task is not None and not worker.task.done():
-                        await worker.end()
+                await end_all(made.workers)
                 await link.close()

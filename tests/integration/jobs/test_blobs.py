@@ -26,10 +26,9 @@ from highwater.deploy.local.ports import is_free
 from highwater.schemas.errors import UnavailableError
 from tests import ROOT
 from tests.conftest import Stack
-from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api, wait_until
+from tests.integration.api_server import NOW, Api, Seeds, running_api, wait_until
 from tests.integration.connecting import fresh, until
 
-REDIS_NUMBER = 10
 KEYS = "admin:root-key,editor:edit-key,viewer:view-key"
 MIB = 1 << 20
 # What a transfer may add to the API's memory, whatever its length: parts in hand, buffers of the server, of the client of
@@ -37,22 +36,10 @@ MIB = 1 << 20
 MEMORY_BYTES_MAX = 16 * MIB
 
 
-def _settings(stack: Stack, seeds: Seeds, **more: Any) -> Any:
-    named = {"DATABASE_URL": seeds.url, "REDIS_URL": f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"}
-    return stack.settings(**{**named, "HIGHWATER_API_KEYS": KEYS, **more})
-
-
 @pytest.fixture(scope="module")
-async def seeds(stack: Stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "blobs_test"))
-
-
-@pytest.fixture(scope="module")
-def api(stack: Stack, seeds: Seeds) -> Iterator[Api]:
+def api(guarded: Api) -> Api:
     """An API whose limits of requests are out of the way."""
-    with running_api(_settings(stack, seeds)) as running:
-        yield running
+    return guarded
 
 
 @pytest.fixture
@@ -280,10 +267,10 @@ def open_temporaries(pid: int) -> dict[str, int]:
     return found
 
 
-async def test_the_same_bytes_at_once_are_stored_once(stack: Stack, api: Api, editor, seeds: Seeds) -> None:
+async def test_the_same_bytes_at_once_are_stored_once(own_settings, api: Api, editor, seeds: Seeds) -> None:
     """Two processes and two organizations, twelve at once: one blob; each organization is told once that it is new."""
     orgs, body = [await organization(seeds) for _ in range(2)], content(4 * MIB + 3)
-    with running_api(_settings(stack, seeds)) as other:
+    with running_api(own_settings(HIGHWATER_API_KEYS=KEYS)) as other:
         async with other.client("edit-key") as second:
             clients = (editor, second)
             answers = await asyncio.gather(*(put(clients[n % 2], orgs[n // 2 % 2], body) for n in range(12)))
@@ -357,14 +344,14 @@ async def test_what_is_announced_too_large_is_refused_unread(api: Api, editor, s
     assert (await put(editor, org, content(10 * MIB))).status_code == 201
 
 
-async def test_storage_is_a_limit(stack: Stack, seeds: Seeds, tmp_path: Path) -> None:
+async def test_storage_is_a_limit(own_settings, seeds: Seeds, tmp_path: Path) -> None:
     """What an organization stores is below the plan's; of two at once that fit alone one is taken; a repeat needs no room."""
     plans = tmp_path / "plans.toml"
     plans.write_text("[plans.pro]\nmax_file_size_mb = 700\nstorage_gb = 1\nrequests_per_minute = 1000\n")
     org, filler = await organization(seeds, "pro"), hexadecimal(content(1))
     await seeds.run("INSERT INTO blobs VALUES ($1, $2, $3)", filler, (1 << 30) - 3 * MIB, NOW)
     await seeds.run("INSERT INTO blob_owners VALUES ($1, $2, 'a/b', $3)", filler, org, NOW)
-    with running_api(_settings(stack, seeds, HIGHWATER_PLANS=plans)) as api:
+    with running_api(own_settings(HIGHWATER_API_KEYS=KEYS, HIGHWATER_PLANS=plans)) as api:
         async with api.client("edit-key") as client:
             bodies = [content(2 * MIB) for _ in range(2)]
             answers = await asyncio.gather(*(put(client, org, body) for body in bodies))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pptx
@@ -16,8 +15,7 @@ from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.export import FORMATS, ExportSteps
 from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.states import Kind
-from tests.conftest import Stack
-from tests.integration.jobs.making import Jobs, jobs
+from tests.integration.jobs.making import Jobs
 
 TITLE = "KRaft: Überblick — обзор"
 SLIDES: list[dict[str, Any]] = [
@@ -30,13 +28,6 @@ SLIDES: list[dict[str, Any]] = [
     }
     for number in range(1, 16)
 ]
-
-
-@pytest.fixture
-async def j(stack: Stack) -> AsyncIterator[Jobs]:
-    """Jobs on an empty database."""
-    async with jobs(stack) as made:
-        yield made
 
 
 async def deck(j: Jobs, *, organization: str = "acme") -> str:

@@ -21,21 +21,13 @@ from highwater.schemas.jobs import CHECKPOINT_SAVED, INGESTION_REQUESTED, PROGRE
 from highwater.streams.documents.structure import UnreadableDocumentError
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
-from tests.conftest import Stack
 from tests.integration.connecting import until
-from tests.integration.jobs.making import Jobs, jobs
+from tests.integration.jobs.making import Jobs
 
 DECK = Deck(
     "Streams", (Slide("Logs", ("A log is ordered.", "It is kept."), "Say so."), Slide("Groups", ("They share.",)))
 )
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
-
-
-@pytest.fixture
-async def j(stack: Stack) -> AsyncIterator[Jobs]:
-    """Jobs on an empty database."""
-    async with jobs(stack) as made:
-        yield made
 
 
 async def once(raw: bytes) -> AsyncIterator[bytes]:

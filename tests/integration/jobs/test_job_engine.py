@@ -17,18 +17,10 @@ from highwater.schemas.jobs import CHECKPOINT_SAVED, GENERATION_REQUESTED, PROGR
 from highwater.streams.jobs.jobs import Job, finished, stepped
 from highwater.streams.jobs.progress import STEP_COMPLETED, Told
 from highwater.streams.jobs.states import Kind
-from tests.conftest import Stack
 from tests.integration.connecting import until
-from tests.integration.jobs.making import Jobs, Worker, jobs
+from tests.integration.engines import LEASE_MS, Worker
+from tests.integration.jobs.making import Jobs
 from tests.integration.models.scripted_llm import answer
-from tests.integration.queries.making import LEASE_MS
-
-
-@pytest.fixture
-async def j(stack: Stack) -> AsyncIterator[Jobs]:
-    """Jobs on an empty database."""
-    async with jobs(stack) as made:
-        yield made
 
 
 def stages(slides: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +17,7 @@ from highwater.api.jobs import stream as job_stream
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import RedisLink, open_redis
-from tests.integration.api_server import Api, Seeds, make_database, running_api, wait_until
+from tests.integration.api_server import Api, Seeds, running_api, wait_until
 from tests.integration.connecting import until
 from tests.integration.jobs.watching import (
     ADA,
@@ -36,32 +36,7 @@ from tests.integration.jobs.watching import (
     store_job,
 )
 
-REDIS_NUMBER = 12
 KEYS = f"admin:root-key,viewer:eye-key,viewer:ada-key:{ADA},viewer:bob-key:{BOB},editor:pen-key:{BOB}"
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "job_stream_test"))
-
-
-def _settings(stack, seeds: Seeds, **more: Any) -> Any:
-    return stack.settings(DATABASE_URL=seeds.url, REDIS_URL=f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}", **more)
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    with running_api(_settings(stack, seeds)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def guarded(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API with keys."""
-    with running_api(_settings(stack, seeds, HIGHWATER_API_KEYS=KEYS)) as running:
-        yield running
 
 
 @dataclass
@@ -88,9 +63,9 @@ class Jobs:
 
 
 @pytest.fixture
-async def jobs(stack, seeds: Seeds) -> AsyncIterator[Jobs]:
+async def jobs(seeds: Seeds, redis_url: str) -> AsyncIterator[Jobs]:
     """Jobs in the API's stores."""
-    link = await open_redis(f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}")
+    link = await open_redis(redis_url)
     async with await open_pool(seeds.url, size_max=2) as pool:
         yield Jobs(seeds, link, Progress(pool, link))
     await link.close()
@@ -459,10 +434,10 @@ async def test_sockets_are_known_by_their_user(api, jobs, monkeypatch):
     await until(are_gone, "they have gone")
 
 
-async def test_a_server_that_stops_ends_its_streams(stack, seeds, jobs):
+async def test_a_server_that_stops_ends_its_streams(own_settings, jobs):
     """Streams end, sockets are closed by 1001, within the time of a stop."""
     job = await jobs.job(1)
-    with running_api(_settings(stack, seeds)) as stopping:
+    with running_api(own_settings()) as stopping:
         async with event_source(stopping, job) as source, job_socket(stopping, job) as connection:
             assert (await source.next()) is not None
             await said(connection)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,74 +12,14 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
-from highwater.connectors.kafka.registry import Registry
-from highwater.schemas.codec import Codec
 from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
-from highwater.schemas.positions import parse_position
-from highwater.schemas.topics import TOPICS
 from highwater.streams.identity.plans import load_plans
-from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
+from tests.integration.api_server import NOW, Api, Seeds
 from tests.integration.jobs.watching import ADA, BOB, ORG, change_job, new_id, store_job
-from tests.integration.queries.test_queries_api import record_at
+from tests.integration.records import record_at
 
-REDIS_NUMBER = 8
 KEYS = f"admin:root-key,viewer:eye-key,viewer:ada-key:{ADA},editor:bob-key:{BOB}"
 DECK = {"kind": "generation", "organization_id": ORG, "user_id": ADA, "args": {"query": "why?", "slides": 3}}
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own; the organization that most of its jobs are of has no limits."""
-    made = Seeds(await make_database(stack.database, "jobs_api_test"))
-    await organization(stack, made, ORG, "enterprise", "active")
-    return made
-
-
-def _redis_url(stack) -> str:
-    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack))) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def guarded(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API with keys."""
-    settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack), HIGHWATER_API_KEYS=KEYS)
-    with running_api(settings) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-async def codec(stack) -> Codec:
-    """What reads the log."""
-    return await Registry(stack.schema_registry).codec(tuple(TOPICS.values()))
-
-
-async def submit(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
-    """POST /api/jobs."""
-    async with api.client(token) as client:
-        return await client.post("/api/jobs", json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
-
-
-async def get(api: Api, path: str, token: str | None = None, **headers: str) -> httpx.Response:
-    """GET."""
-    async with api.client(token) as client:
-        return await client.get(path, headers={k.replace("_", "-"): v for k, v in headers.items()})
-
-
-async def account_for(seeds: Seeds, position: str) -> None:
-    """The sink has been there."""
-    topic, partition, offset = parse_position(position)
-    await seeds.run(
-        'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5) '
-        'ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next',
-        TOPICS[topic].consumers[0], topic, partition, "x", offset + 1,
-    )  # fmt: skip
 
 
 # -- submitting -----------------------------------------------------------------------------------------------------------
@@ -153,38 +92,27 @@ async def test_a_repeat_under_one_key_is_the_same_job(api, seeds):
 # -- what an organization may ---------------------------------------------------------------------------------------------
 
 
-async def organization(stack, seeds: Seeds, name: str, plan: str, status: str) -> None:
-    """An organization as its sink stores it, and no copy of its limits."""
-    await seeds.run(
-        "INSERT INTO organizations VALUES ($1, $2, $3, NULL, 1, 'p', $4) ON CONFLICT (organization_id) DO UPDATE SET "
-        "plan = excluded.plan, subscription_status = excluded.subscription_status",
-        name, plan, status, NOW,
-    )  # fmt: skip
-    async with Redis.from_url(_redis_url(stack)) as redis:
-        await redis.delete(f"plan_limits:{name}")
-
-
-async def test_a_suspended_organization_may_nothing(stack, api, seeds):
+async def test_a_suspended_organization_may_nothing(redis_url, api, seeds):
     """403 that names the limit, for every kind."""
-    await organization(stack, seeds, "late", "pro", "suspended")
+    await organization(redis_url, seeds, "late", "pro", "suspended")
     export = {"kind": "export", "args": {"presentation_id": new_id(), "format": "pdf"}}
     for body in ({**DECK, "organization_id": "late"}, {**DECK, **export, "organization_id": "late"}):
         answer = await submit(api, body)
         assert (answer.status_code, answer.json()["limit"]) == (403, "suspended")
 
 
-async def test_one_that_is_past_due_makes_no_new_decks(stack, api, seeds):
+async def test_one_that_is_past_due_makes_no_new_decks(redis_url, api, seeds):
     """402 for a deck; it goes on with those that it has."""
-    await organization(stack, seeds, "owing", "pro", "past_due")
+    await organization(redis_url, seeds, "owing", "pro", "past_due")
     answer = await submit(api, {**DECK, "organization_id": "owing"})
     assert (answer.status_code, answer.json()["limit"]) == (402, "past_due")
     export = {"kind": "export", "args": {"presentation_id": new_id(), "format": "pdf"}}
     assert (await submit(api, {**DECK, **export, "organization_id": "owing"})).status_code == 202
 
 
-async def test_a_month_that_is_used_up(stack, api, seeds):
+async def test_a_month_that_is_used_up(redis_url, api, seeds):
     """402 that names the limit; another plan has room again."""
-    await organization(stack, seeds, "busy", "free", "active")
+    await organization(redis_url, seeds, "busy", "free", "active")
     room = load_plans()["free"].max_presentations_per_month
     assert room is not None
     now = (await seeds.run("SELECT clock_timestamp() AS now"))[0]["now"]
@@ -194,7 +122,7 @@ async def test_a_month_that_is_used_up(stack, api, seeds):
     answer = await submit(api, {**DECK, "organization_id": "busy"})
     assert (answer.status_code, answer.json()["limit"]) == (402, "max_presentations_per_month")
     assert "busy" in answer.json()["detail"]
-    await organization(stack, seeds, "busy", "enterprise", "active")
+    await organization(redis_url, seeds, "busy", "enterprise", "active")
     assert (await submit(api, {**DECK, "organization_id": "busy"})).status_code == 202
 
 
@@ -204,7 +132,7 @@ async def test_a_month_that_is_used_up(stack, api, seeds):
 async def test_a_job_as_it_is_served(api, seeds):
     """Its status, progress, result with its place, error and cost; conditional."""
     job = await store_job(seeds, created_at=NOW, updated_at=NOW, seq=4, progress_pct=46, steps_done=7, steps_total=15)
-    answer = await get(api, f"/api/jobs/{job.upper()}")
+    answer = await api.get(f"/api/jobs/{job.upper()}")
     assert answer.json() == {
         "job_id": job,
         "kind": "generation",
@@ -228,11 +156,11 @@ async def test_a_job_as_it_is_served(api, seeds):
         "position": "jobs.job-submitted/0/7",
     }
     assert (answer.headers["x-resource-version"], answer.headers["x-caused-by"]) == ("6", "jobs.job-submitted/0/7")
-    same = await get(api, f"/api/jobs/{job}", If_None_Match=answer.headers["etag"])
+    same = await api.get(f"/api/jobs/{job}", If_None_Match=answer.headers["etag"])
     assert (same.status_code, same.content) == (304, b"")
     done = {"status": "completed", "seq": 5, "tokens": 1200, "cost_usd": Decimal("0.29"), "cost_cents": 29}
     await change_job(seeds, job, **done, result='{"presentation_id": "x"}', completed_at=NOW, progress_pct=100)
-    after = await get(api, f"/api/jobs/{job}", If_None_Match=answer.headers["etag"])
+    after = await api.get(f"/api/jobs/{job}", If_None_Match=answer.headers["etag"])
     assert (after.status_code, after.headers["x-resource-version"]) == (200, "7")
     told = after.json()
     assert (told["result_url"], told["cost_usd"], told["cost_cents"]) == (f"/api/presentations/{job}", 0.29, 29)
@@ -243,8 +171,8 @@ async def test_where_a_result_is_found(api, seeds):
     of_file = '{"sha256": "abc", "format": "pdf"}'
     export = await store_job(seeds, kind="export", status="completed", result=of_file)
     ingestion = await store_job(seeds, kind="ingestion", status="completed", result='{"chunks": 3}')
-    assert (await get(api, f"/api/jobs/{export}")).json()["result_url"] == "/api/blobs/abc"
-    assert (await get(api, f"/api/jobs/{ingestion}")).json()["result_url"] is None
+    assert (await api.get(f"/api/jobs/{export}")).json()["result_url"] == "/api/blobs/abc"
+    assert (await api.get(f"/api/jobs/{ingestion}")).json()["result_url"] is None
 
 
 async def test_a_read_waits_for_its_position(api, seeds):
@@ -252,14 +180,14 @@ async def test_a_read_waits_for_its_position(api, seeds):
     answer = await submit(api, DECK)
     job, position = answer.json()["job_id"], answer.json()["positions"][0]
     path = f"/api/jobs/{job}"
-    assert (await get(api, path)).status_code == 404
-    assert (await get(api, path, X_Min_Position=position, X_Max_Wait_Ms="50")).status_code == 503
-    reading = asyncio.create_task(get(api, path, X_Min_Position=position))
+    assert (await api.get(path)).status_code == 404
+    assert (await api.get(path, X_Min_Position=position, X_Max_Wait_Ms="50")).status_code == 503
+    reading = asyncio.create_task(api.get(path, X_Min_Position=position))
     await store_job(seeds, job_id=job)
-    await account_for(seeds, position)
+    await seeds.account_for(position)
     assert (await reading).status_code == 200
-    assert (await get(api, path, X_Min_Position="queries.query-submitted/0/0")).status_code == 400
-    assert (await get(api, "/api/jobs/nonsense")).status_code == 422
+    assert (await api.get(path, X_Min_Position="queries.query-submitted/0/0")).status_code == 400
+    assert (await api.get("/api/jobs/nonsense")).status_code == 422
 
 
 # -- revoking -------------------------------------------------------------------------------------------------------------
@@ -278,9 +206,9 @@ async def test_a_job_is_revoked_by_an_event(stack, api, seeds, codec):
     assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
     assert event == {"job_id": job, "action": "revoke", "reason": "revoked"}
     assert record.key() == job.encode()
-    assert (await get(api, f"/api/jobs/{job}", X_Min_Position=position, X_Max_Wait_Ms="10")).status_code == 503
-    await account_for(seeds, position)
-    assert (await get(api, f"/api/jobs/{job}", X_Min_Position=position)).status_code == 200
+    assert (await api.get(f"/api/jobs/{job}", X_Min_Position=position, X_Max_Wait_Ms="10")).status_code == 503
+    await seeds.account_for(position)
+    assert (await api.get(f"/api/jobs/{job}", X_Min_Position=position)).status_code == 200
 
 
 # -- who may --------------------------------------------------------------------------------------------------------------
@@ -301,7 +229,7 @@ async def test_keys_of_users_have_their_own_jobs_only(guarded, seeds):
     await store_deck(seeds, job)
     paths = (f"/api/jobs/{job}", f"/api/presentations/{job}")
     for token, status in (("root-key", 200), ("eye-key", 200), ("ada-key", 200), ("bob-key", 403), ("x", 401)):
-        assert [(await get(guarded, path, token)).status_code for path in paths] == [status, status], token
+        assert [(await guarded.get(path, token)).status_code for path in paths] == [status, status], token
     assert (await submit(guarded, DECK, "bob-key")).status_code == 403
     assert (await submit(guarded, DECK, "ada-key")).status_code == 202
     own = {name: value for name, value in DECK.items() if name != "user_id"}
@@ -324,8 +252,8 @@ async def test_sessions_see_their_organization(guarded, seeds):
             return made
 
         viewer, editor, other = await session(), await session(role="editor"), await session(organization_id="else")
-    assert (await get(guarded, f"/api/jobs/{job}", viewer)).status_code == 200
-    assert (await get(guarded, f"/api/jobs/{job}", other)).status_code == 403
+    assert (await guarded.get(f"/api/jobs/{job}", viewer)).status_code == 200
+    assert (await guarded.get(f"/api/jobs/{job}", other)).status_code == 403
     for token, status in ((viewer, 403), (editor, 202), (other, 403)):
         async with guarded.client(token) as client:
             assert (await client.delete(f"/api/jobs/{job}")).status_code == status
@@ -348,17 +276,40 @@ async def test_jobs_of_an_organization_in_pages(api, guarded, seeds):
     found: list[str] = []
     cursor = ""
     while True:
-        page = (await get(api, f"/api/organizations/pages/jobs?limit=3{cursor}")).json()
+        page = (await api.get(f"/api/organizations/pages/jobs?limit=3{cursor}")).json()
         found += [job["job_id"] for job in page["jobs"]]
         if page["next_cursor"] is None:
             break
         cursor = f"&cursor={page['next_cursor']}"
     assert sorted(found) == sorted(ids)
     assert [{ids.index(one) // 3 for one in found[n : n + 3]} for n in (1, 4)] == [{1}, {0}]
-    of_bob = (await get(guarded, "/api/organizations/pages/jobs", "bob-key")).json()
+    of_bob = (await guarded.get("/api/organizations/pages/jobs", "bob-key")).json()
     assert [job["job_id"] for job in of_bob["jobs"]] == [ids[4]]
-    assert (await get(api, "/api/organizations/pages/jobs?cursor=x")).status_code == 400
-    assert (await get(api, "/api/organizations/none/jobs")).json()["jobs"] == []
+    assert (await api.get("/api/organizations/pages/jobs?cursor=x")).status_code == 400
+    assert (await api.get("/api/organizations/none/jobs")).json()["jobs"] == []
+
+
+async def submit(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
+    """POST /api/jobs."""
+    return await api.post("/api/jobs", body, token, **headers)
+
+
+async def organization(redis_url: str, seeds: Seeds, name: str, plan: str, status: str) -> None:
+    """An organization as its sink stores it, and no copy of its limits."""
+    await seeds.run(
+        "INSERT INTO organizations VALUES ($1, $2, $3, NULL, 1, 'p', $4) ON CONFLICT (organization_id) DO UPDATE SET "
+        "plan = excluded.plan, subscription_status = excluded.subscription_status",
+        name, plan, status, NOW,
+    )  # fmt: skip
+    async with Redis.from_url(redis_url) as redis:
+        await redis.delete(f"plan_limits:{name}")
+
+
+@pytest.fixture(scope="module")
+async def seeds(seeds: Seeds, redis_url: str) -> Seeds:
+    """The organization that most of its jobs are of has no limits."""
+    await organization(redis_url, seeds, ORG, "enterprise", "active")
+    return seeds
 
 
 async def store_deck(seeds: Seeds, presentation_id: str) -> None:
@@ -369,12 +320,12 @@ async def store_deck(seeds: Seeds, presentation_id: str) -> None:
     )  # fmt: skip
 
 
-async def test_a_deck_as_it_is_served(stack, api, seeds):
+async def test_a_deck_as_it_is_served(redis_url, api, seeds):
     """With the views that are stored and those that are not yet (R2.43); conditional, its version never falls."""
     deck = new_id()
     await store_deck(seeds, deck)
     path = f"/api/presentations/{deck}"
-    first = await get(api, path)
+    first = await api.get(path)
     assert first.json() == {
         "presentation_id": deck,
         "organization_id": ORG,
@@ -385,15 +336,15 @@ async def test_a_deck_as_it_is_served(stack, api, seeds):
         "created_at": "2026-11-20T12:00:00Z",
         "position": "jobs.generation-requested/0/3",
     }
-    assert (await get(api, path, If_None_Match=first.headers["etag"])).status_code == 304
-    async with Redis.from_url(_redis_url(stack)) as redis:
+    assert (await api.get(path, If_None_Match=first.headers["etag"])).status_code == 304
+    async with Redis.from_url(redis_url) as redis:
         await redis.incrby(f"presentation_view_count:{deck}", 3)
         await seeds.run("INSERT INTO presentation_shares VALUES ($1, 5)", deck)
-        second = await get(api, path, If_None_Match=first.headers["etag"])
+        second = await api.get(path, If_None_Match=first.headers["etag"])
         assert second.json()["view_count"] == 8
         await redis.delete(f"presentation_view_count:{deck}")
-    third = await get(api, path, If_None_Match=second.headers["etag"])
+    third = await api.get(path, If_None_Match=second.headers["etag"])
     assert third.json()["view_count"] == 5
     versions = [int(answer.headers["x-resource-version"]) for answer in (first, second, third)]
     assert versions == sorted(versions)
-    assert (await get(api, f"/api/presentations/{new_id()}")).status_code == 404
+    assert (await api.get(f"/api/presentations/{new_id()}")).status_code == 404

@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,101 +18,66 @@ from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import open_redis
 from tests.integration import api_server
-from tests.integration.api_server import Api, Seeds, make_database, running_api
+from tests.integration.api_server import Api, Seeds, running_api
+from tests.integration.commands import ended, started
 from tests.integration.jobs.watching import ADA, ORG, change_job, materialize, new_id, step, steps, store_job
 
-PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "jobs"]
-REDIS_NUMBER = 4
 
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "jobs_cli_test"))
-
-
-def _redis_url(stack) -> str:
-    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=_redis_url(stack))) as running:
-        yield running
+def command(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    """The command, started."""
+    return started(environment, "jobs", *arguments)
 
 
 @pytest.fixture
-def environment(stack, api, tmp_path) -> dict[str, str]:
-    """Where the API is."""
-    port = api.url.rsplit(":", 1)[1]
-    folder = str(tmp_path / "data")
-    return stack.environment(HIGHWATER_DATA_DIR=folder, HIGHWATER_PORT=port)
-
-
-@pytest.fixture
-async def progress(stack, seeds: Seeds) -> AsyncIterator[Progress]:
+async def progress(seeds: Seeds, redis_url: str) -> AsyncIterator[Progress]:
     """The materializer."""
-    link = await open_redis(_redis_url(stack))
+    link = await open_redis(redis_url)
     async with await open_pool(seeds.url, size_max=2) as pool:
         yield Progress(pool, link)
     await link.close()
 
 
-def command(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    """The command, started."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*PROGRAM, *arguments], env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-async def ended(started: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Its exit status and what it printed."""
-    out, err = await asyncio.to_thread(started.communicate, timeout=60)
-    return started.returncode, out, err
-
-
-async def line(started: subprocess.Popen[str]) -> str:
+async def line(process: subprocess.Popen[str]) -> str:
     """The next line that it prints."""
-    assert started.stdout is not None
-    return await asyncio.wait_for(asyncio.to_thread(started.stdout.readline), 30)
+    assert process.stdout is not None
+    return await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 30)
 
 
-async def test_a_job_is_watched_to_its_end(seeds, api, environment, progress):
+async def test_a_job_is_watched_to_its_end(seeds, api, api_environment, progress):
     """In a pipe a line a step, then how it ended; exit status 0. What a terminal would obey is escaped."""
     job = await store_job(seeds)
     await materialize(progress, [step(job, 1, "slide_started", pct=40, slide_number=7, slide_title="Why\x1b[2J")])
-    watching = command(environment, "watch", job)
+    watching = command(api_environment, "watch", job)
     assert await line(watching) == "40% slide_started 7 Why\\x1b[2J\n"
     await change_job(seeds, job, seq=2, status="completed", progress_pct=100, result='{"presentation_id": "x"}')
     await materialize(progress, [step(job, 2, "generation_done", pct=100)])
     assert await ended(watching) == (0, f"100% generation_done\ncompleted /api/presentations/{job}\n", "")
 
 
-async def test_a_job_that_failed(seeds, api, environment, progress):
+async def test_a_job_that_failed(seeds, api, api_environment, progress):
     """Exit status 1; by `--json` each event, and last how the job stands."""
     job = await store_job(seeds, seq=1, status="failed", error="no model")
     await materialize(progress, [step(job, 1, "error", pct=0, error_message="no model")])
-    code, out, err = await ended(command(environment, "watch", job, "--json"))
+    code, out, err = await ended(command(api_environment, "watch", job, "--json"))
     event, document = (json.loads(one) for one in out.splitlines())
     assert (code, err, event["id"], event["error_message"]) == (1, "", "1-0", "no model")
     assert (document["status"], document["error"]) == ("failed", "no model")
-    code, out, err = await ended(command(environment, "show", job, "--json"))
+    code, out, err = await ended(command(api_environment, "show", job, "--json"))
     assert (code, json.loads(out), err) == (0, document, "")
 
 
-async def test_watching_goes_on_where_it_was(stack, seeds, environment, progress):
+async def test_watching_goes_on_where_it_was(own_settings, seeds, api_environment, progress):
     """The API ends and another one comes: each step is shown once."""
     job = await store_job(seeds)
     await materialize(progress, steps(job, 1, 3))
-    settings = {"DATABASE_URL": seeds.url, "REDIS_URL": _redis_url(stack)}
-    with running_api(stack.settings(**settings)) as first:
+    with running_api(own_settings()) as first:
         port = first.url.rsplit(":", 1)[1]
         await change_job(seeds, job, seq=3)
-        watching = command({**environment, "HIGHWATER_PORT": port}, "watch", job, "--json")
+        watching = command({**api_environment, "HIGHWATER_PORT": port}, "watch", job, "--json")
         told = [json.loads(await line(watching)) for _ in range(3)]
     await change_job(seeds, job, seq=5, status="completed", progress_pct=100)
     await materialize(progress, steps(job, 4, 5, is_done=True))
-    with _at_port(stack.settings(**settings), int(port)):
+    with _at_port(own_settings(), int(port)):
         code, out, err = await ended(watching)
     told += [json.loads(one) for one in out.splitlines()]
     assert [one.get("id") for one in told] == ["1-0", "2-0", "3-0", "4-0", "5-0", None]
@@ -130,34 +94,34 @@ def _at_port(settings: Any, port: int) -> Iterator[Api]:
         yield running
 
 
-async def test_who_stops_watching_leaves_the_job_alone(seeds, api, environment, progress):
+async def test_who_stops_watching_leaves_the_job_alone(seeds, api, api_environment, progress):
     """By Ctrl-C: 130, and the job is not revoked."""
     job = await store_job(seeds, seq=1)
     await materialize(progress, [step(job, 1)])
-    watching = command(environment, "watch", job)
+    watching = command(api_environment, "watch", job)
     await line(watching)
     watching.send_signal(signal.SIGINT)
     code, out, err = await ended(watching)
     assert (code, out, f"{job} goes on" in err) == (130, "", True)
 
 
-async def test_a_job_is_submitted(seeds, api, environment):
+async def test_a_job_is_submitted(seeds, api, api_environment):
     """Its id is printed; the same key again is the same job; what is no job is a wrong use."""
     options = ("--organization", ORG, "--user", ADA)
     first = await ended(
-        command(environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k")
+        command(api_environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k")
     )
     again = await ended(
-        command(environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k")
+        command(api_environment, "submit", "generation", '{"query": "why?"}', *options, "--idempotency-key", "k")
     )
     assert first == again
     assert (first[0], len(first[1].strip()), first[2]) == (0, 36, "")
     for arguments in (("dance", "{}"), ("generation", "{"), ("generation", "{}"), ("generation", "[]")):
-        code, out, err = await ended(command(environment, "submit", *arguments, *options))
+        code, out, err = await ended(command(api_environment, "submit", *arguments, *options))
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
 
 
-async def test_wrong_use(api, environment):
+async def test_wrong_use(api, api_environment):
     """2 for what is no id; 1 for a job that is not there, and where no API is."""
     for arguments, status in (
         (("watch", "x"), 2),
@@ -165,7 +129,7 @@ async def test_wrong_use(api, environment):
         (("watch", new_id()), 1),
         (("show", new_id()), 1),
     ):
-        code, out, err = await ended(command(environment, *arguments))
+        code, out, err = await ended(command(api_environment, *arguments))
         assert (code, out, err.count("\n")) == (status, "", 1), arguments
-    code, _, err = await ended(command({**environment, "HIGHWATER_PORT": "1"}, "show", new_id()))
+    code, _, err = await ended(command({**api_environment, "HIGHWATER_PORT": "1"}, "show", new_id()))
     assert (code, "does not answer" in err) == (1, True)

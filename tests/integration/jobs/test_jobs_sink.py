@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from highwater.connectors.jobs.sink_controls import JobControlsSink
 from highwater.connectors.jobs.sink_jobs import JobsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.records import Event
 from highwater.connectors.slices import ERASURE
 from highwater.schemas.feeds import USER_ERASED
 from highwater.schemas.jobs import CHECKPOINT_SAVED, CONTROL, JOB_SUBMITTED, PROGRESS
@@ -26,53 +25,45 @@ from highwater.streams.identity.plans import PLANS
 from highwater.streams.jobs.jobs import period_of
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings, until
+from tests.integration.connecting import (
+    Speaker,
+    fresh,
+    in_outbox,
+    in_transaction,
+    running,
+    send,
+    until,
+)
+from tests.integration.jobs.watching import new_id
 
 # The middle of a month.
 NOW_MS = 1_731_672_000_000
 MIB = 1 << 20
 
 
-def fresh_uuid() -> str:
-    """An id that no other test uses."""
-    return str(uuid.uuid4())
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the sinks share, at a time that stands still."""
-    async with surroundings(stack) as made:
-        yield replace(made, clock=lambda: NOW_MS)
-
-
-class Customer:
+class Customer(Speaker):
     """An organization with a user, what is said of their jobs, and what is stored."""
 
     def __init__(self, around: Surroundings) -> None:
-        self.around = around
+        super().__init__(
+            around,
+            {
+                JOB_SUBMITTED: JobsSink(around, PLANS),
+                CONTROL: JobControlsSink(around),
+                USER_ERASED: UsersSink(around.codec, around.clock, ERASURE, dimensions=384),
+            },
+        )
         self.id, self.user = fresh("org"), fresh("user")
-        self._at = 1_000
-        self._sinks = {
-            JOB_SUBMITTED: JobsSink(around, PLANS),
-            CONTROL: JobControlsSink(around),
-            USER_ERASED: UsersSink(around.codec, around.clock, ERASURE, dimensions=384),
-        }
-
-    def says(self, topic: str, value: dict[str, Any], *, partition: int = 0, at: int | None = None) -> Event:
-        """An event; broker time and offset go on by one."""
-        self._at += 1
-        at = self._at if at is None else at
-        return event(topic, value, partition=partition, offset=at, arrived_ms=at)
 
     def wants(self, kind: str = "generation", *, at: int | None = None, args: Any = None, **changes: Any) -> Event:
         """A submission."""
         given = args or {
             "generation": {"query": "What is a log?"},
             "ingestion": {"document_ids": ["a1" * 32], "ns": "docs", "slot": "main"},
-            "export": {"presentation_id": fresh_uuid(), "format": "pptx"},
+            "export": {"presentation_id": new_id(), "format": "pptx"},
         }.get(kind, {})
         value = {
-            "job_id": fresh_uuid(),
+            "job_id": new_id(),
             "kind": kind,
             "organization_id": self.id,
             "user_id": self.user,
@@ -90,12 +81,6 @@ class Customer:
     def erased(self, *, at: int | None = None) -> Event:
         """The user is to be erased."""
         return self.says(USER_ERASED, {"user_id": self.user, "ts": 1}, at=at)
-
-    async def stores(self, *events: Event) -> list[str]:
-        """One batch through the sink that reads these events; why events were refused."""
-        sink = self._sinks[events[0].record.topic]
-        dead: Sequence[DeadLetter] = await in_transaction(self.around, sink, events)
-        return [letter.reason for letter in dead]
 
     async def submitted(self, kind: str = "generation", **columns: Any) -> str:
         """Submit a job and have it stored, then as if the workers had brought it so far; its id."""
@@ -130,14 +115,18 @@ class Customer:
 
     async def told(self, topic: str, job_id: str) -> list[Any]:
         """Events that wait in the outbox, in their order; None for a tombstone."""
-        query = "SELECT value FROM outbox WHERE topic = $1 AND key = $2 ORDER BY id"
-        found = await self.around.pool.fetch(query, topic, job_id.encode())
-        return [row["value"] and self.around.codec.decode(topic, row["value"]) for row in found]
+        return await in_outbox(self.around, topic, job_id)
 
     async def everything(self, job_id: str) -> Any:
         """All that is stored of a job, and what was told."""
         topics = (*REQUESTED.values(), PROGRESS, CHECKPOINT_SAVED)
         return [await self.row(job_id), *[await self.told(topic, job_id) for topic in topics]]
+
+
+@pytest.fixture(scope="module")
+def around(around: Surroundings) -> Surroundings:
+    """What the sinks share, at a time that stands still."""
+    return replace(around, clock=lambda: NOW_MS)
 
 
 @pytest.fixture
@@ -398,7 +387,7 @@ async def test_a_job_that_is_revoked_in_the_batch_is_not_asked_for(customer: Cus
 
 async def test_a_control_waits_for_its_submission(customer: Customer, stack: Stack, around: Surroundings):
     """A revocation that is read while submissions wait to be stored takes effect once they are; one of no job is dead."""
-    wanted, nowhere = customer.wants(), fresh_uuid()
+    wanted, nowhere = customer.wants(), new_id()
     controls = [customer.controls(wanted.value["job_id"]), customer.controls(nowhere)]
     for topic, values in ((CONTROL, controls), (JOB_SUBMITTED, [wanted])):
         encoded = [(one.value["job_id"].encode(), around.codec.encode(topic, one.value)) for one in values]

@@ -11,7 +11,7 @@ import pytest
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, running, send, until
@@ -24,14 +24,6 @@ async def around(stack: Stack) -> AsyncIterator[Surroundings]:
     """An empty database."""
     async with own_database(stack) as made:
         yield made
-
-
-@pytest.fixture
-async def link(stack: Stack) -> AsyncIterator[RedisLink]:
-    """A link of the test's own."""
-    made = await open_redis(stack.redis)
-    yield made
-    await made.close()
 
 
 @pytest.fixture

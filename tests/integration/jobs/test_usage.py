@@ -21,16 +21,16 @@ from highwater.connectors.jobs.usage import Amounts, recompute_usage, usage_of
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool, transaction
-from highwater.deploy.local.stack import Addresses, LocalStack
+from highwater.deploy.local.stack import Addresses
 from highwater.schemas.jobs import USAGE_FLUSHED, USAGE_RECORDED
 from highwater.streams.clock import to_datetime
 from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
-from tests.integration.api_server import REDIS_NUMBER, Api, Seeds, make_database, running_api
+from tests.integration.agents import Kafka, Worker, empty, until
+from tests.integration.api_server import Api, Seeds
 from tests.integration.connecting import event
 from tests.integration.databases import own_database
 from tests.integration.jobs.making import jobs
-from tests.integration.worker.test_worker import Kafka, Worker, empty, until
 from tests.unit.jobs.test_usage import Case, used
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
@@ -185,13 +185,6 @@ async def test_29_cents_are_29_cents(stack: Stack, monkeypatch: pytest.MonkeyPat
 # -- the worker ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """Parts that these tests have to themselves: they empty topics and move the clock."""
-    with LocalStack(tmp_path_factory.mktemp("usage") / "data") as local:
-        yield local.addresses
-
-
 @pytest.fixture
 def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
     """A worker of one test alone, just after a quarter of an hour, so that none ends by itself meanwhile."""
@@ -199,13 +192,6 @@ def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
     with contextlib.closing(Worker(str(parts.kafka), tmp_path)) as one:
         one.move_clock(QUARTER_SECONDS - one.now() / 1000 % QUARTER_SECONDS + 10)
         yield one.start()
-
-
-@pytest.fixture
-def kafka(parts: Addresses, worker: Worker) -> Iterator[Kafka]:
-    """The other roles."""
-    with contextlib.closing(Kafka(str(parts.kafka))) as roles:
-        yield roles
 
 
 async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafka: Kafka, parts: Addresses):
@@ -244,28 +230,10 @@ async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafk
 # -- the API -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def api(stack: Stack) -> Iterator[Api]:
-    """A running API with a database and a Redis number of its own."""
-    import asyncio
-
-    url = asyncio.run(make_database(stack.database, "usage_api"))
-    redis = stack.redis.rsplit("/", 1)[0] if stack.redis.count("/") > 2 else stack.redis
-    settings = stack.settings(DATABASE_URL=url, REDIS_URL=f"{redis}/{REDIS_NUMBER}")
-    with running_api(settings) as running:
-        yield running
-
-
 @pytest.fixture
-def seeds(api: Api) -> Seeds:
-    """The API's database."""
-    return Seeds(api.app.state.services.settings.database)
-
-
-@pytest.fixture
-def redis(api: Api) -> Iterator[Any]:
+def redis(redis_url: str) -> Iterator[Any]:
     """The API's Redis, emptied."""
-    with Redis.from_url(api.app.state.services.settings.redis, decode_responses=True) as client:
+    with Redis.from_url(redis_url, decode_responses=True) as client:
         client.flushdb()
         yield client
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +21,12 @@ from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.schemas.jobs import VIEW_RECORDED
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
-from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.api_server import Api, Seeds, running_api
+from tests.integration.children import SESSION_MS, child
 from tests.integration.connecting import event, in_transaction, running, send, surroundings, until
 
 # A dead member is replaced after this long.
-SESSION_MS = 2_000
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the sinks share."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 @pytest.fixture
@@ -144,7 +134,7 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
 ) -> None:
     """Kill -9 in the middle of a window: nothing of it was stored, and the next consumer stores all of it once."""
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
-    with child(stack, tmp_path, "gathering") as process:
+    with child(stack, "tests.integration.jobs.test_views", str(tmp_path), "gathering", folder=tmp_path) as process:
         publish(stack, around, [deck] * 40)
         await until((tmp_path / "gathering").exists, "a window has begun", 60)
         publish(stack, around, [deck] * 2)
@@ -162,7 +152,7 @@ async def test_a_kill_before_the_commit_loses_and_doubles_nothing(
     deltas = ViewDeltas(link)
     for _ in range(30):
         await deltas.raised(deck)
-    with child(stack, tmp_path, "applied") as process:
+    with child(stack, "tests.integration.jobs.test_views", str(tmp_path), "applied", folder=tmp_path) as process:
         publish(stack, around, [deck] * 30)
         await until((tmp_path / "applied").exists, "it is written", 60)
         process.kill()
@@ -176,20 +166,6 @@ async def is_stored(around: Surroundings, deck: str, count: int) -> bool:
     found = await stored(around, deck)
     assert found <= count
     return found == count
-
-
-@contextmanager
-def child(stack: Stack, folder: Path, where: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A sink of views in a process of its own, which does not outlive the test."""
-    command = [sys.executable, "-m", "tests.integration.jobs.test_views", str(folder), where]
-    environment = stack.environment(SESSION_MS=str(SESSION_MS), PYTHONPATH=str(ROOT))
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 async def main(folder: Path, where: str) -> None:

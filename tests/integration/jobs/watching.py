@@ -37,17 +37,13 @@ async def store_job(seeds: Seeds, **columns: Any) -> str:
         "status": "running", "arrived_ms": 1, "position": "jobs.job-submitted/0/7", "caused_by": "jobs.job-submitted/0/7",
         "created_at": at, "updated_at": at, "epoch": 1, **columns,
     }  # fmt: skip
-    await seeds.run(
-        f"INSERT INTO jobs ({', '.join(row)}) VALUES ({', '.join(f'${n}' for n in range(1, len(row) + 1))})",
-        *row.values(),
-    )
+    await seeds.insert("jobs", **row)
     return str(row["job_id"])
 
 
 async def change_job(seeds: Seeds, job_id: str, **columns: Any) -> None:
     """Other values for columns of a job."""
-    changes = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, start=2))
-    await seeds.run(f"UPDATE jobs SET {changes} WHERE job_id = $1", job_id, *columns.values())
+    await seeds.change("jobs", "job_id", job_id, **columns)
 
 
 def _event(topic: str, value: dict[str, Any], key: str) -> Event:

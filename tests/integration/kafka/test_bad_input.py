@@ -21,6 +21,7 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.slices import ERASURE
 from highwater.streams.clock import to_ms
 from tests.conftest import Stack
 from tests.integration.connecting import Reader, fresh, running, send, surroundings, until
@@ -59,7 +60,7 @@ async def sinks(stack: Stack) -> AsyncIterator[Product]:
     async with surroundings(stack) as around:
         producer = AsyncProducer(around.client, client_id="test")
         insights = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
-        users = UsersSink(around.codec, around.clock, dimensions=DIMENSIONS)
+        users = UsersSink(around.codec, around.clock, ERASURE, dimensions=DIMENSIONS)
         try:
             async with running(
                 BatchConsumer(insights, around), BatchConsumer(users, around), Relay(stack.database, producer)

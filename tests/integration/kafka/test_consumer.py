@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,21 +18,11 @@ from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.records import Event
 from highwater.schemas.errors import UnavailableError
-from highwater.schemas.positions import Position
-from tests import ROOT
 from tests.conftest import Stack
-from tests.integration.connecting import Reader, fresh, running, send, surroundings, until
-from tests.integration.kafka.tally import IDS, Tally, own_topic
-
-# A dead member is replaced after this long; the product's own ten seconds would make each such test wait as long.
-SESSION_MS = 2_000
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the consumers of this module share."""
-    async with surroundings(stack) as made:
-        yield made
+from tests.integration.children import SESSION_MS
+from tests.integration.connecting import Reader, fresh, running, until
+from tests.integration.kafka.making import Case, names
+from tests.integration.kafka.tally import own_topic
 
 
 @pytest.fixture
@@ -45,84 +31,12 @@ def quick_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
 
 
-@dataclass
-class Case:
-    """One test's topic and group."""
-
-    stack: Stack
-    around: Surroundings
-    topic: str
-    group: str = field(default_factory=lambda: fresh("tally"))
-
-    def send(self, names: Sequence[str], partition: int | None = None) -> list[Position]:
-        """Publish one event a name."""
-        values = [self.around.codec.encode(self.topic, {"user_id": name, "ts": 1}) for name in names]
-        return self.send_raw(values, partition)
-
-    def send_raw(self, values: Sequence[bytes | None], partition: int | None = None) -> list[Position]:
-        """Publish bytes."""
-        return send(self.stack.kafka, self.topic, [(b"k", value, [("h", b"1")], partition) for value in values])
-
-    def tally(self, **more: object) -> Tally:
-        """A handler of this test's group."""
-        return Tally(self.group, (self.topic,), **more)  # type: ignore[arg-type]
-
-    def consumer(self, **more: object) -> BatchConsumer:
-        """A consumer of this test's group."""
-        return BatchConsumer(self.tally(**more), self.around)
-
-    async def stored(self) -> list[str]:
-        """Names stored so far, a double one twice."""
-        return [row["id"] for row in await self.around.pool.fetch(IDS, self.group)]
-
-    async def all_stored(self, names: Sequence[str]) -> None:
-        """Wait until the names are stored, each once."""
-
-        async def look() -> bool:
-            return set(await self.stored()) >= set(names)
-
-        try:
-            await until(look, "all are stored", 20)
-        finally:
-            assert sorted(names) == await self.stored()
-
-    async def positions(self) -> dict[int, int]:
-        """The stored position of each partition."""
-        rows = await self.around.pool.fetch('SELECT partition, next FROM positions WHERE "group" = $1', self.group)
-        return {row["partition"]: row["next"] for row in rows}
-
-    async def dead(self) -> list[tuple[str, ...]]:
-        """Dead letters that wait in the outbox: their headers by name."""
-        rows = await self.around.pool.fetch("SELECT headers FROM outbox WHERE topic = $1", self.topic + ".dlq")
-        return [row["headers"] for row in rows]
-
-    @contextmanager
-    def child(self, folder: Path, where: str = "") -> Iterator[subprocess.Popen[bytes]]:
-        """A consumer in a process of its own; `where` names the hook in which it holds its first batch."""
-        folder.mkdir()
-        environment = self.stack.environment(SESSION_MS=str(SESSION_MS), PYTHONPATH=str(ROOT))
-        command = [sys.executable, "-m", "tests.integration.kafka.tally", self.group, self.topic, str(folder), where]
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-            process.wait()
-
-
 @pytest.fixture
 async def case(stack: Stack, around: Surroundings) -> AsyncIterator[Case]:
     """A topic of two partitions and a group of the test's own."""
     topic = fresh("test.consumer")
     async with own_topic(around, topic) as made:
         yield Case(stack, made, topic)
-
-
-def names(count: int, prefix: str = "n") -> list[str]:
-    """Names that sort as they count."""
-    return [f"{prefix}{number:04}" for number in range(count)]
 
 
 def once(act: Callable[[], object]) -> Callable[[Sequence[Event]], object]:

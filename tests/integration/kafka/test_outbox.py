@@ -17,16 +17,9 @@ from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
-from tests.integration.connecting import Reader, fresh, running, surroundings, until
+from tests.integration.connecting import Reader, fresh, running, until
 
 TOPIC = "feeds.plan-changed"
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """Pool and codec."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 @pytest.fixture

@@ -11,14 +11,12 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from highwater.connectors.kafka.producer import AsyncProducer
-from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.avro_files import examples, schema_text
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
@@ -52,12 +50,6 @@ with SchemaRegistryClient({"url": registry}) as client:
 consumer.close()
 print(json.dumps(events, default=lambda v: v.isoformat() if hasattr(v, "isoformat") else v.hex()))
 """
-
-
-@pytest.fixture(scope="module")
-async def codec(stack: Stack) -> Codec:
-    """The product's codec."""
-    return await Registry(stack.schema_registry).codec()
 
 
 async def publish(stack: Stack, topic: str, value: bytes, key: str) -> Position:

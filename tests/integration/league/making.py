@@ -19,10 +19,11 @@ from highwater.connectors.league.sink_posts import PostsSink
 from highwater.connectors.league.sink_results import ResultsSink
 from highwater.connectors.league.sink_votes import VotesSink
 from highwater.connectors.league.worker_ratings import RatingsWorker
+from highwater.connectors.slices import ERASURE
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, running, send, surroundings
+from tests.integration.connecting import event, fresh, in_outbox, in_transaction, running, send, surroundings
 
 NOW_MS = 10**12
 KICKOFF_MS = 2_000_000
@@ -40,7 +41,7 @@ class League:
             "results": ResultsSink(around),
             "votes": VotesSink(around, window_seconds=5.0),
             "posts": PostsSink(around),
-            "users": UsersSink(around.codec, lambda: NOW_MS, dimensions=384),
+            "users": UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
             "ratings": RatingsWorker(around.codec, lambda: NOW_MS),
         }
 
@@ -144,9 +145,7 @@ class League:
 
     async def told(self, topic: str, key: str | None = None) -> list[dict[str, Any]]:
         """Events of ours under a key (the season) that wait in the outbox, in their order."""
-        query = "SELECT value FROM outbox WHERE topic = $1 AND key = $2 ORDER BY id"
-        found = await self.around.pool.fetch(query, topic, (key or self.season).encode())
-        return [self.around.codec.decode(topic, row["value"]) for row in found]
+        return await in_outbox(self.around, topic, key or self.season)
 
     async def asked(self, scope: str) -> list[dict[str, Any]]:
         """Requests to make documents anew under a scope."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import brotli
 import httpx
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
-from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import parse_position
 from highwater.streams.clock import to_datetime
-from tests.integration.api_server import Api, Seeds, eventually, make_database, running_api
+from tests.integration.api_server import Api, Seeds, eventually, running_api
+from tests.integration.records import record_at
 
 KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,viewer:ada-key:ada,editor:bob-key:bob"
 SEASON, TOKEN = "eng/2026", "t\u00f6ken"
@@ -29,31 +28,16 @@ MATCH_COLUMNS = (
 
 
 @pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own, with a season of three matches: final, in play, and tomorrow."""
-    made = Seeds(await make_database(stack.database, "league_api_test"))
-    await made.run("INSERT INTO league_seasons (season) VALUES ($1), ('old'), ('ger')", SEASON)
-    return made
-
-
-def _settings(stack, seeds: Seeds, **more: Any) -> Any:
-    more.setdefault("HIGHWATER_LIVE_REQUESTS_MAX", 10_000)
-    url = f"{stack.redis.rsplit('/', 1)[0]}/11"
-    return stack.settings(DATABASE_URL=seeds.url, REDIS_URL=url, CACHE_PREWARM_TOKEN=TOKEN, **more)
+def own_settings(own_settings):
+    """Many may ask for what is live."""
+    return partial(own_settings, HIGHWATER_LIVE_REQUESTS_MAX=10_000, CACHE_PREWARM_TOKEN=TOKEN)
 
 
 @pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    with running_api(_settings(stack, seeds)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def guarded(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API with keys."""
-    with running_api(_settings(stack, seeds, HIGHWATER_API_KEYS=KEYS)) as running:
-        yield running
+async def seeds(seeds: Seeds) -> Seeds:
+    """With a season of three matches: final, in play, and tomorrow."""
+    await seeds.run("INSERT INTO league_seasons (season) VALUES ($1), ('old'), ('ger')", SEASON)
+    return seeds
 
 
 @pytest.fixture(scope="module")
@@ -78,28 +62,15 @@ async def league(api: Api, seeds: Seeds) -> None:
 
 
 @pytest.fixture
-async def http(api: Api, league: None) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the open API that takes bodies as they are."""
-    async with api.client() as client:
-        client.headers["Accept-Encoding"] = "identity"
-        yield client
-
-
-@pytest.fixture(scope="module")
-async def codec(stack) -> Codec:
-    """The codec of the session's registry."""
-    return await Registry(stack.schema_registry).codec()
+async def http(http: httpx.AsyncClient, league: None) -> httpx.AsyncClient:
+    """It takes bodies as they are."""
+    http.headers["Accept-Encoding"] = "identity"
+    return http
 
 
 def _event(stack, codec: Codec, text: str) -> tuple[bytes, dict[str, Any]]:
-    position = parse_position(text)
-    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "test-league-api", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(*position)])
-    message = consumer.poll(15)
-    consumer.close()
-    assert message is not None
-    assert message.error() is None
-    return message.key(), codec.decode(position.topic, message.value())
+    message = record_at(stack, text)
+    return message.key(), codec.decode(message.topic(), message.value())
 
 
 def _problem(response: httpx.Response, status: int) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -22,17 +21,10 @@ from highwater.connectors.league.sink_results import ResultsSink
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.positions import Cause
 from tests.conftest import Stack
-from tests.integration.connecting import fresh, in_transaction, running, surroundings, until
+from tests.integration.connecting import fresh, in_transaction, running, until
 from tests.integration.league.making import KICKOFF_MS, League, reasons
 
 CHANGED = "league.match-changed"
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the sinks share."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.envelope import caused_by, header, make_headers
-from tests.integration.worker.test_worker import CODEC, Answer, Kafka, Worker, empty, partition_of, until
+from tests.integration.agents import CODEC, Answer, Kafka, Worker, partition_of, until
 
 CHANGED, REFRESH, PREWARM = "league.match-changed", "league.refresh-requested", "cache.prewarm-requested"
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a broker that these tests have to themselves: they empty its topics."""
-    with LocalStack(tmp_path_factory.mktemp("league-worker") / "data") as local:
-        yield str(local.addresses.kafka)
-
-
-@pytest.fixture
-def worker(broker: str, tmp_path: Path) -> Iterator[Worker]:
-    """A worker of one test alone, since each moves its clock by hours."""
-    empty(broker)
-    with contextlib.closing(Worker(broker, tmp_path)) as one:
-        yield one.start()
-
-
-@pytest.fixture
-def kafka(broker: str, worker: Worker) -> Iterator[Kafka]:
-    """The other roles."""
-    with contextlib.closing(Kafka(broker)) as roles:
-        yield roles
 
 
 @pytest.fixture

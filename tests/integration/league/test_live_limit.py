@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from functools import partial
 
 import httpx
 import pytest
 
 from highwater.connectors.league.live_requests import LiveRequests
 from highwater.connectors.redis.keys import LIVE_REQUESTS, key
-from highwater.connectors.redis.link import RedisAwayError, RedisLink, open_redis
-from tests.integration.api_server import Api, Seeds, make_database, running_api
+from highwater.connectors.redis.link import RedisAwayError, RedisLink
+from tests.integration.api_server import Api, running_api
 from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
-
-REDIS_NUMBER = 12
-
-
-def _url(stack) -> str:
-    return f"{stack.redis.rsplit('/', 1)[0]}/{REDIS_NUMBER}"
-
-
-@pytest.fixture
-async def link(stack) -> AsyncIterator[RedisLink]:
-    """An empty Redis number."""
-    opened = await open_redis(_url(stack))
-    await opened.client.flushdb()
-    yield opened
-    await opened.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -64,23 +48,18 @@ async def test_without_redis_nobody_is_counted_here() -> None:
 
 
 @pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "live_limit_test"))
+def own_settings(own_settings):
+    """Three may ask for what is live."""
+    return partial(own_settings, HIGHWATER_LIVE_REQUESTS_MAX=3)
 
 
 async def _live(client: httpx.AsyncClient, address: str, **more: str) -> httpx.Response:
     return await client.get("/api/matches/live", headers={"X-Forwarded-For": address, **more})
 
 
-def _settings(stack, seeds: Seeds, **more: Any) -> Any:
-    named = {"DATABASE_URL": seeds.url, "REDIS_URL": _url(stack), "HIGHWATER_LIVE_REQUESTS_MAX": 3, **more}
-    return stack.settings(**named)
-
-
-async def test_two_processes_admit_an_address_as_often_as_one(stack, seeds: Seeds, link: RedisLink) -> None:
+async def test_two_processes_admit_an_address_as_often_as_one(own_settings, link: RedisLink) -> None:
     """304 counts, pages that are not live do not; beyond the limit it is 429 with seconds to wait, until the window ends."""
-    settings = _settings(stack, seeds, HIGHWATER_TRUSTED_PROXIES="127.0.0.0/8")
+    settings = own_settings(HIGHWATER_TRUSTED_PROXIES="127.0.0.0/8")
     with running_api(settings) as one, running_api(settings) as two:
         async with one.client() as first, two.client() as second:
             tag = (await _live(first, "198.51.100.1")).headers["etag"]
@@ -103,18 +82,18 @@ async def _is_third_and_last(first: httpx.AsyncClient, second: httpx.AsyncClient
     assert (await _live(second, "198.51.100.2")).status_code == 200
 
 
-async def test_nobody_is_believed_who_is_not_named(stack, seeds: Seeds, link: RedisLink) -> None:
+async def test_nobody_is_believed_who_is_not_named(own_settings, link: RedisLink) -> None:
     """Without trusted proxies the address is that of the connection, on this machine too, and a match counts as a live page."""
-    with running_api(_settings(stack, seeds)) as running:
+    with running_api(own_settings()) as running:
         async with running.client() as client:
             statuses = [(await _live(client, f"198.51.100.{number}")).status_code for number in range(2)]
             statuses += [(await client.get("/api/matches/nope")).status_code for _ in range(2)]
     assert statuses == [200, 200, 404, 429]
 
 
-async def test_while_redis_is_away_each_process_counts(stack, seeds: Seeds) -> None:
+async def test_while_redis_is_away_each_process_counts(own_settings) -> None:
     """A Redis that was never there changes nothing of the rule."""
-    settings = _settings(stack, seeds, REDIS_URL="redis://127.0.0.1:1/0")
+    settings = own_settings(REDIS_URL="redis://127.0.0.1:1/0")
     with running_api(settings, is_awaited=False) as running:
         await _database_is_there(running)
         async with running.client() as client:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +17,16 @@ from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.league.sink_fixtures import FixturesSink
 from highwater.connectors.league.sink_votes import VotesSink
 from highwater.connectors.pages.statements import QUERIES
+from highwater.connectors.slices import ERASURE
 from highwater.streams.clock import to_datetime
-from tests import ROOT
 from tests.conftest import Stack
-from tests.integration.connecting import fresh, in_transaction, running, surroundings, until
+from tests.integration.children import SESSION_MS, child
+from tests.integration.connecting import fresh, in_transaction, running, until
+from tests.integration.kafka.making import Case, names
 from tests.integration.kafka.tally import own_topic
-from tests.integration.kafka.test_consumer import Case, names
 from tests.integration.league.making import League, reasons
 
 VOTE, PREDICTION = "league.vote-cast", "league.prediction-made"
-# A dead member is replaced after this long.
-SESSION_MS = 2_000
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the sinks share."""
-    async with surroundings(stack) as made:
-        yield made
 
 
 @pytest.fixture
@@ -176,7 +165,7 @@ async def test_an_erasure_waits_for_a_window_under_way(league: League):
     votes = [league.voted("a", user, "home"), league.voted("a", "v", "home")]
     erased = league.erased(user)
     sink = VotesSink(league.around, window_seconds=5.0)
-    users = UsersSink(league.around.codec, lambda: 1, dimensions=384)
+    users = UsersSink(league.around.codec, lambda: 1, ERASURE, dimensions=384)
     prepared = await sink.prepare(votes)
     async with league.around.pool.acquire() as tx:
         async with tx.transaction():
@@ -193,7 +182,7 @@ async def test_erasures_and_votes_never_wait_for_each_other(league: League):
     """Windows, comments, results and erasures of the same users and matches at once: none fails, counts stay exact."""
     people = [fresh("u") for _ in range(4)]
     sink = VotesSink(league.around, window_seconds=5.0)
-    users = UsersSink(league.around.codec, lambda: 1, dimensions=384)
+    users = UsersSink(league.around.codec, lambda: 1, ERASURE, dimensions=384)
     work: list[Any] = []
     for n in range(10):
         order, order_users = "ab"[:: 1 if n % 2 else -1], people[:: 1 if n % 2 else -1]
@@ -291,7 +280,7 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
     await accounted(around)
     monkeypatch.setattr(consumer, "SESSION_MS", SESSION_MS)
     log = [vote(league, f"u{n % 10}", ("home", "draw", "away")[n % 3]) for n in range(30)]
-    with child(stack, tmp_path) as process:
+    with child(stack, "tests.integration.league.making", str(tmp_path), folder=tmp_path) as process:
         league.publish(stack.kafka, VOTE, *log[:15])
         await until((tmp_path / "gathering").exists, "a window has begun", 60)
         league.publish(stack.kafka, VOTE, *log[15:])
@@ -309,20 +298,6 @@ async def test_a_kill_in_a_window_loses_and_doubles_nothing(
     assert await league.counts("a") == (counted["home"], counted["draw"], counted["away"])
     query = "SELECT count(*) FROM league_predictions WHERE match_id = $1"
     assert await around.pool.fetchval(query, league.match("a")) == 5
-
-
-@contextmanager
-def child(stack: Stack, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A consumer of votes in a process of its own, which does not outlive the test."""
-    command = [sys.executable, "-m", "tests.integration.league.making", str(folder)]
-    environment = stack.environment(SESSION_MS=str(SESSION_MS), PYTHONPATH=str(ROOT))
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 async def test_a_rebalance_in_a_window_loses_and_doubles_nothing(

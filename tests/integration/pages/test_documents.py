@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -23,7 +23,8 @@ from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import fresh_id, monotonic_seconds
 from highwater.streams.league.resources import LEAGUE_RULES, resource
 from highwater.streams.pages.refresh import Freshness
-from tests.integration.databases import own_database
+from tests.integration.connecting import until
+from tests.integration.databases import address_of, own_database
 
 ADS, TABLE = resource("ads"), resource("league_table", "s")
 NOW = 1_790_000_000_000
@@ -113,34 +114,14 @@ class World:
             await documents.close()
 
 
-async def until(condition: Callable[[], Awaitable[Any]], what: str, seconds: float = 10.0) -> Any:
-    """Poll until something holds."""
-    deadline = monotonic_seconds() + seconds
-    while monotonic_seconds() < deadline:
-        found = await condition()
-        if found:
-            return found
-        await asyncio.sleep(0.01)
-    raise AssertionError(what)
-
-
 @pytest.fixture
-async def world(stack) -> AsyncIterator[World]:
+async def world(stack, link: RedisLink) -> AsyncIterator[World]:
     """An empty database and an empty Redis number."""
-    url = f"{stack.redis.rsplit('/', 1)[0]}/9"
-    client = Redis.from_url(url)
-    await client.flushdb()
-    link = await open_redis(url)
     async with own_database(stack) as around:
-        name = await around.pool.fetchval("SELECT current_database()")
-        address, _, options = stack.database.partition("?")
-        database = f"{address.rsplit('/', 1)[0]}/{name}" + (f"?{options}" if options else "")
         await around.pool.execute("CREATE TABLE facts (text text NOT NULL)")
-        world = World(around, database, link)
+        world = World(around, await address_of(stack, around), link)
         await world.facts.write("one")
         yield world
-    await link.close()
-    await client.aclose()
 
 
 async def leased(side: Side) -> None:
@@ -354,11 +335,9 @@ async def test_a_read_with_positions_sees_what_was_committed_before_it(world: Wo
             assert await b.text() == f"text {number}"
 
 
-async def test_a_lock_that_ran_out_is_not_released_by_its_former_owner(stack) -> None:
+async def test_a_lock_that_ran_out_is_not_released_by_its_former_owner(link: RedisLink, redis_url: str) -> None:
     """Only the owner's token takes a lock away."""
-    url = f"{stack.redis.rsplit('/', 1)[0]}/9"
-    link = await open_redis(url)
-    client = Redis.from_url(url)
+    client = Redis.from_url(redis_url)
     locks = RegenerationLocks(link, seconds=1)
     async with locks.hold("k") as is_mine:
         assert is_mine
@@ -366,7 +345,6 @@ async def test_a_lock_that_ran_out_is_not_released_by_its_former_owner(stack) ->
     assert await client.get("__lock:k") == b"another"
     await client.delete("__lock:k")
     await client.aclose()
-    await link.close()
 
 
 async def test_without_postgresql_nothing_cold_is_served(world: World) -> None:

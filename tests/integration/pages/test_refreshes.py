@@ -12,7 +12,7 @@ from highwater.connectors.pages.maker import DocumentMaker
 from highwater.connectors.pages.refreshes import RELATIVES_MADE_MAX, Refreshes
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.redis.keys import DOCUMENT
-from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
+from highwater.connectors.redis.link import RedisLink, ResourceCache
 from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED
 from highwater.schemas.league import REFRESH_REQUESTED
 from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource
@@ -72,13 +72,10 @@ class World:
 
 
 @pytest.fixture
-async def world(stack) -> AsyncIterator[World]:
+async def world(stack, link: RedisLink) -> AsyncIterator[World]:
     """Empty."""
-    link = await open_redis(f"{stack.redis.rsplit('/', 1)[0]}/10")
-    await link.client.flushdb()
     async with own_database(stack) as around:
         yield World(around, link)
-    await link.close()
 
 
 def refresh(*keys: str, dropped: tuple[str, ...] = ()) -> Event:

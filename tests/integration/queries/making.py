@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -22,57 +21,12 @@ from highwater.connectors.queries.worker_stages import StageCommands
 from highwater.schemas.queries import STAGE_REQUESTED
 from highwater.streams.clock import fresh_number, to_datetime
 from highwater.streams.models.costs import parse_prices
-from highwater.streams.queries.runs import Run
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
-from tests.integration.connecting import event, until
-from tests.integration.databases import own_database
+from tests.integration.connecting import event, in_outbox, until
+from tests.integration.databases import address_of, own_database
+from tests.integration.engines import LEASE_MS, Time, Worker, end_all
 from tests.integration.models.scripted_llm import ScriptedLLM
-
-START_MS = 1_700_000_000_000
-LEASE_MS = 120_000
-
-
-@dataclass
-class Time:
-    """A clock that a test moves."""
-
-    now_ms: int = START_MS
-
-    def __call__(self) -> int:
-        """Now."""
-        return self.now_ms
-
-
-@dataclass
-class Worker:
-    """One process's share of the pipeline: engine, consumer of commands and watch, without Kafka."""
-
-    engine: Engine
-    commands: StageCommands
-    watch: Watch[Run]
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to watch."""
-        self.task = asyncio.create_task(self.watch.run(self.stop))
-
-    async def end(self) -> None:
-        """End in order."""
-        self.stop.set()
-        if self.task is not None:
-            await self.task
-
-    async def die(self) -> None:
-        """End as a process that is killed does: its lock goes, and nothing is handed over."""
-        assert self.task is not None
-        storing = [one._task for one in (self.engine._changes, self.engine._calls._ends) if one._task is not None]
-        tasks = [self.task, *self.engine._tasks, *storing]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.engine._calls.close()
 
 
 @dataclass
@@ -154,8 +108,7 @@ class Queries:
 
     async def events(self, topic: str) -> list[dict[str, Any]]:
         """What the outbox holds of a topic, in order."""
-        rows = await self.around.pool.fetch("SELECT value FROM outbox WHERE topic = $1 ORDER BY id", topic)
-        return [self.around.codec.decode(topic, row["value"]) for row in rows]
+        return await in_outbox(self.around, topic)
 
 
 @asynccontextmanager
@@ -163,14 +116,9 @@ async def queries(stack: Stack) -> AsyncIterator[Queries]:
     """Runs on an empty database."""
     with ScriptedLLM() as llm:
         async with own_database(stack) as around:
-            database = await around.pool.fetchval("SELECT current_database()")
-            address, _, options = stack.database.partition("?")
-            url = f"{address.rsplit('/', 1)[0]}/{database}" + (f"?{options}" if options else "")
-            made = Queries(around, url, llm)
+            made = Queries(around, await address_of(stack, around), llm)
             try:
                 yield made
             finally:
                 llm.release_all()
-                for worker in made.workers:
-                    if worker.task is not None and not worker.task.done():
-                        await worker.end()
+                await end_all(made.workers)

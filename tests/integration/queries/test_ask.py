@@ -6,53 +6,20 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.queries import QUERY_SUBMITTED, RUN_CONTROLLED
 from highwater.schemas.topics import TOPICS
-from tests.integration.api_server import Api, Seeds, make_database, running_api
+from tests.integration.api_server import Seeds, running_api
+from tests.integration.commands import ended, started
 from tests.integration.connecting import Reader
-from tests.integration.feeds.pipeline import complete, new_id, store_run
-
-PROGRAM = [sys.executable, "-m", "highwater.api.cli.main", "ask"]
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "ask_test"))
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    redis = f"{stack.redis.rsplit('/', 1)[0]}/15"
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis)) as running:
-        yield running
-
-
-@pytest.fixture
-def environment(stack, api, tmp_path) -> dict[str, str]:
-    """Where the API is."""
-    port = api.url.rsplit(":", 1)[1]
-    return stack.environment(HIGHWATER_DATA_DIR=str(tmp_path / "data"), HIGHWATER_PORT=port)
+from tests.integration.queries.pipeline import complete, new_id, store_run
 
 
 def ask(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
     """The command, started."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*PROGRAM, *arguments], env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-async def ended(command: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Its exit status and what it printed."""
-    out, err = await asyncio.to_thread(command.communicate, timeout=60)
-    return command.returncode, out, err
+    return started(environment, "ask", *arguments)
 
 
 async def taken_down(stack: Any, seeds: Seeds, log: Reader, user: str) -> str:
@@ -61,60 +28,56 @@ async def taken_down(stack: Any, seeds: Seeds, log: Reader, user: str) -> str:
     (message,) = await log.until(lambda m: m.key() == user.encode(), 1, "the query is in the log")
     event = codec.decode(QUERY_SUBMITTED, message.value())
     run = await store_run(seeds, user, id=event["request_id"], user_query=event["query"])
-    await seeds.run(
-        'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5) '
-        'ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next',
-        "queries", QUERY_SUBMITTED, message.partition(), "x", message.offset() + 1,
-    )  # fmt: skip
+    await seeds.account_for(f"{QUERY_SUBMITTED}/{message.partition()}/{message.offset()}")
     return run
 
 
-async def test_the_answer_is_printed(stack, api, seeds, environment):
+async def test_the_answer_is_printed(stack, api, seeds, api_environment):
     """And nothing else in a pipe; exit status 0. What a terminal would obey is escaped."""
     user = new_id()
     with Reader(stack.kafka, QUERY_SUBMITTED) as log:
-        command = ask(environment, user.upper(), "what changed?")
+        command = ask(api_environment, user.upper(), "what changed?")
         await complete(seeds, await taken_down(stack, seeds, log, user), "two\nlines\x1b[2J")
         assert await ended(command) == (0, "two\nlines\\x1b[2J\n", "")
 
 
-async def test_the_status_document_is_printed(stack, api, seeds, environment):
+async def test_the_status_document_is_printed(stack, api, seeds, api_environment):
     """By `--json`; exit status 1 for a run that failed, which without it is one line."""
     user, other = new_id(), new_id()
     failed = {"status": "FAILED", "error": "Max retries exceeded", "archive_status": None, "completed_at": None}
     with Reader(stack.kafka, QUERY_SUBMITTED) as log:
-        command = ask(environment, user, "q", "--json")
+        command = ask(api_environment, user, "q", "--json")
         run = await taken_down(stack, seeds, log, user)
         await complete(seeds, run, **failed)
         code, out, err = await ended(command)
         expected = {"request_id": run, "status": "failed", "error": "Max retries exceeded"}
         assert (code, json.loads(out), err) == (1, expected, "")
-        command = ask(environment, other, "q")
+        command = ask(api_environment, other, "q")
         run = await taken_down(stack, seeds, log, other)
         await complete(seeds, run, **failed)
         assert await ended(command) == (1, "", f"highwater: request {run} failed: Max retries exceeded\n")
 
 
-async def test_wrong_use(api, environment):
+async def test_wrong_use(api, api_environment):
     """Exit status 2 and one line for what is no UUID, no question, or no API's business; 1 where no API is."""
     for arguments in (("tom", "q"), (new_id(), " "), (new_id(),), (new_id(), "q", "--timeout-seconds", "0")):
-        code, out, err = await ended(ask(environment, *arguments))
+        code, out, err = await ended(ask(api_environment, *arguments))
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
-    code, _, err = await ended(ask({**environment, "HIGHWATER_PORT": "1"}, new_id(), "q"))
+    code, _, err = await ended(ask({**api_environment, "HIGHWATER_PORT": "1"}, new_id(), "q"))
     assert (code, err.count("\n"), "does not answer" in err) == (1, 1, True)
 
 
-async def test_who_stops_waiting_leaves_the_run_alone(stack, api, seeds, environment):
+async def test_who_stops_waiting_leaves_the_run_alone(stack, api, seeds, api_environment):
     """By Ctrl-C (130) or by the time limit (1): the id is told, and the run is not cancelled."""
     user, other = new_id(), new_id()
     with Reader(stack.kafka, QUERY_SUBMITTED) as log, Reader(stack.kafka, RUN_CONTROLLED) as controls:
-        command = ask(environment, user, "q")
+        command = ask(api_environment, user, "q")
         run = await taken_down(stack, seeds, log, user)
         await asyncio.sleep(1)  # it waits for the answer now
         command.send_signal(signal.SIGINT)
         code, out, err = await ended(command)
         assert (code, out, run in err) == (130, "", True)
-        command = ask(environment, other, "q", "--timeout-seconds", "0.5")
+        command = ask(api_environment, other, "q", "--timeout-seconds", "0.5")
         run = await taken_down(stack, seeds, log, other)
         code, out, err = await ended(command)
         assert (code, out, run in err) == (1, "", True)
@@ -122,14 +85,12 @@ async def test_who_stops_waiting_leaves_the_run_alone(stack, api, seeds, environ
         assert controls.messages == []
 
 
-async def test_the_key_that_may_ask_is_used(stack, seeds, environment):
+async def test_the_key_that_may_ask_is_used(own_settings, stack, seeds, api_environment):
     """Of the keys in the settings the first that may ask for the user; none is one line."""
     user = new_id()
     keys = f"viewer:tom-key:tom,viewer:own-key:{user}"
-    redis = f"{stack.redis.rsplit('/', 1)[0]}/15"
-    settings = stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis, HIGHWATER_API_KEYS=keys)
-    with running_api(settings) as guarded, Reader(stack.kafka, QUERY_SUBMITTED) as log:
-        there = {**environment, "HIGHWATER_PORT": guarded.url.rsplit(":", 1)[1], "HIGHWATER_API_KEYS": keys}
+    with running_api(own_settings(HIGHWATER_API_KEYS=keys)) as guarded, Reader(stack.kafka, QUERY_SUBMITTED) as log:
+        there = {**api_environment, "HIGHWATER_PORT": guarded.url.rsplit(":", 1)[1], "HIGHWATER_API_KEYS": keys}
         command = ask(there, user, "q")
         await complete(seeds, await taken_down(stack, seeds, log, user), "42")
         assert await ended(command) == (0, "42\n", "")

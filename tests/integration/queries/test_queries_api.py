@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
-from highwater.connectors.kafka.registry import Registry
-from highwater.schemas.codec import Codec
 from highwater.schemas.positions import parse_position
 from highwater.schemas.queries import PIPELINE_STAGE, PROMPT_CHANGED, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED
-from highwater.schemas.topics import TOPICS
-from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
-from tests.integration.feeds.pipeline import change_run, complete, new_id, sources, store_call, store_run, told_sources
+from tests.integration.api_server import NOW, Api, Seeds
+from tests.integration.queries.pipeline import (
+    change_run,
+    complete,
+    new_id,
+    sources,
+    store_call,
+    store_run,
+    told_sources,
+)
+from tests.integration.records import record_at
 
 ADA, BOB = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 KEYS = (
@@ -26,65 +30,14 @@ KEYS = (
 )
 
 
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "queries_api_test"))
-
-
-def _settings(stack, seeds: Seeds, **more: Any) -> Any:
-    return stack.settings(DATABASE_URL=seeds.url, REDIS_URL=f"{stack.redis.rsplit('/', 1)[0]}/13", **more)
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    with running_api(_settings(stack, seeds)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def guarded(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API with keys."""
-    with running_api(_settings(stack, seeds, HIGHWATER_API_KEYS=KEYS)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-async def codec(stack) -> Codec:
-    """What reads the log."""
-    return await Registry(stack.schema_registry).codec(tuple(TOPICS.values()))
-
-
-def record_at(stack, position: str) -> Any:
-    """The record at a position."""
-    topic, partition, offset = parse_position(position)
-    consumer = Consumer({"bootstrap.servers": stack.kafka, "group.id": "look", "enable.auto.commit": False})
-    try:
-        consumer.assign([TopicPartition(topic, partition, offset)])
-        message = consumer.poll(10)
-        assert message is not None
-        assert (message.error(), message.offset()) == (None, offset)
-        return message
-    finally:
-        consumer.close()
-
-
 async def ask(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
     """POST /api/query."""
-    async with api.client(token) as client:
-        return await client.post("/api/query", json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
-
-
-async def get(api: Api, path: str, token: str | None = None, **headers: str) -> httpx.Response:
-    """GET."""
-    async with api.client(token) as client:
-        return await client.get(path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    return await api.post("/api/query", body, token, **headers)
 
 
 async def status(api: Api, request_id: str, token: str | None = None, **headers: str) -> httpx.Response:
     """The status of a run."""
-    return await get(api, f"/api/query/{request_id}/status", token, **headers)
+    return await api.get(f"/api/query/{request_id}/status", token, **headers)
 
 
 # -- asking ---------------------------------------------------------------------------------------------------------------
@@ -250,8 +203,8 @@ async def test_one_id_asked_for_again_after_an_erasure_has_another_tag(api, seed
 async def test_unknown_and_malformed_ids(api):
     """404 and 422, wherever a run is named."""
     for path in ("status", "timeline"):
-        assert (await get(api, f"/api/query/{new_id()}/{path}")).status_code == 404
-        assert (await get(api, f"/api/query/7/{path}")).status_code == 422
+        assert (await api.get(f"/api/query/{new_id()}/{path}")).status_code == 404
+        assert (await api.get(f"/api/query/7/{path}")).status_code == 422
     async with api.client() as client:
         for gone, code in ((new_id(), 404), ("seven", 422)):
             assert (await client.post(f"/api/query/{gone}/cancel")).status_code == code
@@ -265,7 +218,7 @@ async def test_a_run_is_its_users(guarded, seeds):
     run = await store_run(seeds, ADA)
     for path in (f"/api/query/{run}/status", f"/api/query/{run}/timeline", f"/api/users/{ADA}/queries"):
         codes = [
-            (await get(guarded, path, token)).status_code
+            (await guarded.get(path, token)).status_code
             for token in ("ada-key", "eye-key", "root-key", "bob-key", "tom-key", None)
         ]
         assert codes == [200, 200, 200, 403, 403, 401]
@@ -311,7 +264,7 @@ async def test_the_timeline_tells_a_run_from_end_to_end(api, seeds):
     await store_call(seeds, run, ADA, "analyzer", attempt=2, sends=2, started_at=NOW + timedelta(seconds=1.5))
     await store_call(seeds, run, ADA, "responder", model="large", cost_usd=0.5)
 
-    answer = await get(api, f"/api/query/{run}/timeline")
+    answer = await api.get(f"/api/query/{run}/timeline")
     found = answer.json()
     assert {name: found[name] for name in ("request_id", "user_id", "status", "query", "restarted_from")} == {
         "request_id": run, "user_id": ADA, "status": "COMPLETED", "query": "why?", "restarted_from": BOB,
@@ -341,15 +294,14 @@ async def _store_event(seeds: Seeds, run: str, state: str, second: int, **column
         "operation": "ARCHIVE" if topic.endswith("archived") else "UPDATE", "attempt": 0, "revision": None, "error": None,
         "at": NOW + timedelta(seconds=second), **columns,
     }  # fmt: skip
-    places = ", ".join(f"${n}" for n in range(1, len(row) + 1))
-    await seeds.run(f"INSERT INTO run_events ({', '.join(row)}) VALUES ({places})", *row.values())
+    await seeds.insert("run_events", **row)
 
 
 async def test_the_timeline_of_a_run_under_way_and_of_one_that_failed(api, seeds):
     """What has not happened yet is null or absent; a stage that failed ends with the run."""
     run = await store_run(seeds, ADA, status="ANALYZING", revision=2)
     await store_call(seeds, run, ADA, "analyzer", ended_at=None, outcome=None, prompt_tokens=None, cost_usd=None)
-    found = (await get(api, f"/api/query/{run}/timeline")).json()
+    found = (await api.get(f"/api/query/{run}/timeline")).json()
     assert (found["completed_at"], found["duration_ms"], found["events"], found["sources"]) == (None, None, [], [])
     assert [stage["stage"] for stage in found["stages"]] == ["analyzer"]
     assert (found["stages"][0]["ended_at"], found["totals"]["cost_usd"]) == (None, None)
@@ -359,7 +311,7 @@ async def test_the_timeline_of_a_run_under_way_and_of_one_that_failed(api, seeds
         await _store_event(seeds, run, state, place, revision=place + 1, error=error)
     later = NOW + timedelta(seconds=2)
     await change_run(seeds, run, status="FAILED", revision=3, error="Max retries exceeded", updated_at=later)
-    failed = (await get(api, f"/api/query/{run}/timeline")).json()
+    failed = (await api.get(f"/api/query/{run}/timeline")).json()
     assert (failed["duration_ms"], failed["error"]) == (2_000, "Max retries exceeded")
     assert (failed["stages"][0]["duration_ms"], failed["events"][-1]["error"]) == (1_000, "Max retries exceeded")
 
@@ -377,15 +329,15 @@ async def test_the_timeline_is_conditional(api, seeds):
         lambda: change_run(seeds, run, sources=sources()),
     ]
     path = f"/api/query/{run}/timeline"
-    last = await get(api, path)
+    last = await api.get(path)
     for step in steps:
         await step()
-        answer = await get(api, path)
+        answer = await api.get(path)
         assert int(answer.headers["x-resource-version"]) > int(last.headers["x-resource-version"])
         assert answer.headers["etag"] != last.headers["etag"]
-        assert (await get(api, path, If_None_Match=answer.headers["etag"])).status_code == 304
+        assert (await api.get(path, If_None_Match=answer.headers["etag"])).status_code == 304
         last = answer
-    accepted = await get(api, path, X_Min_Position="queries.pipeline-stage/0/999999")
+    accepted = await api.get(path, X_Min_Position="queries.pipeline-stage/0/999999")
     assert (accepted.status_code, "past the end" in accepted.json()["detail"]) == (400, True)
 
 
@@ -398,16 +350,16 @@ async def test_a_users_queries_are_paged_the_newest_first(api, seeds):
     runs = [await store_run(seeds, user, user_query=f"q{number}") for number in range(5)]
     await complete(seeds, runs[0])
     await store_run(seeds, new_id())
-    first = (await get(api, f"/api/users/{user.upper()}/queries?limit=2")).json()
+    first = (await api.get(f"/api/users/{user.upper()}/queries?limit=2")).json()
     await store_run(seeds, user, user_query="late")
-    second = (await get(api, f"/api/users/{user}/queries?limit=2&cursor={first['next_cursor']}")).json()
-    third = (await get(api, f"/api/users/{user}/queries?limit=2&cursor={second['next_cursor']}")).json()
+    second = (await api.get(f"/api/users/{user}/queries?limit=2&cursor={first['next_cursor']}")).json()
+    third = (await api.get(f"/api/users/{user}/queries?limit=2&cursor={second['next_cursor']}")).json()
     listed = [line for page in (first, second, third) for line in page["queries"]]
     assert [line["request_id"] for line in listed] == runs[::-1]
     assert (third["next_cursor"], listed[-1]["status"], listed[0]["state"]) == (None, "completed", "NEW")
-    assert (await get(api, f"/api/users/{new_id()}/queries")).json()["queries"] == []
-    assert (await get(api, "/api/users/tom/queries")).status_code == 422
-    assert (await get(api, f"/api/users/{user}/queries?cursor=WyJ4Il0")).status_code == 400
+    assert (await api.get(f"/api/users/{new_id()}/queries")).json()["queries"] == []
+    assert (await api.get("/api/users/tom/queries")).status_code == 422
+    assert (await api.get(f"/api/users/{user}/queries?cursor=WyJ4Il0")).status_code == 400
 
 
 async def test_cancelling_is_an_event(stack, api, seeds, codec):
@@ -448,18 +400,18 @@ async def test_prompts_are_read_and_changed(stack, api, seeds, codec):
             f"queries.prompt-changed/0/{number}",
             NOW,
         )
-    found = (await get(api, "/api/prompts")).json()["prompts"]
+    found = (await api.get("/api/prompts")).json()["prompts"]
     assert [(one["role_name"], one["prompt_template"], one["is_active"]) for one in found] == [
         ("Analyzer", None, False), ("Assembler", None, False), ("Mentor", "p2", True), ("Archivist", None, False),
     ]  # fmt: skip
-    mentor = (await get(api, "/api/prompts/Mentor")).json()
+    mentor = (await api.get("/api/prompts/Mentor")).json()
     assert (mentor["position"], mentor["changed_at"]) == ("queries.prompt-changed/0/2", "2026-11-20T12:00:00Z")
     assert "history" not in mentor
-    page = (await get(api, "/api/prompts/Mentor?history=true&limit=2")).json()
-    rest = (await get(api, f"/api/prompts/Mentor?history=true&limit=2&cursor={page['next_cursor']}")).json()
+    page = (await api.get("/api/prompts/Mentor?history=true&limit=2")).json()
+    rest = (await api.get(f"/api/prompts/Mentor?history=true&limit=2&cursor={page['next_cursor']}")).json()
     templates = [one["prompt_template"] for one in page["history"] + rest["history"]]
     assert (templates, rest["next_cursor"]) == (["p2", "p1", "p0"], None)
-    assert (await get(api, "/api/prompts/Critic")).status_code == 404
+    assert (await api.get("/api/prompts/Critic")).status_code == 404
 
     async with api.client() as client:
         answer = await client.put("/api/prompts/Archivist", json={"prompt_template": "Summarise."})
@@ -479,4 +431,4 @@ async def test_what_is_an_admins_is_so_by_every_door(guarded):
         assert (await client.post("/api/events/queries.run-controlled", json={})).status_code == 403
         assert (await client.put("/api/prompts/Mentor", json={"prompt_template": "x"})).status_code == 403
         assert (await client.get("/api/prompts")).status_code == 200
-    assert (await get(guarded, "/api/prompts", "ada-key")).status_code == 403
+    assert (await guarded.get("/api/prompts", "ada-key")).status_code == 403

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -15,7 +14,7 @@ from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.known import Known
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.records import Event
 from highwater.connectors.queries.sink_controls import SUBMISSIONS, ControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
@@ -31,46 +30,30 @@ from highwater.schemas.queries import (
 from highwater.streams.queries.states import Stage, Status, waiting_status
 from highwater.streams.telemetry import RAW_LOG_FAILURES
 from tests.conftest import Stack
-from tests.integration.connecting import event, in_transaction, running, send, surroundings, until
+from tests.integration.connecting import Speaker, in_outbox, in_transaction, running, send, until
+from tests.integration.queries.pipeline import new_id
 
 NOW_MS = 10**12
 
 
-def fresh_uuid() -> str:
-    """An id that no other test uses."""
-    return str(uuid.uuid4())
-
-
-@pytest.fixture(scope="module")
-async def around(stack: Stack) -> AsyncIterator[Surroundings]:
-    """What the sinks share."""
-    async with surroundings(stack) as made:
-        yield made
-
-
-class Asker:
+class Asker(Speaker):
     """A user, what is said of the user's runs, and what is stored."""
 
     def __init__(self, around: Surroundings) -> None:
-        self.around = around
-        self.id = fresh_uuid()
-        self._at = 1_000
-        self._sinks = {
-            QUERY_SUBMITTED: QueriesSink(around),
-            PROMPT_CHANGED: QueriesSink(around),
-            RUN_CONTROLLED: ControlsSink(around),
-            USER_ERASED: UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
-        }
-
-    def says(self, topic: str, value: dict[str, Any], *, partition: int = 0, at: int | None = None) -> Event:
-        """An event; broker time and offset go on by one."""
-        self._at += 1
-        at = self._at if at is None else at
-        return event(topic, value, partition=partition, offset=at, arrived_ms=at)
+        super().__init__(
+            around,
+            {
+                QUERY_SUBMITTED: QueriesSink(around),
+                PROMPT_CHANGED: QueriesSink(around),
+                RUN_CONTROLLED: ControlsSink(around),
+                USER_ERASED: UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
+            },
+        )
+        self.id = new_id()
 
     def asks(self, query: str = "what is new?", *, partition: int = 0, at: int | None = None, **changes: Any) -> Event:
         """A submission."""
-        value = {"request_id": fresh_uuid(), "user_id": self.id, "query": query, "ts": 1, **changes}
+        value = {"request_id": new_id(), "user_id": self.id, "query": query, "ts": 1, **changes}
         return self.says(QUERY_SUBMITTED, value, partition=partition, at=at)
 
     def cancels(self, request_id: str, *, at: int | None = None, **changes: Any) -> Event:
@@ -86,18 +69,12 @@ class Asker:
 
     def restarts(self, request_id: str, stage: str, new_id: str | None = None, **changes: Any) -> Event:
         """A restart."""
-        new = {"action": "restart", "stage": stage, "new_request_id": new_id or fresh_uuid(), **changes}
+        new = {"action": "restart", "stage": stage, "new_request_id": new_id or new_id(), **changes}
         return self.cancels(request_id, **new)
 
     def erased(self, *, at: int | None = None) -> Event:
         """The user is to be erased."""
         return self.says(USER_ERASED, {"user_id": self.id, "ts": 1}, at=at)
-
-    async def stores(self, *events: Event) -> list[str]:
-        """One batch through the sink that reads these events; why events were refused."""
-        sink = self._sinks[events[0].record.topic]
-        dead: Sequence[DeadLetter] = await in_transaction(self.around, sink, events)
-        return [letter.reason for letter in dead]
 
     async def asked(self, query: str = "what is new?") -> str:
         """Ask, and have it stored; the request."""
@@ -116,9 +93,7 @@ class Asker:
 
     async def told(self, topic: str, key: str | None = None) -> list[dict[str, Any]]:
         """Events that wait in the outbox, in their order."""
-        query = "SELECT value FROM outbox WHERE topic = $1 AND key = $2 ORDER BY id"
-        found = await self.around.pool.fetch(query, topic, (key or self.id).encode())
-        return [self.around.codec.decode(topic, row["value"]) for row in found]
+        return await in_outbox(self.around, topic, key or self.id)
 
     async def is_at(self, request_id: str, status: Status, **columns: Any) -> None:
         """As if the workers had brought a run so far."""
@@ -298,7 +273,7 @@ async def test_nobody_cancels_what_another_asked(asker: Asker, around: Surroundi
 
 async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, around: Surroundings):
     """A cancellation that is read while submissions wait to be stored takes effect once they are; one of no run is dead."""
-    asked, nowhere = asker.asks(), fresh_uuid()
+    asked, nowhere = asker.asks(), new_id()
     controls = [asker.cancels(asked.value["request_id"]), asker.cancels(nowhere)]
     for topic, values in ((RUN_CONTROLLED, controls), (QUERY_SUBMITTED, [asked])):
         send(stack.kafka, topic, [(asker.id.encode(), around.codec.encode(topic, one.value)) for one in values])
@@ -386,7 +361,7 @@ async def test_a_restart_under_the_id_of_another_run_is_refused(asker: Asker):
 
 async def test_controls_of_what_a_control_made(asker: Asker):
     """In one batch: restart, cancel the restarted, restart that, and cancel it twice."""
-    request, second, third = await asker.asked(), fresh_uuid(), fresh_uuid()
+    request, second, third = await asker.asked(), new_id(), new_id()
     batch = [
         asker.cancels(request), asker.restarts(request, "analyzer", second), asker.cancels(second),
         asker.restarts(second, "analyzer", third), asker.cancels(third), asker.cancels(third),

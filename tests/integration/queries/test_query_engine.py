@@ -12,9 +12,10 @@ from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_FAILED
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
 from tests.integration.connecting import until
+from tests.integration.engines import LEASE_MS
 from tests.integration.models.scripted_llm import Reply, answer
 from tests.integration.models.scripted_llm import status as replied
-from tests.integration.queries.making import LEASE_MS, Queries, queries
+from tests.integration.queries.making import Queries, queries
 
 STAGES = ["analyzer", "assembler", "responder", "archivist"]
 WAY = ["ANALYZING", "ANALYZED", "ASSEMBLING", "READY", "RESPONDING", "COMPLETED"]

@@ -39,7 +39,7 @@ CALL = (
 
 @pytest.fixture
 async def seeds(stack: Stack) -> Seeds:
-    """An empty database."""
+    """A database of the test's own: reports count all there is."""
     return Seeds(await make_database(stack.database, "query_metrics_test"))
 
 
@@ -87,6 +87,14 @@ async def a_call(
     ended = None if outcome is None else began + timedelta(seconds=took)
     run_id = str(uuid.uuid4())
     await seeds.run(CALL, run_id, stage, attempt, model, sends, began, ended, outcome, *tokens, cost)
+
+
+@pytest.fixture
+def api(stack: Stack, seeds: Seeds, redis_url: str) -> Iterator[Api]:
+    """An API on that database, with keys."""
+    keys = "viewer:see,editor:change"
+    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis_url, HIGHWATER_API_KEYS=keys)) as running:
+        yield running
 
 
 async def report(pool: Any, minutes: int = 60) -> dict[str, Any]:
@@ -214,15 +222,6 @@ async def test_gauges_follow(seeds: Seeds, pool: Any) -> None:
 
     await Monitor(RedisLink(None), away, lambda: 0).export_queries(has_sizes=True)
     assert str(telemetry.QUERY_BACKLOG._value.get()) == "nan"
-
-
-@pytest.fixture
-def api(stack: Stack, seeds: Seeds) -> Iterator[Api]:
-    """An API on that database, with keys."""
-    redis = f"{stack.redis.rsplit('/', 1)[0]}/13"
-    keys = "viewer:see,editor:change"
-    with running_api(stack.settings(DATABASE_URL=seeds.url, REDIS_URL=redis, HIGHWATER_API_KEYS=keys)) as running:
-        yield running
 
 
 async def test_metrics_are_read_over_http(seeds: Seeds, api: Api) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,46 +17,14 @@ from websockets.exceptions import ConnectionClosed
 
 from highwater.api.queries import stream as query_stream
 from highwater.api.queries.stream import QueryHub, partition_of
-from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Position
-from highwater.schemas.topics import TOPICS
-from tests.integration.api_server import Api, Seeds, eventually, make_database, running_api, wait_until
-from tests.integration.feeds.pipeline import STAGE_TOPIC, complete, new_id, publish, stage_event, store_run
+from tests.integration.api_server import Api, Seeds, eventually, running_api, wait_until
+from tests.integration.queries.pipeline import STAGE_TOPIC, complete, new_id, publish, stage_event, store_run
 
 ADA, BOB = "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"
 KEYS = f"admin:root-key,viewer:eye-key,viewer:ada-key:{ADA},viewer:bob-key:{BOB},viewer:tom-key:tom"
 SILENCE_SECONDS = 0.7
-
-
-@pytest.fixture(scope="module")
-async def seeds(stack) -> Seeds:
-    """A database of this module's own."""
-    return Seeds(await make_database(stack.database, "query_stream_test"))
-
-
-def _settings(stack, seeds: Seeds, **more: Any) -> Any:
-    return stack.settings(DATABASE_URL=seeds.url, REDIS_URL=f"{stack.redis.rsplit('/', 1)[0]}/14", **more)
-
-
-@pytest.fixture(scope="module")
-def api(stack, seeds: Seeds) -> Iterator[Api]:
-    """An open API."""
-    with running_api(_settings(stack, seeds)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def guarded(stack, seeds: Seeds) -> Iterator[Api]:
-    """An API with keys."""
-    with running_api(_settings(stack, seeds, HIGHWATER_API_KEYS=KEYS)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-async def codec(stack) -> Codec:
-    """What writes the log."""
-    return await Registry(stack.schema_registry).codec(tuple(TOPICS.values()))
 
 
 class Ends:
@@ -435,10 +403,10 @@ def _is(fact: Any) -> Any:
 # -- parts that go away ---------------------------------------------------------------------------------------------------
 
 
-async def test_with_postgresql_away_pushes_wait(stack, seeds, codec):
+async def test_with_postgresql_away_pushes_wait(own_settings, stack, seeds, codec):
     """The socket stays, and what ended meanwhile is told when the answers can be read; to one who came meanwhile as well."""
     user = new_id()
-    with running_api(_settings(stack, seeds)) as api:
+    with running_api(own_settings()) as api:
         ends = Ends(stack, seeds, codec)
         run = await store_run(seeds, user)
         await complete(seeds, run, "late")
@@ -456,10 +424,10 @@ async def test_with_postgresql_away_pushes_wait(stack, seeds, codec):
                     await asyncio.to_thread(stack.local.start_part, "database")
 
 
-async def test_with_kafka_away_pushes_follow(stack, seeds, codec):
+async def test_with_kafka_away_pushes_follow(own_settings, stack, seeds, codec):
     """The socket stays over a restart of the broker and is told what ended afterwards."""
     user = new_id()
-    with running_api(_settings(stack, seeds)) as api:
+    with running_api(own_settings()) as api:
         ends = Ends(stack, seeds, codec)
         async with socket(api, f"user_id={user}") as connection:
             run, _ = await ends.completed(user)
@@ -476,9 +444,9 @@ async def test_with_kafka_away_pushes_follow(stack, seeds, codec):
             assert [(await told(connection, 60))["request_id"] for _ in runs] == runs
 
 
-async def test_a_server_that_stops_says_so(stack, seeds):
+async def test_a_server_that_stops_says_so(own_settings):
     """1001, and the server does not wait for sockets."""
-    with running_api(_settings(stack, seeds)) as api:
+    with running_api(own_settings()) as api:
         async with socket(api, f"user_id={ADA}") as connection:
             await says(connection, {"type": "ping"})
             api.stop()

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.envelope import caused_by
 from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, STAGE_REQUESTED
-from tests.integration.worker.test_worker import Answer, Kafka, Worker, empty, partition_of, until
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a broker that these tests have to themselves: they empty its topics."""
-    with LocalStack(tmp_path_factory.mktemp("query-worker") / "data") as local:
-        yield str(local.addresses.kafka)
-
-
-@pytest.fixture
-def worker(broker: str, tmp_path: Path) -> Iterator[Worker]:
-    """A worker of one test alone, since some kill it."""
-    empty(broker)
-    with contextlib.closing(Worker(broker, tmp_path)) as one:
-        yield one.start()
-
-
-@pytest.fixture
-def kafka(broker: str, worker: Worker) -> Iterator[Kafka]:
-    """The other roles."""
-    with contextlib.closing(Kafka(broker)) as roles:
-        yield roles
+from tests.integration.agents import Answer, Kafka, Worker, partition_of, until
 
 
 @pytest.fixture

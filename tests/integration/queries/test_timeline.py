@@ -11,7 +11,7 @@ from highwater.connectors.queries.timeline import Timeline
 from tests.integration.api_server import Seeds
 from tests.integration.connecting import event, in_transaction, running, until
 from tests.integration.databases import own_database
-from tests.integration.feeds.pipeline import (
+from tests.integration.queries.pipeline import (
     ARCHIVED_TOPIC,
     STAGE_TOPIC,
     archived_event,

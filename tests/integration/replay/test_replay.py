@@ -30,18 +30,12 @@ from highwater.schemas.avro_files import schema_text
 from highwater.schemas.envelope import ms_from_iso
 from highwater.schemas.topics import TOPICS
 from tests import ROOT
+from tests.integration.commands import PROGRAM
 from tests.integration.connecting import fresh, send
 from tests.unit.replay.making import changed, encoded, insight
 
-PROGRAM = [sys.executable, "-m", "highwater.api.cli.main"]
 INSIGHTS = "feeds.insight-ingested"
 ACTIVE = "feeds.user-active"
-
-
-@pytest.fixture
-def environment(stack, tmp_path):
-    """The parts' addresses and a data folder of its own."""
-    return stack.environment(HIGHWATER_DATA_DIR=str(tmp_path / "data"))
 
 
 def run(environment: dict[str, str], *arguments: str, stdin: bytes = b"", status: int = 0) -> Any:

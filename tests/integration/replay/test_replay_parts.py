@@ -57,9 +57,9 @@ def mark(stack) -> str:
 
 
 @pytest.fixture
-def environment(stack, tmp_path):
-    """The parts' addresses and a data folder of its own."""
-    return stack.environment(HIGHWATER_DATA_DIR=str(tmp_path / "data"), PYTHONPATH=str(ROOT))
+def environment(environment: dict[str, str]) -> dict[str, str]:
+    """For a command whose processes import the tests."""
+    return {**environment, "PYTHONPATH": str(ROOT)}
 
 
 def run(program: list[str], environment: dict[str, str], *arguments: str, status: int = 0) -> Any:

@@ -15,9 +15,7 @@ from highwater.connectors.queries.stages import Stages
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.jobs.jobs import Job
-from tests.conftest import Stack
 from tests.integration.chunks.chunk_rows import NOW_MS, Rows
-from tests.integration.databases import own_database
 
 
 class Scripted:
@@ -32,13 +30,6 @@ class Scripted:
         if self.is_away:
             raise UnavailableError("scripted")
         return [np.asarray([1.0, 0.0] if "sail" in text else [0.0, 1.0], "<f4").tobytes() for text in texts]
-
-
-@pytest.fixture
-async def rows(stack: Stack) -> AsyncIterator[Rows]:
-    """An empty database of its own."""
-    async with own_database(stack) as around:
-        yield Rows(around.pool)
 
 
 async def _ingested(rows: Rows, ns: str, source_id: str, status: str = "complete", slot: str = "s") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,9 @@ from highwater.connectors.retrieval.search import Found, WrongVectorError, searc
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import TEXT_SHARE, Mode
 from highwater.streams.clock import to_datetime
-from tests.conftest import Stack
 from tests.integration.chunks.chunk_rows import DAY_MS, NOW_MS, Rows
-from tests.integration.databases import own_database
 
 NAN = float("nan")
-
-
-@pytest.fixture
-async def rows(stack: Stack) -> AsyncIterator[Rows]:
-    """An empty database of its own."""
-    async with own_database(stack) as around:
-        yield Rows(around.pool)
 
 
 async def found(rows: Rows, vector: Any = None, **asked: Any) -> Found:

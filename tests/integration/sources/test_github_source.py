@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,13 +14,6 @@ from highwater.connectors.sources.github_pages import GitHubApi, GitHubError, ne
 from highwater.schemas.errors import ConfigurationError
 from tests.integration.sources.github_server import CUT, REPOSITORY, GitHubServer, Reply, issue, refused, used_up
 from tests.unit.sources.origins import drawn, submitted
-
-
-@pytest.fixture
-def github() -> Iterator[GitHubServer]:
-    """The service."""
-    with GitHubServer() as server:
-        yield server
 
 
 class Naps:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,10 @@ import pytest
 
 from highwater.api.cli.sample import SEASON_FILE
 from highwater.schemas.positions import parse_position
+from tests.integration import commands
 from tests.integration.records import records
 
-PROGRAM = [sys.executable, "-m", "highwater.api.cli.main"]
 SCHEDULED, FINALIZED = "league.match-scheduled", "league.match-finalized"
-
-
-@pytest.fixture
-def environment(stack, tmp_path):
-    """The parts' addresses and a data folder of its own."""
-    return stack.environment(HIGHWATER_DATA_DIR=str(tmp_path / "data"))
 
 
 @pytest.fixture
@@ -34,9 +27,7 @@ def season() -> str:
 
 def run(environment: dict[str, str], *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
     """The import, run to its end."""
-    command = [*PROGRAM, "import", "openfootball", *arguments]
-    done = subprocess.run(command, env=environment, input=stdin, capture_output=True, timeout=60, check=False)
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return commands.run(environment, "import", "openfootball", *arguments, stdin=stdin)
 
 
 def match(home: str, **told: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,16 @@ from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event, record_of
-from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.sources.git import INSIGHT
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.codec import Codec
-from highwater.schemas.topics import TOPICS
 from highwater.streams.chunks.completion import decide, decided_event, progressed
 from highwater.streams.chunks.passports import load_passports
 from highwater.streams.jobs.layout import Deck, Slide
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction, surroundings
 from tests.integration.records import records
-from tests.integration.sources.github_server import REPOSITORY, GitHubServer, issue, refused
+from tests.integration.sources.github_server import REPOSITORY, issue, refused
 from tests.unit.sources.origins import Repo
 
 DECK = Deck("Streams", (Slide("Logs", ("A log is ordered.",), "Say so."),))
@@ -88,25 +85,10 @@ class Importer:
         return {event["source_id"]: tuple(event[name] for name in names) for event in self.events(INGEST_FINISHED)}
 
 
-@pytest.fixture(scope="module")
-def codec(stack: Stack) -> Codec:
-    """What reads the events."""
-    return asyncio.run(
-        Registry(stack.schema_registry).codec([TOPICS[name] for name in (CHUNK_SUBMITTED, INGEST_FINISHED, INSIGHT)])
-    )
-
-
 @pytest.fixture
 def importer(stack: Stack, codec: Codec, tmp_path: Path) -> Importer:
     """An importer with a data folder of its own."""
     return Importer(stack, codec, tmp_path)
-
-
-@pytest.fixture
-def github() -> Iterator[GitHubServer]:
-    """A service of the test's own."""
-    with GitHubServer() as server:
-        yield server
 
 
 def put(folder: Path, **files: bytes) -> Path:

@@ -3,349 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka.partitioner import murmur2
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Producer
 
-from highwater.deploy.local.stack import LocalStack
-from highwater.schemas.codec import Codec
+from highwater.deploy.local.stack import Addresses
 from highwater.schemas.envelope import caused_by, header
-from highwater.schemas.topics import PARTITIONS, TOPICS, all_topics
-from tests import ROOT
-
-# Above the 60 s after which a worker that hangs ends itself: then its own line says why, and not only this deadline.
-WAIT_SECONDS = 60.0  # a takeover waits out a session, a rebalance and a recovery; far less on an idle machine
-TICK_SECONDS = 0.25
-REPOSITORY = ROOT
-CODEC = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
-CONSUMED = (
-    "streams.tick",
-    "feeds.channel-advanced",
-    "feeds.user-changed",
-    "feeds.novelty",
-    "feeds.rebuild-finished",
-    "league.match-changed",
-    "queries.pipeline-stage",
-    "queries.run-archived",
-    "jobs.usage-recorded",
-    "chunks.ingest-progressed",
-    "chunks.queries-served",
+from highwater.schemas.topics import PARTITIONS
+from tests.integration.agents import (
+    CODEC,
+    CONSUMED,
+    Answer,
+    Kafka,
+    Worker,
+    empty,
+    is_caught_up,
+    partition_of,
+    until,
 )
-DECIDED = (
-    "feeds.channel-dirty",
-    "feeds.rebuild-requested",
-    "league.refresh-requested",
-    "cache.prewarm-requested",
-    "queries.stage-requested",
-    "jobs.usage-flushed",
-    "chunks.ingest-decided",
-    "chunks.namespace-rated",
-    "chunks.sweep-requested",
-)
-# Agents that count a tick as applied: of channels, users, seasons, runs, usage, ingests and namespaces.
-AGENTS = 7
-
-# The composition root in miniature: fixed schema ids instead of a registry.
-WORKER = """
-import os, sys
-from highwater.schemas.codec import Codec
-from highwater.schemas.errors import UnknownSchemaError
-from highwater.schemas.topics import TOPICS
-from highwater.streams.app import run_worker
-from highwater.streams.clock import ProductClock
-from highwater.streams.settings import read_settings
-from highwater.streams.telemetry import configure_logging
-
-async def learn(schema_id):
-    raise UnknownSchemaError(schema_id)
-
-settings = read_settings({k: v for k, v in os.environ.items() if not k.startswith("HIGHWATER_TEST_")})
-configure_logging("info", "json")
-codec = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
-sys.exit(run_worker(settings, codec, ProductClock(settings.clock_file), learn=learn, app_id=sys.argv[1]))
-"""
-
-POLICY = """
-[plans.free]
-novelty_count_min = 3
-rebuild_interval_seconds = 7200
-active_within_seconds = 864000
-cooldown_seconds = 600
-[plans.eager]
-cooldown_seconds = 0
-"""
-
-
-@pytest.fixture(scope="module")
-def kafka_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a broker that these tests have to themselves: they empty its topics."""
-    with LocalStack(tmp_path_factory.mktemp("worker") / "data") as local:
-        yield str(local.addresses.kafka)
-
-
-def empty(kafka_address: str) -> None:
-    """Make the catalogue's topics and empty them: a new group would read the ticks of earlier tests."""
-    admin = AdminClient({"bootstrap.servers": kafka_address})
-    known = admin.list_topics(timeout=10).topics
-    missing = [
-        NewTopic(t.name, num_partitions=t.partitions, replication_factor=1, config=t.config())
-        for t in all_topics()
-        if t.name not in known
-    ]
-    for future in admin.create_topics(missing).values() if missing else ():
-        future.result(10)
-    # Of a compacted topic no records can be deleted; no worker reads one of the catalogue.
-    emptied = [t for t in all_topics() if t.cleanup == "delete"]
-    places = [TopicPartition(t.name, p) for t in emptied for p in range(t.partitions)]
-
-    def ends() -> list[TopicPartition] | None:
-        """One past the last offset of each; None while a new partition has no leader yet."""
-        found = admin.list_offsets({place: OffsetSpec.latest() for place in places})
-        try:
-            return [TopicPartition(p.topic, p.partition, future.result(10).offset) for p, future in found.items()]
-        except KafkaException:
-            return None
-
-    marks = until(ends, "every partition has a leader")
-    for future in admin.delete_records(marks).values():
-        future.result(10)
-
-
-def is_caught_up(kafka_address: str, group: str, *topics: str) -> bool:
-    """Whether a group has committed all there is of topics."""
-    with contextlib.closing(Consumer({"bootstrap.servers": kafka_address, "group.id": group})) as reader:
-        places = reader.committed([TopicPartition(topic, p) for topic in topics for p in range(8)], timeout=10)
-        return all(place.offset >= reader.get_watermark_offsets(place, timeout=10)[1] for place in places)
-
-
-def until(look: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
-    """The first true answer within a deadline."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        answer = look()
-        if answer:
-            return answer
-        time.sleep(0.02)
-    pytest.fail(f"not within {seconds} s: {what}")
-
-
-@dataclass
-class Worker:
-    """One worker process with its own group, state folder and clock."""
-
-    kafka: str
-    folder: Path
-    app_id: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:12]}")
-    settings: dict[str, str] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] | None = None
-    port: int = 0
-    offset_seconds: float = 0.0
-
-    def start(self) -> Worker:
-        """Start and wait until ready."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        policy = self.folder / "policy.toml"
-        policy.write_text(POLICY, encoding="utf-8")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HIGHWATER_")}
-        environment |= {
-            "KAFKA_BOOTSTRAP_SERVERS": self.kafka,
-            "HIGHWATER_TICK_SECONDS": str(TICK_SECONDS),
-            "HIGHWATER_DATA_DIR": str(self.folder / "data"),
-            "HIGHWATER_HEALTH_PORT": str(self.port),
-            "HIGHWATER_CLOCK_FILE": str(self.folder / "clock"),
-            "HIGHWATER_POLICY": str(policy),
-            "HIGHWATER_REBUILD_SECONDS_MAX": "100",
-            "PYTHONPATH": str(REPOSITORY),
-        } | self.settings
-        with (self.folder / "worker.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", WORKER, self.app_id], env=environment, cwd=self.folder, stderr=log, stdout=log
-            )
-        until(lambda: self.ready() == {}, f"ready; {self.folder}/worker.log")
-        return self
-
-    def ready(self) -> dict[str, str] | None:
-        """What is not ready; None while nothing answers."""
-        assert self.process is not None
-        assert self.process.poll() is None, f"the worker ended: {self.log()[-3000:]}"
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2) as answer:
-                return dict(json.load(answer)["unready"])
-        except urllib.error.HTTPError as error:
-            with error:
-                return dict(json.load(error)["unready"])
-        except OSError:
-            return None
-
-    def metric(self, name: str) -> float:
-        """Sum of a metric over its labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
-
-    def after_ticks(self, count: int) -> None:
-        """Wait until every agent has applied so many more ticks in every partition, more or less."""
-        goal = self.metric("highwater_ticks_total") + AGENTS * PARTITIONS * count
-        until(lambda: self.metric("highwater_ticks_total") >= goal, f"{count} ticks")
-
-    def now(self) -> int:
-        """The product's time of this worker."""
-        return time.time_ns() // 1_000_000 + int(self.offset_seconds * 1000)
-
-    def move_clock(self, seconds: float) -> None:
-        """Let the product's time jump ahead."""
-        self.offset_seconds += seconds
-        (self.folder / "clock.new").write_text(str(self.offset_seconds), encoding="ascii")
-        (self.folder / "clock.new").replace(self.folder / "clock")
-
-    def end(self, how: signal.Signals) -> int:
-        """Send a signal and wait for the exit code."""
-        assert self.process is not None
-        self.process.send_signal(how)
-        return self.process.wait(WAIT_SECONDS)
-
-    def close(self) -> None:
-        """Kill it if it runs."""
-        if self.process is not None and self.process.poll() is None:
-            self.end(signal.SIGKILL)
-
-    def log(self) -> str:
-        """What the worker wrote."""
-        return (self.folder / "worker.log").read_text(encoding="utf-8")
-
-
-class Kafka:
-    """Sends events as the other roles would, and reads what the worker answered."""
-
-    def __init__(self, address: str) -> None:
-        self._producer = Producer({"bootstrap.servers": address, "partitioner": "murmur2_random", "linger.ms": 1})
-        self._address = address
-        self._seen: dict[str, list[Any]] = {}
-        self._consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False})
-        topics = [*DECIDED, *(TOPICS[name].dead_letter for name in CONSUMED)]
-        places = []
-        for topic in topics:
-            for partition in range(len(self._consumer.list_topics(topic, timeout=10).topics[topic].partitions)):
-                end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
-                places.append(TopicPartition(topic, partition, end))
-        self._consumer.assign(places)
-
-    def close(self) -> None:
-        """Let go of the sockets."""
-        self._consumer.close()
-
-    def send_bytes(self, topic: str, value: bytes | None, **where: Any) -> None:
-        """Send raw bytes and wait for the broker."""
-        self._producer.produce(topic, value, **where)
-        assert self._producer.flush(10) == 0
-
-    def send(self, topic: str, key: str, **event: Any) -> None:
-        """Send an event with a murmur2 key."""
-        self.send_bytes(topic, CODEC.encode(topic, event), key=key.encode())
-
-    def advanced(self, channel_id: str, head: int, arrived_at: int = 1) -> None:
-        """As the insights sink does."""
-        self.send("feeds.channel-advanced", channel_id, channel_id=channel_id, head=head, arrived_at=arrived_at)
-
-    def changed(self, user_id: str, revision: int, **changes: Any) -> None:
-        """As the users sink does."""
-        event = {
-            "user_id": user_id,
-            "revision": revision,
-            "plan": None,
-            "last_active_at": None,
-            "subscribed": [],
-            "unsubscribed": [],
-            "rebuild_demanded": False,
-            "rebuild_forced": False,
-            "erased": False,
-        }
-        self.send("feeds.user-changed", user_id, **(event | changes))
-
-    def novelty(self, user_id: str, **heads: int) -> None:
-        """As the fan-out does: one record in the partition of the user."""
-        event = {"heads": [{"channel_id": name, "head": head, "users": [user_id]} for name, head in heads.items()]}
-        self.send_bytes("feeds.novelty", CODEC.encode("feeds.novelty", event), partition=partition_of(user_id))
-
-    def finished(self, request: Any, hwm: dict[str, int], **times: int | None) -> None:
-        """As the rebuild worker does."""
-        event = {
-            "user_id": request.event["user_id"],
-            "request_position": request.position,
-            "outcome": "rebuilt",
-            "reason": "",
-            "cluster_version": 1,
-            "hwm": hwm,
-            "last_clustered_at": None,
-            "last_checked_at": None,
-            "finished_at": 1,
-        }
-        self.send("feeds.rebuild-finished", event["user_id"], **(event | times))
-
-    def poll(self) -> None:
-        """Take in what has come."""
-        for message in self._consumer.consume(1000, 0.05):
-            assert message.error() is None, message.error()
-            self._seen.setdefault(message.topic(), []).append(message)
-
-    def requests(self, user_id: str) -> list[Answer]:
-        """Requests of a user so far."""
-        return self.answers("feeds.rebuild-requested", user_id)
-
-    def dirty(self, channel_id: str | None = None) -> list[Answer]:
-        """Channels told so far."""
-        return self.answers("feeds.channel-dirty", channel_id)
-
-    def dead_letters(self, topic: str) -> list[Any]:
-        """Dead letters of a topic so far."""
-        self.poll()
-        return self._seen.get(TOPICS[topic].dead_letter, [])
-
-    def answers(self, topic: str, key: str | None) -> list[Answer]:
-        """Decisions of a topic so far, of one key or of all."""
-        self.poll()
-        return [Answer(m) for m in self._seen.get(topic, []) if key is None or m.key() == key.encode()]
-
-
-class Answer:
-    """An event of the worker."""
-
-    def __init__(self, message: Any) -> None:
-        self.event = CODEC.decode(message.topic(), message.value())
-        self.position = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        self.partition = message.partition()
-        self.headers = message.headers()
-
-
-def partition_of(key: str) -> int:
-    """Where murmur2 puts a key."""
-    return (murmur2(key.encode()) & 0x7FFFFFFF) % PARTITIONS
 
 
 @pytest.fixture
-def kafka(request: pytest.FixtureRequest, kafka_address: str) -> Iterator[Kafka]:
+def kafka(request: pytest.FixtureRequest, parts: Addresses) -> Iterator[Kafka]:
     """The other roles; made after the topics are."""
     request.getfixturevalue("lone" if "lone" in request.fixturenames else "worker")
-    with contextlib.closing(Kafka(kafka_address)) as roles:
+    with contextlib.closing(Kafka(str(parts.kafka))) as roles:
         yield roles
 
 
@@ -374,15 +63,15 @@ def clustered(worker: Worker, kafka: Kafka, user: str) -> tuple[Answer, dict[str
 
 
 @pytest.fixture
-def lone(kafka_address: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+def lone(parts: Addresses, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     """Workers of one test alone, not started yet."""
-    empty(kafka_address)
+    empty(str(parts.kafka))
     made: list[Worker] = []
 
     def make(**given: Any) -> Worker:
         folder = tmp_path / str(len(made))
         folder.mkdir()
-        made.append(Worker(kafka_address, folder, **given))
+        made.append(Worker(str(parts.kafka), folder, **given))
         return made[-1]
 
     yield make
@@ -435,7 +124,7 @@ def test_killed_and_robbed_of_its_state_it_decides_the_same(
     assert (second.event["trigger"], second.event["pending"]) == ("novelty", 3)
 
 
-def test_another_worker_takes_over(kafka_address: str, kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
+def test_another_worker_takes_over(parts: Addresses, kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
     """Of two workers one is killed: the other serves all partitions, and no decision is lost or taken twice."""
     one = lone().start()
     other = lone(app_id=one.app_id).start()
@@ -449,7 +138,7 @@ def test_another_worker_takes_over(kafka_address: str, kafka: Kafka, user: str, 
         kafka.finished(kafka.requests(name)[0], {}, last_clustered_at=other.now())
         kafka.novelty(name, a=5)
     # Topics have no order among themselves: the clock moves on once the new owner has dealt with the answers.
-    until(lambda: is_caught_up(kafka_address, one.app_id, "feeds.rebuild-finished", "feeds.novelty"), "caught up")
+    until(lambda: is_caught_up(str(parts.kafka), one.app_id, "feeds.rebuild-finished", "feeds.novelty"), "caught up")
     other.move_clock(700)
     for name in users:
         assert the(lambda name=name: kafka.requests(name), 2)[1].event["pending"] == 5
@@ -467,10 +156,10 @@ def test_sigterm_ends_it_in_order(lone: Callable[..., Worker]) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared_worker(kafka_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def shared_worker(parts: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     """A worker shared by the tests that leave it running; they come last, since only one may run at a time."""
-    empty(kafka_address)
-    with contextlib.closing(Worker(kafka_address, tmp_path_factory.mktemp("worker"))) as shared:
+    empty(str(parts.kafka))
+    with contextlib.closing(Worker(str(parts.kafka), tmp_path_factory.mktemp("worker"))) as shared:
         yield shared.start()
 
 
@@ -640,11 +329,11 @@ def test_garbage_is_dead_lettered_and_the_stream_goes_on(
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_read(worker: Worker, kafka: Kafka, user: str, codec: str, kafka_address: str) -> None:
+def test_every_compression_is_read(worker: Worker, kafka: Kafka, user: str, codec: str, parts: Addresses) -> None:
     """A batch of any compression reaches the agent: a missing codec must not silence the worker."""
     producer = Producer(
         {
-            "bootstrap.servers": kafka_address,
+            "bootstrap.servers": str(parts.kafka),
             "compression.type": codec,
             "partitioner": "murmur2_random",
             "linger.ms": 50,

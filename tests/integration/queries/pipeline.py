@@ -40,18 +40,14 @@ async def store_run(seeds: Seeds, user_id: str, **columns: Any) -> str:
     if "ordinal" not in row:
         found = await seeds.run("SELECT count(*) AS n FROM pipeline_runs WHERE user_id = $1", user_id)
         row["ordinal"] = found[0]["n"] + 1
-    await seeds.run(
-        f"INSERT INTO pipeline_runs ({', '.join(row)}) VALUES ({', '.join(f'${n}' for n in range(1, len(row) + 1))})",
-        *row.values(),
-    )
+    await seeds.insert("pipeline_runs", **row)
     return request_id
 
 
 async def change_run(seeds: Seeds, request_id: str, **columns: Any) -> None:
     """Other values for columns of a run."""
     if columns:
-        changes = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, start=2))
-        await seeds.run(f"UPDATE pipeline_runs SET {changes} WHERE id = $1", request_id, *columns.values())
+        await seeds.change("pipeline_runs", "id", request_id, **columns)
 
 
 async def complete(seeds: Seeds, request_id: str, answer: str = "nothing", **columns: Any) -> None:
@@ -67,10 +63,7 @@ async def store_call(seeds: Seeds, request_id: str, user_id: str, stage: str, **
         "sends": 1, "started_at": NOW, "ended_at": NOW + timedelta(seconds=1), "outcome": "answered", "prompt_tokens": 100,
         "completion_tokens": 10, "cost_usd": 0.25, **columns,
     }  # fmt: skip
-    await seeds.run(
-        f"INSERT INTO llm_calls ({', '.join(row)}) VALUES ({', '.join(f'${n}' for n in range(1, len(row) + 1))})",
-        *row.values(),
-    )
+    await seeds.insert("llm_calls", **row)
 
 
 def stage_event(request_id: str, user_id: str, status: str, **fields: Any) -> dict[str, Any]:

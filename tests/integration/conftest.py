@@ -1,0 +1,143 @@
+"""What tests of every household start from. A module has a database and a Redis number of its own, with an API over them; a
+file that needs another of these fixtures declares one of the same name, and may build on the one here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.deploy.local.stack import Addresses, LocalStack
+from highwater.schemas.codec import Codec
+from highwater.streams.settings import Settings
+from tests.conftest import Stack
+from tests.integration.agents import Kafka, Worker, empty
+from tests.integration.api_server import Api, Seeds, make_database, running_api
+from tests.integration.connecting import surroundings
+
+# Modules run one after the other, so one number serves them all; it is not the session's own, which is 0.
+_REDIS_NUMBER = 1
+
+# -- on the session's parts -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """What every consumer of a process shares."""
+    async with surroundings(stack) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+async def codec(stack: Stack) -> Codec:
+    """What reads and writes the log."""
+    return await Registry(stack.schema_registry).codec()
+
+
+@pytest.fixture
+def environment(stack: Stack, tmp_path: Path) -> dict[str, str]:
+    """For a command: the parts' addresses, and a data folder of the test's own."""
+    return stack.environment(HIGHWATER_DATA_DIR=str(tmp_path / "data"))
+
+
+# -- on a database and a Redis number of the module's own -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+async def seeds(stack: Stack, request: pytest.FixtureRequest) -> Seeds:
+    """A database with our tables and no rows."""
+    return Seeds(await make_database(stack.database, "_".join(request.module.__name__.split(".")[-2:])))
+
+
+@pytest.fixture(scope="module")
+def redis_url(stack: Stack) -> str:
+    """The address of a Redis number, which is empty when the module begins."""
+    url = f"{stack.redis.rsplit('/', 1)[0]}/{_REDIS_NUMBER}"
+    with Redis.from_url(url) as client:
+        client.flushdb()
+    return url
+
+
+@pytest.fixture
+async def link(redis_url: str) -> AsyncIterator[RedisLink]:
+    """A link to that Redis number, which is empty when the test begins."""
+    made = await open_redis(redis_url)
+    await made.client.flushdb()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Any]:
+    """A client of that Redis number, as anybody has one."""
+    async with AsyncRedis.from_url(redis_url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def own_settings(stack: Stack, seeds: Seeds, redis_url: str) -> Callable[..., Settings]:
+    """Makes settings with both; arguments name others as in the environment."""
+    return partial(stack.settings, DATABASE_URL=seeds.url, REDIS_URL=redis_url)
+
+
+@pytest.fixture(scope="module")
+def api(own_settings: Callable[..., Settings]) -> Iterator[Api]:
+    """An API over both that asks for no key."""
+    with running_api(own_settings()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guarded(own_settings: Callable[..., Settings], request: pytest.FixtureRequest) -> Iterator[Api]:
+    """An API over both that asks for a key; the module names them in `KEYS`."""
+    with running_api(own_settings(HIGHWATER_API_KEYS=request.module.KEYS)) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(api: Api) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the module's API."""
+    async with api.client() as client:
+        yield client
+
+
+@pytest.fixture
+def api_environment(environment: dict[str, str], api: Api) -> dict[str, str]:
+    """For a command that asks the module's API."""
+    return {**environment, "HIGHWATER_PORT": api.url.rsplit(":", 1)[1]}
+
+
+# -- on parts of the module's own, for workers whose clock moves --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    """Parts that the module has to itself: its tests empty topics."""
+    with LocalStack(tmp_path_factory.mktemp("parts") / "data") as local:
+        yield local.addresses
+
+
+@pytest.fixture
+def worker(parts: Addresses, tmp_path: Path) -> Iterator[Worker]:
+    """A worker of one test alone, since tests kill it and move its clock by hours."""
+    empty(str(parts.kafka))
+    with contextlib.closing(Worker(str(parts.kafka), tmp_path)) as one:
+        yield one.start()
+
+
+@pytest.fixture
+def kafka(parts: Addresses, worker: Worker) -> Iterator[Kafka]:
+    """The other roles; made after the topics are."""
+    with contextlib.closing(Kafka(str(parts.kafka))) as roles:
+        yield roles

@@ -1,0 +1,107 @@
+"""A user, a channel and a rebuild worker, on a clock that stands still."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.worker_rebuild import RebuildWorker
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.redis.link import RedisLink
+from highwater.schemas.feeds import REBUILD_FINISHED, REBUILD_REQUESTED
+from highwater.streams.clock import to_datetime
+from highwater.streams.feeds.basis import UNFITTED_ID
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.policy import load_policy
+from tests.conftest import Stack
+from tests.integration.connecting import event, fresh, in_outbox, in_transaction
+
+DAY_MS = 86_400_000
+NOW_MS = 1_790_000_000_000
+TOPICS_OF_TEXTS = ("fix consumer rebalance protocol timeout", "add css colours to dashboard theme button")
+
+
+@dataclass
+class Case:
+    """A user subscribed to a channel, and a worker."""
+
+    stack: Stack
+    around: Surroundings
+    redis: RedisLink
+    pool: ClusterPool
+    user: str = field(default_factory=lambda: fresh("u"))
+    channel: str = field(default_factory=lambda: fresh("c"))
+    offset: int = 0
+
+    def worker(self, **settings: Any) -> RebuildWorker:
+        """A worker; `settings` as in the environment."""
+        return RebuildWorker(self.around, self.stack.settings(**settings), load_policy(), self.redis, self.pool)
+
+    async def user_is(self, **columns: Any) -> None:
+        """An active user of the plan free, subscribed to the channel."""
+        await self.sql(
+            "INSERT INTO user_stats (user_id, last_active_at) VALUES ($1, $2)", self.user, to_datetime(NOW_MS)
+        )
+        await self.sql("INSERT INTO subscriptions VALUES ($1, $2, true, 1)", self.user, self.channel)
+        for name, value in columns.items():
+            await self.sql(f"UPDATE user_stats SET {name} = $2 WHERE user_id = $1", self.user, value)
+
+    async def insights(self, count: int, *, age_days: float = 1.0, embedded: bool = True) -> None:
+        """More insights in the channel, of two subjects."""
+        head = await self.sql("SELECT current_seq FROM channels WHERE channel_id = $1", self.channel) or 0
+        texts = [f"{TOPICS_OF_TEXTS[n % 2]} {n % 7}" for n in range(head, head + count)]
+        vectors = TextEmbedder().embed(texts)
+        moment = to_datetime(int(NOW_MS - age_days * DAY_MS))
+        await self.around.pool.executemany(
+            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, embedding, embedding_model,"
+            " source_partition, source_offset) VALUES ($1, $2, $3, $4, $4, $5, $6, $7, 0, 0)",
+            [
+                (
+                    f"{self.channel}-{head + n + 1}", self.channel, head + n + 1, moment, text,
+                    vectors[n].tobytes() if embedded else None, UNFITTED_ID if embedded else None,
+                )
+                for n, text in enumerate(texts)
+            ],
+        )  # fmt: skip
+        await self.sql(
+            "INSERT INTO channels (channel_id, current_seq) VALUES ($1, $2) ON CONFLICT (channel_id) DO UPDATE"
+            " SET current_seq = excluded.current_seq", self.channel, head + count,
+        )  # fmt: skip
+
+    def request(self, trigger: str = "manual", *, offset: int | None = None, forced: bool = True) -> Any:
+        """A request at the next position."""
+        self.offset += 1
+        value = {"user_id": self.user, "trigger": trigger, "planned_at": NOW_MS, "forced": forced}
+        return event(REBUILD_REQUESTED, value, offset=self.offset if offset is None else offset)
+
+    async def rebuild(self, trigger: str = "manual", **settings: Any) -> dict[str, Any]:
+        """One request through a worker; its answer."""
+        await in_transaction(self.around, self.worker(**settings), [self.request(trigger)])
+        return (await self.answers())[-1]
+
+    async def answers(self, topic: str = REBUILD_FINISHED) -> list[dict[str, Any]]:
+        """What the outbox tells of the user."""
+        return await in_outbox(self.around, topic, self.user)
+
+    async def state(self) -> tuple[int, int | None, int]:
+        """Version, high-water mark of the channel, stored versions."""
+        return (
+            await self.sql("SELECT cluster_version FROM user_stats WHERE user_id = $1", self.user),
+            await self.sql("SELECT last_seq FROM user_cluster_hwm WHERE user_id = $1", self.user),
+            await self.sql("SELECT count(*) FROM user_clusters WHERE user_id = $1", self.user),
+        )
+
+    async def members(self) -> set[int]:
+        """Numbers of the insights in the newest version."""
+        clusters = json.loads(
+            await self.sql(
+                "SELECT clusters FROM user_clusters WHERE user_id = $1 ORDER BY cluster_version DESC", self.user
+            )
+        )
+        return {int(i.rsplit("-", 1)[1]) for one in clusters for i in one["insight_ids"]}
+
+    async def sql(self, query: str, *values: Any) -> Any:
+        """One value."""
+        return await self.around.pool.fetchval(query, *values)
