@@ -10,6 +10,7 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.pages.statements import QUERIES as PAGES
 from highwater.connectors.slices import ERASURE
 from highwater.streams.clock import to_datetime
 from tests.integration.connecting import event, fresh, in_outbox, in_transaction
@@ -119,7 +120,7 @@ async def fill(person: Person) -> None:
     await pool.execute("INSERT INTO feed_documents VALUES ($1, 1, $2, 1, '')", user, now)
     for kind in ("feed", "clusters"):
         for _ in range(3):
-            await pool.execute(QUERIES["bump_version"], f"{kind}:{user}", "t/0/0", now)
+            await pool.execute(PAGES["bump_version"], f"{kind}:{user}", "t/0/0", now)
 
 
 async def test_an_erasure_leaves_no_row(person: Person):
@@ -142,7 +143,7 @@ async def test_versions_grow_over_an_erasure(person: Person):
     await person.stores(person.says("user-erased"))
     before = (await person.told())[-1]["revision"]
     await person.stores(person.says("subscription-changed", channel_id="b", subscribed=True))
-    bump = await person.around.pool.fetchrow(QUERIES["bump_version"], f"clusters:{person.id}", "t/0/0", to_datetime(1))
+    bump = await person.around.pool.fetchrow(PAGES["bump_version"], f"clusters:{person.id}", "t/0/0", to_datetime(1))
     assert bump["version"] > 3
     assert (await person.told())[-1]["revision"] > before
     assert (
