@@ -67,9 +67,9 @@ class Asker(Speaker):
         }
         return self.says(RUN_CONTROLLED, {**value, "ts": 1, **changes}, at=at)
 
-    def restarts(self, request_id: str, stage: str, new_id: str | None = None, **changes: Any) -> Event:
+    def restarts(self, request_id: str, stage: str, new_request: str | None = None, **changes: Any) -> Event:
         """A restart."""
-        new = {"action": "restart", "stage": stage, "new_request_id": new_id or new_id(), **changes}
+        new = {"action": "restart", "stage": stage, "new_request_id": new_request or new_id(), **changes}
         return self.cancels(request_id, **new)
 
     def erased(self, *, at: int | None = None) -> Event:
