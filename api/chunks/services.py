@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from highwater.api.chunks.query_vectors import QueryVectors
 from highwater.api.chunks.served import ServedSearches
 from highwater.api.core.services import Services
-from highwater.connectors.models.embeddings import open_embedder
+from highwater.connectors.models.opening import open_embedder
 from highwater.schemas.chunks import QUERIES_SERVED
 from highwater.streams.chunks.passports import Passports
 

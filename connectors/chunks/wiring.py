@@ -7,7 +7,7 @@ from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.chunks.sink_namespaces import NamespacesSink, align
 from highwater.connectors.chunks.worker_backfill import Backfill
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.models.embeddings import open_embedder
+from highwater.connectors.models.opening import open_embedder
 from highwater.connectors.wiring import Connector, Slice, Wiring
 from highwater.streams.chunks.passports import load_passports
 

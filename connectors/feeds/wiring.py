@@ -12,7 +12,7 @@ from highwater.connectors.feeds.worker_fanout import Fanout
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.chat import open_chat_model
-from highwater.connectors.models.embeddings import open_remote_embedder
+from highwater.connectors.models.opening import open_remote_embedder
 from highwater.connectors.redis.link import ResourceCache
 from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
 from highwater.streams.feeds.policy import load_policy

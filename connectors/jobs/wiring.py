@@ -20,8 +20,8 @@ from highwater.connectors.jobs.views import ViewDeltas
 from highwater.connectors.jobs.worker_jobs import JobCommands
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.call_rows import Calls
-from highwater.connectors.models.calls import BUILT_IN, open_chat_port
-from highwater.connectors.models.embeddings import open_embedder
+from highwater.connectors.models.calls import BUILT_IN
+from highwater.connectors.models.opening import open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.wiring import Connector, Pool, Slice, Wiring, WithWatch
 from highwater.schemas.errors import ConfigurationError

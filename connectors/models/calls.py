@@ -15,7 +15,6 @@ from highwater.schemas.errors import HighwaterError
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.retries import Failure
 from highwater.streams.models.tokens import count_tokens
-from highwater.streams.settings import Settings
 
 
 class CallFailedError(HighwaterError):
@@ -92,16 +91,3 @@ class LocalChat:
 
     async def close(self) -> None:
         """Nothing is held."""
-
-
-def open_chat_port(settings: Settings, answer: LocalAnswer) -> ChatPort:
-    """The configured service, or the built-in model where none is, which answers by `answer`.
-
-    Raises:
-        ConfigurationError: nothing can be asked at such an address, or with such a key.
-    """
-    if settings.llm_url is None:
-        return LocalChat(answer)
-    from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat  # noqa: PLC0415 - its client takes half a second
-
-    return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=settings.llm_timeout_seconds))

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.feeds.embedding import TextEmbedder
-from highwater.streams.settings import Settings
-
-if TYPE_CHECKING:
-    from highwater.connectors.models.embedding_service import RemoteEmbedder
 
 
 class Embedder(Protocol):
@@ -39,22 +35,3 @@ class BuiltInEmbedder:
 
 class EmbeddingError(HighwaterError):
     """The embedding service answered something that is not the vectors asked for. Check its model and dimensions."""
-
-
-def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
-    """The configured service of embeddings, if there is one."""
-    if not settings.embeddings_url:
-        return None
-    from highwater.connectors.models.embedding_service import RemoteEmbedder  # noqa: PLC0415 - its client takes half a second
-
-    return RemoteEmbedder(
-        settings.embeddings_url,
-        settings.embeddings_key,
-        model=settings.embeddings_model,
-        dimensions=settings.embedding_dimensions,
-    )
-
-
-def open_embedder(settings: Settings) -> Embedder:
-    """What makes vectors outside feeds: the configured service, else the built-in embedder."""
-    return open_remote_embedder(settings) or BuiltInEmbedder()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from highwater.connectors.engines.watch import Watch
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.call_rows import Calls
-from highwater.connectors.models.calls import open_chat_port
-from highwater.connectors.models.embeddings import open_embedder
+from highwater.connectors.models.opening import open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.engine import Engine
 from highwater.connectors.queries.erasure import ERASURE

@@ -13,8 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from highwater.streams.clock import to_datetime
-from highwater.streams.jobs.progress import percent
-from highwater.streams.jobs.states import JobMove, JobRequested, JobStatus, Kind, advance
+from highwater.streams.jobs.states import JobMove, JobRequested, JobStatus, Kind, advance, percent
 
 # So often is a job begun again whose worker ended or went silent without having finished a step: what kills three workers at one
 # place kills the fourth.

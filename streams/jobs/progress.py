@@ -37,11 +37,6 @@ class Told(NamedTuple):
     error_message: str | None = None
 
 
-def percent(done: int, total: int) -> int:
-    """Whole percents, rounded down (R2.18): 7 of 15 is 46; 0 while nothing is known of the whole."""
-    return 0 if total <= 0 else min(100, max(0, 100 * done // total))
-
-
 def done_told(kind: Kind) -> Told:
     """That a job of this kind has what it was to make."""
     return Told(GENERATION_DONE if kind is Kind.GENERATION else JOB_DONE)

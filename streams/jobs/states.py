@@ -81,3 +81,8 @@ def advance(status: JobStatus, move: JobMove) -> JobStatus:
     if after is None:
         raise IllegalJobMoveError(f"a job that is {status} cannot {move}")
     return after
+
+
+def percent(done: int, total: int) -> int:
+    """Whole percents, rounded down (R2.18): 7 of 15 is 46; 0 while nothing is known of the whole."""
+    return 0 if total <= 0 else min(100, max(0, 100 * done // total))

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from highwater.connectors.models import chat_service
-from highwater.connectors.models.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat, open_chat_port
+from highwater.connectors.models.calls import BUILT_IN, CallFailedError, ChatAnswer, ChatCall, LocalChat
 from highwater.connectors.models.chat import ChatModel, ModelError
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
+from highwater.connectors.models.opening import open_chat_port
 from highwater.connectors.queries.stages import answered_locally
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.models.retries import Failure

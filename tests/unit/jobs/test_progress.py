@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highwater.streams.jobs.jobs import Job
-from highwater.streams.jobs.progress import Told, checkpoint_event, done_told, percent, progress_events
-from highwater.streams.jobs.states import JobStatus, Kind
+from highwater.streams.jobs.progress import Told, checkpoint_event, done_told, progress_events
+from highwater.streams.jobs.states import JobStatus, Kind, percent
 
 NOW_MS = 1_700_000_000_000
 
