@@ -147,7 +147,7 @@ class EmbedWorker:
             if late:
                 await self._give_up(tx, late, now_ms)
             raise
-        query = QUERIES["set_embeddings" if active.next_id is None else "set_next_embeddings"]
+        query = QUERIES["set_embeddings"] if active.next_id is None else QUERIES["set_next_embeddings"]
         await tx.execute(query, [row["insight_id"] for row in rows], vectors, basis_id)
         return len(rows)
 

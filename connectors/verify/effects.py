@@ -22,6 +22,7 @@ from highwater.connectors.verify.log import decoded, read_all
 from highwater.connectors.verify.notes import Named, notes_on_disk
 from highwater.connectors.verify.patience import Patience
 from highwater.connectors.verify.report import Checked, Difference
+from highwater.connectors.verify.statements import QUERIES
 from highwater.streams.clock import to_datetime
 from highwater.streams.settings import Settings
 
@@ -167,39 +168,39 @@ _ERASED = "of a user who was erased: rows begin anew, events stay"
 
 EFFECTS: tuple[Effect, ...] = (
     Effect(
-        "user_clusters", "verify_cluster_versions",
+        "user_clusters", QUERIES["verify_cluster_versions"],
         ("user_id", "cluster_version", "caused_by", "dataset_size", "omitted", "noise", "left_out", "basis_id", "updated_at",
          "hwm", "clusters"),
         ("feeds.clusters-rebuilt",), _note_version, key=2, read=_json,
         excluded={"the clusters themselves, cluster_history": "titles may come from a model; their number is compared"},
     ),
     Effect(
-        "user_stats", "verify_user_versions",
+        "user_stats", QUERIES["verify_user_versions"],
         ("user_id", "cluster_version", "last_clustered_at", "last_checked_at", "revision"),
         ("feeds.clusters-rebuilt", "feeds.rebuild-finished", "feeds.user-changed"), _note_user,
         is_silent=lambda row: not row["cluster_version"] and row["last_checked_at"] is None and not row["revision"],
         excluded={"users once erased": _ERASED, "last_enqueued_at, in_flight": "taken while a rebuild is under way"},
     ),
     Effect(
-        "user_cluster_hwm", "verify_marks", ("user_id", "channel_id", "last_seq"),
+        "user_cluster_hwm", QUERIES["verify_marks"], ("user_id", "channel_id", "last_seq"),
         ("feeds.rebuild-finished", "feeds.user-changed"), _note_marks, key=2, excluded={"users once erased": _ERASED},
     ),
     Effect(
-        "resource_versions", "verify_versions", ("key", "version", "etag", "position", "changed_at"),
+        "resource_versions", QUERIES["verify_versions"], ("key", "version", "etag", "position", "changed_at"),
         ("cache.version-bumped",), _note_bump,
     ),
-    Effect("pipeline_runs", "verify_statuses", ("id", "status"), ("queries.pipeline-stage",), _note_status),
+    Effect("pipeline_runs", QUERIES["verify_statuses"], ("id", "status"), ("queries.pipeline-stage",), _note_status),
     Effect(
-        "run_events", "verify_timeline", ("position", "run_id", "status", "operation", "attempt", "revision"),
+        "run_events", QUERIES["verify_timeline"], ("position", "run_id", "status", "operation", "attempt", "revision"),
         ("queries.pipeline-stage", "queries.run-archived"), _note_step,
     ),
     Effect(
-        "league_matches", "verify_match_states",
+        "league_matches", QUERIES["verify_match_states"],
         ("match_id", "season", "kickoff", "status", "home", "away", "home_goals", "away_goals", "finalized_at"),
         ("league.match-changed",), _note_match,
     ),
     Effect(
-        "chunk_ingests", "verify_ingests",
+        "chunk_ingests", QUERIES["verify_ingests"],
         ("ingest_id", "ns", "slot", "source_id", "revision", "inserted", "updated", "unchanged", "failures"),
         ("chunks.ingest-progressed",), _note_ingest, key=4, is_silent=lambda row: not row["revision"],
     ),
