@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 
 from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import Settings, read_settings
+
+# Leaders are chosen within a second; this long on a machine that others keep busy.
+_LEADERS_SECONDS_MAX = 60
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests interrupt commands.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,7 +69,17 @@ async def _init(settings: Settings) -> None:
 
     async with await open_pool(settings.database) as pool:
         await migrate(pool)
-    await Admin(settings.kafka_client()).ensure_topics(all_topics(), replication_factor=1)
+    admin = Admin(settings.kafka_client())
+    await admin.ensure_topics(all_topics(), replication_factor=1)
+    # A partition that was just made has no leader for a moment, and who asks for its end is refused.
+    places = [(topic.name, number) for topic in all_topics() for number in range(topic.partitions)]
+    async with asyncio.timeout(_LEADERS_SECONDS_MAX):
+        while True:
+            try:
+                await admin.log_ranges(places)
+                break
+            except UnavailableError:
+                await asyncio.sleep(0.05)
     await Registry(settings.schema_registry).register(TOPICS.values())
 
 
