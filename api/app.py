@@ -21,6 +21,7 @@ from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import errors, events, system
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.errors import TooLargeError, problem
+from highwater.api.core.freshness import KeepPositionedFromCaches
 from highwater.api.core.limits import parse_networks
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
@@ -170,6 +171,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
     application.router.routes.append(DashboardRoute(dashboard))
+    application.add_middleware(KeepPositionedFromCaches)
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)
     application.add_middleware(Measure)

@@ -117,7 +117,7 @@ def _require_readable(principal: Principal, chunks: ChunkServices, found: Namesp
 def _search_head(services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, as_of_ms: int) -> Head:
     """The version and tag of an answer: of the namespace, its passport and everything that was asked."""
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
-    basis = [asked.model_dump(exclude={"as_of"}), as_of_ms, of_row, chunks.query_vectors.model]
+    basis = [found.etag, asked.model_dump(exclude={"as_of"}), as_of_ms, of_row, chunks.query_vectors.model]
     digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
     return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
 

@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from fastapi import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import BadRequestError
 from highwater.connectors.kafka.admin import Admin
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError
@@ -28,12 +30,40 @@ WRITE_WAIT_MS = 100
 # One position a partition of every topic is far below it; more is a mistake.
 POSITIONS_MAX = 1_000
 
+POSITIONED = b"x-min-position"
+_CACHE_FIELDS = (b"cache-control", b"cdn-cache-control")
+
 Wanted = Mapping[tuple[str, str, int], int]  # (group, topic, partition) -> offset
 ReadPositions = Callable[[Sequence[tuple[str, str, int]]], Awaitable[Mapping[tuple[str, str, int], int]]]
 
 FEEDS_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.outsider and name.startswith("feeds."))
 INSIGHT_TOPICS = frozenset({"feeds.insight-ingested", "feeds.insight-retracted"})
 SUBSCRIPTION_TOPICS = frozenset({"feeds.subscription-changed", "feeds.subscriptions-replaced", "feeds.user-erased"})
+
+
+class KeepPositionedFromCaches:
+    """ASGI: no cache stores the answer to a read with `X-Min-Position`.
+
+    A cache does not know of positions: it would serve a stored answer to a later read that asks for more, or take the answer for
+    one to a plain read.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and say `no-store` in its answer where it names positions."""
+        if scope["type"] != "http" or all(name != POSITIONED for name, _ in scope["headers"]):
+            await self._app(scope, receive, send)
+            return
+
+        async def never_stored(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [pair for pair in message["headers"] if pair[0].lower() not in _CACHE_FIELDS]
+                message = {**message, "headers": [*kept, (b"cache-control", CACHE_NEVER.encode())]}
+            await send(message)
+
+        await self._app(scope, receive, never_stored)
 
 
 class NotYetError(UnavailableError):

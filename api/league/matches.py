@@ -116,7 +116,7 @@ def _joined(meta: bytes | None, live: bytes | None) -> bytes | None:
 
 def _without_live(served: Served, meta: Resource, live_version: int) -> MatchParts:
     number = served.head.version + live_version + 1
-    head = replace(served.head, version=number, etag=f"md-{served.head.version}-{live_version}-over")
+    head = replace(served.head, version=number, etag=f"{served.head.etag}+{live_version}-over")
     return MatchParts(served._replace(head=head), (meta, served.head), None)
 
 
@@ -127,7 +127,7 @@ def _with_live(of_meta: Served, meta: Resource, of_live: Served, live: Resource)
     head = replace(
         of_live.head,
         version=sum(versions),
-        etag=f"md-{versions[0]}-{versions[1]}",
+        etag=f"{of_meta.head.etag}+{of_live.head.etag}",
         caused_by=of_live.head.caused_by or of_meta.head.caused_by,
     )
     served = of_live._replace(

@@ -3,10 +3,10 @@
 Laws. A 304 asks for heads and never for a payload. One weak tag names a version in every coding (RFC 9110, section 8.8.1). A
 body is of exactly the version in its headers; one that was overtaken between the two is read again.
 
-A page is for caches too, yet none may serve it without asking: `max-age` is 0, since no cache would learn of a bump, and whoever
-waited for his own write to be acknowledged would still be shown the page from before it. What a cache may do is what the server
-does itself: serve an old page while it fetches the new one, or while there is none to be had, for the rest of its stale life.
-With API keys set, no shared cache may keep a page: it would hand it to whoever has no key.
+A client's own cache asks each time (`Cache-Control: no-cache`): a browser that may use a stale copy would show the version from
+before an acknowledged write without saying so. A shared cache that is configured for it (`CDN-Cache-Control`, RFC 9213) may do
+what the server does itself: serve an old page while it fetches the new one, or while there is none, for the rest of its stale
+life. With API keys set, no shared cache may keep a page: it would hand it to whoever has no key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from http import HTTPStatus
 
 from fastapi import Request, Response
 
-from highwater.api.core.conditional import JSON, condition, is_match, version_headers
+from highwater.api.core.conditional import CACHE_PRIVATE, CACHE_PUBLIC, JSON, condition, is_match, version_headers
 from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import NotAcceptableError
 from highwater.api.pages.services import PageServices
@@ -68,10 +68,12 @@ async def serve_source(request: Request, pages: PageServices, source: Source) ->
 
 def document_headers(served: Served, *, is_shared: bool) -> dict[str, str]:
     """The headers of a document, the same with a body and without."""
-    stale_seconds = min(served.stale_left_seconds, served.options.stale_while_revalidate_seconds)
-    scope = "public" if is_shared else "private"
-    cache_control = f"{scope}, max-age=0, stale-while-revalidate={stale_seconds}, stale-if-error={stale_seconds}"
-    headers = version_headers(served.head, cache_control)
+    headers = version_headers(served.head, CACHE_PUBLIC if is_shared else CACHE_PRIVATE)
+    if is_shared:
+        stale_seconds = min(served.stale_left_seconds, served.options.stale_while_revalidate_seconds)
+        headers["CDN-Cache-Control"] = (
+            f"public, max-age=0, stale-while-revalidate={stale_seconds}, stale-if-error={stale_seconds}"
+        )
     headers["Vary"] = "Accept-Encoding"
     headers["Age"] = str(served.age_seconds)
     if served.freshness is not Freshness.FRESH:

@@ -18,6 +18,7 @@ from highwater.api.core.auth import Principal
 from highwater.api.core.conditional import JSON, is_match
 from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
+from highwater.api.core.freshness import POSITIONED
 from highwater.api.core.paths import canonical_path
 from highwater.api.pages.documents import document_headers
 from highwater.api.pages.services import PageServices
@@ -31,7 +32,7 @@ from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_S
 PATHS_MAX = 1_024
 _METHODS = ("GET", "HEAD")
 # What a read waits for is not known here.
-_ASIDE = (b"x-min-position", b"x-max-wait-ms")
+_ASIDE = (POSITIONED, b"x-max-wait-ms")
 _JSON = (b"content-type", JSON.encode())
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]

@@ -2,7 +2,7 @@
 
 -- A namespace with its version; one row also where there is none, since whoever asks first must get a version too.
 -- name: chunk_namespace_read
-SELECT floor.value AS floor, held.version, held.position, n.*
+SELECT floor.value AS floor, held.version, held.etag, held.position, n.*
 FROM version_floor AS floor
 LEFT JOIN resource_versions AS held ON held.key = 'ns:' || $1::text
 LEFT JOIN chunk_namespaces AS n ON n.ns = $1::text

@@ -25,11 +25,15 @@ FIRST_PLACE = ("", "", "")
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace. `row` is that of `chunk_namespaces`, None where no chunk was ever seen; `version` of what it holds."""
+    """A namespace; `row` is that of `chunk_namespaces`, None where no chunk was ever seen.
+
+    `version` and `etag` are of what it holds.
+    """
 
     ns: str
     row: Any
     version: int
+    etag: str
     caused_by: str
 
 
@@ -123,7 +127,7 @@ async def namespace(pool: Pool, ns: str) -> Namespace:
     async with reading(pool) as connection:
         row = await one_row(connection, QUERIES["chunk_namespace_read"], ns)
     version = row["floor"] if row["version"] is None else row["version"]
-    return Namespace(ns, None if row["ns"] is None else row, version, row["position"] or "")
+    return Namespace(ns, None if row["ns"] is None else row, version, row["etag"] or "", row["position"] or "")
 
 
 async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit: int) -> Ingest | None:

@@ -288,7 +288,10 @@ class FeedBuilder:
             values = (user_id, clusters.cluster_version, built_at, self._ttl_seconds, payload, FEED_FORM)
             if await tx.fetchval(QUERIES["store_feed"], *values) is None:
                 return None
-            head = await bump(tx, self._codec(), resource, caused_by=clusters.caused_by, now_ms=built_ms, source=SOURCE)
+            head = await bump(
+                tx, self._codec(), resource,
+                caused_by=clusters.caused_by, now_ms=built_ms, source=SOURCE, payload=payload,
+            )  # fmt: skip
         expires_ms = built_ms + int(self._ttl_seconds * 1000)
         basis = clusters.head.version
         return replace(head, basis=basis, expires_ms=expires_ms)

@@ -183,6 +183,7 @@ class DocumentMaker:
         bumped = await bump(
             tx, self._codec(), resource.key,
             caused_by=plan.built.caused_by, now_ms=plan.now_ms, source=SOURCE, reason=plan.wanted.reason,
+            payload=plan.built.payload,
         )  # fmt: skip
         head = replace(bumped, built_ms=plan.now_ms)
         await documents.put(tx, resource.key, head.version, plan.built.payload, plan.now_ms)

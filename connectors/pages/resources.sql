@@ -1,11 +1,12 @@
 -- The version of a served resource: one more than before; a key that is new, or was erased, starts above the floor.
--- $1 key (its part before the colon names the kind), $2 position of the event behind it, $3 now
+-- $1 key (its part before the colon names the kind), $2 position of the event behind it, $3 now, $4 SHA-256 of its bytes or NULL
 -- name: bump_version
 INSERT INTO resource_versions AS held (key, version, etag, position, changed_at)
-SELECT $1::text, value + 1, split_part($1::text, ':', 1) || '-' || (value + 1), $2::text, $3::timestamptz FROM version_floor
+SELECT $1::text, value + 1, resource_tag($1::text, value + 1, $2::text, $3::timestamptz, $4::text), $2::text, $3::timestamptz
+FROM version_floor
 ON CONFLICT (key) DO UPDATE SET
     version = held.version + 1,
-    etag = split_part(held.key, ':', 1) || '-' || (held.version + 1),
+    etag = resource_tag(held.key, held.version + 1, excluded.position, excluded.changed_at, $4::text),
     position = excluded.position,
     changed_at = excluded.changed_at
 RETURNING version, etag

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 from highwater.connectors.kafka import outbox
 from highwater.connectors.pages.statements import QUERIES
@@ -15,22 +16,34 @@ from highwater.schemas.positions import Position, parse_position
 from highwater.streams.clock import to_datetime
 
 
-async def next_version(tx: Connection, key: str, caused_by: str, now_ms: int, reason: str = "") -> VersionBumped:
+async def next_version(
+    tx: Connection, key: str, caused_by: str, now_ms: int, reason: str = "", *, payload: bytes | None = None
+) -> VersionBumped:
     """Take the next version of a resource; returns what is to be told of it.
 
-    `caused_by` is the position of the event behind it, empty where there is none.
+    `caused_by` is the position of the event behind it, empty where there is none. The tag carries a hash of `payload`; where
+    there is none yet, of the change: no other installation and no restored backup gives the same tag to something else.
     """
-    row = await one_row(tx, QUERIES["bump_version"], key, caused_by, to_datetime(now_ms))
+    content = None if payload is None else sha256(payload).hexdigest()
+    row = await one_row(tx, QUERIES["bump_version"], key, caused_by, to_datetime(now_ms), content)
     return VersionBumped(
         key=key, version=row["version"], etag=row["etag"], caused_by=caused_by, bumped_at=now_ms, reason=reason
     )
 
 
 async def bump(
-    tx: Connection, codec: Codec, key: str, *, caused_by: str, now_ms: int, source: str, reason: str = ""
+    tx: Connection,
+    codec: Codec,
+    key: str,
+    *,
+    caused_by: str,
+    now_ms: int,
+    source: str,
+    reason: str = "",
+    payload: bytes | None = None,
 ) -> Head:
-    """Take the next version of a resource and tell of it."""
-    event = await next_version(tx, key, caused_by, now_ms, reason)
+    """Take the next version of a resource and tell of it; arguments as of `next_version`."""
+    event = await next_version(tx, key, caused_by, now_ms, reason, payload=payload)
     cause = _position(caused_by)
     await outbox.add(
         tx, [outbox.event_row(codec, VERSION_BUMPED, event, source=source, now_ms=now_ms, caused_by=cause)]

@@ -16,6 +16,7 @@ from highwater.connectors.pages.leases import HELD_SECONDS, LEASE_SECONDS, CopyL
 from highwater.connectors.pages.maker import DocumentMaker, Outcome, Wanted
 from highwater.connectors.pages.reads import DocumentPendingError, Documents, NoSuchDocumentError
 from highwater.connectors.pages.regeneration import RegenerationLocks
+from highwater.connectors.pages.versions import bump, next_version
 from highwater.connectors.postgres.pool import open_pool, transaction
 from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import TRUSTED_MS, RedisLink, ResourceCache, open_redis
@@ -150,6 +151,33 @@ async def test_the_same_bytes_keep_their_version(world: World) -> None:
         head = (await side.documents.read(ADS)).head
     told = await world.around.pool.fetch("SELECT topic FROM outbox WHERE key = $1", ADS.key.encode())
     assert (head.version, head.caused_by, len(told)) == (4, "t/0/1", 4)
+
+
+async def test_the_first_versions_of_two_installations_have_different_tags(world: World, stack) -> None:
+    """A tag is bound to bytes: the same version of other bytes has another, in another database or after a restored backup."""
+    async with world.side() as side, own_database(stack) as other:
+        await side.bump()
+        here = (await side.documents.read(ADS)).head
+        await world.around.pool.execute("DELETE FROM documents")
+        await world.around.pool.execute("DELETE FROM resource_versions")  # as a backup from before it was made
+        await world.facts.write("two")
+        await side.bump()
+        restored = (await side.documents.read(ADS, is_positioned=True)).head
+        async with transaction(other.pool) as tx:
+            there = await bump(tx, other.codec, ADS.key, caused_by="t/0/1", now_ms=NOW, source="/tests", payload=b"two")
+            clusters = [
+                await _first(tx, cause, at) for cause, at in (("t/0/1", NOW), ("t/0/2", NOW), ("t/0/1", NOW + 1))
+            ]
+    assert here.version == restored.version == there.version == 1
+    assert here.etag != restored.etag
+    assert restored.etag == there.etag  # the same version of the same bytes
+    assert len({*clusters}) == 3  # no bytes yet: bound to the event behind it and the moment
+
+
+async def _first(tx: Any, caused_by: str, now_ms: int) -> str:
+    """The tag of the first version of clusters that this event made, as of an installation of its own."""
+    await tx.execute("DELETE FROM resource_versions WHERE key = 'clusters:ada'")
+    return (await next_version(tx, "clusters:ada", caused_by, now_ms))["etag"]
 
 
 async def test_no_copy_is_served_after_an_acknowledged_bump(world: World) -> None:

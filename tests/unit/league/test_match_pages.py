@@ -72,7 +72,7 @@ async def test_the_tag_names_both_versions_and_the_number_is_their_sum(documents
     """Both heads are asked for at once; the body is of exactly these versions."""
     parts = await matches.read("m")
     head = parts.served.head
-    assert (head.etag, head.version, head.caused_by) == ("md-5-8", 13, "league.vote-cast/0/3")
+    assert (head.etag, head.version, head.caused_by) == ("md-5+md-8", 13, "league.vote-cast/0/3")
     assert (sorted(documents.asked), documents.at_once) == ([LIVE, META], 2)
     assert await matches.payload(parts) == b'{"meta":{"v":5},"live":{"v":8}}'
 

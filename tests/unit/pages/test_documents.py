@@ -150,14 +150,16 @@ async def test_staleness_is_said_in_a_header(freshness: Freshness) -> None:
             response = await http.get("/api/ads", headers=headers)
             assert (response.status_code, response.headers["x-stale"], response.headers["age"]) == (status, "true", "3")
             expected = "public, max-age=0, stale-while-revalidate=17, stale-if-error=17"
-            assert response.headers["cache-control"] == expected
+            assert response.headers["cdn-cache-control"] == expected
+            assert response.headers["cache-control"] == "no-cache"
 
 
 def test_a_cache_serves_an_old_page_no_longer_than_its_stale_life() -> None:
     """A page that is good for a week more is not one that may be served old for a week."""
     headers = document_headers(_served(left_seconds=604_800), is_shared=True)
-    assert headers["Cache-Control"] == "public, max-age=0, stale-while-revalidate=120, stale-if-error=120"
-    assert document_headers(_served(), is_shared=False)["Cache-Control"].startswith("private, max-age=0, ")
+    assert headers["CDN-Cache-Control"] == "public, max-age=0, stale-while-revalidate=120, stale-if-error=120"
+    private = document_headers(_served(), is_shared=False)
+    assert (private["Cache-Control"], private.get("CDN-Cache-Control")) == ("private, no-cache", None)
 
 
 async def test_with_keys_no_shared_cache_keeps_a_page() -> None:
