@@ -1,7 +1,7 @@
 """How a deck is made: its outline, then slide by slide, out of what its documents say.
 
 Law: what was made is in the checkpoint, and nothing is made that is in it (R2.15). A deck that was made for the same question,
-the same documents and the same organization is given again without asking anybody (R2.25).
+the same documents and the same organization is given again without asking anybody (R2.25); it is free and not counted.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from highwater.streams.jobs.decks import (
     OUTLINE,
     OUTLINE_CHARACTERS_MAX,
     SLIDE_CHARACTERS_MAX,
+    TITLE_CHARACTERS_MAX,
     BadDeckError,
     Passage,
     as_json,
@@ -45,6 +46,7 @@ from highwater.streams.jobs.decks import (
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
+from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
 
 # Of a job's documents so much is read, of each its beginning, which says what it is about: 1,000 pages of text, which are
@@ -106,14 +108,16 @@ class GenerationSteps:
         return self._done(job, args, held)
 
     async def _found(self, job: Job, args: GenerationArgs) -> Done | None:
-        if self._cache is None:
+        if self._cache is None or not args.cache:
             return None
         deck = await self._cache.lookup(_wanted(job, args), self._clock())
         if deck is None:
             return None
         slides = tuple(deck["slides"])
         told = tuple(Told(SLIDE_COMPLETED, slide["number"], slide["slide_id"], slide["title"]) for slide in slides)
-        return Done(_result(job, deck["title"], slides, is_cached=True), told, Deck(deck["title"], slides))
+        is_worded_alike = normalised(deck.get("query", "")) == normalised(args.query)
+        title = deck["title"] if is_worded_alike else " ".join(args.query.split())[:TITLE_CHARACTERS_MAX]
+        return Done(_result(job, title, slides, is_cached=True), told, Deck(title, slides, is_cached=True))
 
     async def _outline(self, job: Job, args: GenerationArgs) -> Ask:
         passages = await self._passages(job, args, args.query, OUTLINE_CHARACTERS_MAX)
@@ -149,7 +153,7 @@ class GenerationSteps:
         async def afterwards(stored: Job) -> None:
             self._kept.pop(job.id, None)
             if self._cache is not None:
-                response = {"title": title, "slides": list(slides)}
+                response = {"query": args.query, "title": title, "slides": list(slides)}
                 await self._cache.store(
                     _wanted(job, args), response, tokens_saved=stored.tokens, provider=self._model, now_ms=self._clock()
                 )

@@ -1,6 +1,7 @@
-"""The semantic cache: decks by what was asked, however it was worded (R2.24 to R2.26).
+"""The semantic cache: decks by what was asked (R2.24 to R2.26).
 
-Law: an answer is only ever given within its organization and for the same documents. It is an accelerator: what is missing or
+Law: an answer is only ever given within its organization, for the same documents, and to a question that asks the same
+(`streams.jobs.questions`): near vectors find candidates and decide nothing. It is an accelerator: what is missing or
 away is a miss, never an error. A hit does not prolong its life, and one whose Redis key is gone is a miss whatever the index
 says.
 """
@@ -24,6 +25,7 @@ from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.questions import may_share_answer
 from highwater.streams.telemetry import SEMANTIC_CACHE, get_log
 
 # R2.25.
@@ -31,6 +33,8 @@ COSINE_MIN = 0.95
 # Vectors that are compared with: 1,000 of 384 numbers are 1.5 MB and half a millisecond; who asks more in a day misses older
 # ones.
 VECTORS_MAX = 1_000
+# Of the nearest so many are compared by their texts: one question that differs in a number has many neighbours.
+_CANDIDATES_MAX = 16
 # A vector of a service takes a tenth of that; who waits longer had better ask the model.
 _SECONDS_MAX = 5.0
 # R2.24: so many hexadecimal digits of SHA-256, of numbers rounded so far that the same model on another machine gives the same.
@@ -63,7 +67,7 @@ class SemanticCache:
         self._embedder = embedder
 
     async def lookup(self, wanted: Wanted, now_ms: int) -> dict[str, Any] | None:
-        """The response to the nearest query at a cosine of 0.95 or more; None: there is none."""
+        """The response to the nearest query at a cosine of 0.95 or more that asks the same; None: there is none."""
         try:
             async with asyncio.timeout(_SECONDS_MAX):
                 found = await self._lookup(wanted, now_ms)
@@ -96,12 +100,19 @@ class SemanticCache:
                 QUERIES["semantic_vectors_of"],
                 wanted.organization_id, wanted.sources_hash, self._embedder.basis_id, since, VECTORS_MAX,
             )  # fmt: skip
-        place, cosine = nearest(vector, [row["embedding"] for row in rows])
-        if cosine < COSINE_MIN:
-            return None
-        name = key(SEMANTIC_CACHE_ENTRY, hash=rows[place]["hash"])
-        response = await self._link.run(self._link.require().eval(_HIT, 1, name))
-        return None if response is None else orjson.loads(response)
+        for place in nearest(vector, [row["embedding"] for row in rows])[:_CANDIDATES_MAX]:
+            name = key(SEMANTIC_CACHE_ENTRY, hash=rows[place]["hash"])
+            answered = await self._link.run(self._link.require().hget(name, "original_query"))
+            if answered is None or not self._asks_the_same(wanted.query, answered.decode()):
+                continue
+            response = await self._link.run(self._link.require().eval(_HIT, 1, name))
+            if response is not None:
+                found: dict[str, Any] = orjson.loads(response)
+                return found
+        return None
+
+    def _asks_the_same(self, asked: str, answered: str) -> bool:
+        return may_share_answer(asked, answered, by_meaning=self._embedder.is_of_meaning)
 
     async def _store(
         self, wanted: Wanted, response: dict[str, Any], tokens_saved: int, provider: str, now_ms: int
@@ -130,14 +141,13 @@ class SemanticCache:
             await tx.execute(QUERIES["prune_semantic_vectors"], to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000))
 
 
-def nearest(vector: bytes, others: Sequence[bytes]) -> tuple[int, float]:
-    """The place of the nearest of unit vectors, and its cosine; -1.0 where there is none to compare with."""
+def nearest(vector: bytes, others: Sequence[bytes]) -> list[int]:
+    """The places of unit vectors at a cosine of `COSINE_MIN` or more, the nearest first."""
     if not others:
-        return -1, -1.0
+        return []
     wanted = np.frombuffer(vector, "<f4").astype(np.float64)
     cosines = np.frombuffer(b"".join(others), "<f4").reshape(len(others), -1).astype(np.float64) @ wanted
-    place = int(np.argmax(cosines))
-    return place, float(cosines[place])
+    return [int(place) for place in np.argsort(-cosines, kind="stable") if cosines[place] >= COSINE_MIN]
 
 
 def embedding_hash(vector: bytes) -> str:

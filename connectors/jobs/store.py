@@ -61,17 +61,18 @@ class Call(NamedTuple):
 
 
 class Deck(NamedTuple):
-    """A deck as it is stored; `slides` are JSON objects in order."""
+    """A deck as it is stored; `slides` are JSON objects in order. `is_cached`: it was made before, for the same question."""
 
     title: str
     slides: tuple[Mapping[str, Any], ...]
+    is_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """A job as it was taken and as it is to be stored, with what is told and stored beside it.
 
-    `events` are for the outbox; `deck` is what a generation made, and is what is counted.
+    `events` are for the outbox; `deck` is what a generation made, and is what is counted, unless it was made before.
     """
 
     before: Job
@@ -345,7 +346,7 @@ async def _usages(tx: Connection, changes: Sequence[Change]) -> dict[str, UsageR
             "job_id": job.id,
             "period": period,
             "seq": await tx.fetchval(QUERIES["next_usage_place"], job.organization_id, period),
-            "presentations": 1,
+            "presentations": 0 if change.deck.is_cached else 1,
             "slides": len(change.deck.slides),
             "tokens": job.tokens,
             "cost_cents": cents(job.cost_usd),

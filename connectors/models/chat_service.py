@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import openai
@@ -32,6 +32,7 @@ _DETAIL_CHARACTERS_MAX = 200
 _RETRY_AFTER_MS_MAX = 24 * 3_600_000
 # Counts are stored as 32-bit integers.
 _COUNT_MAX = 2**31 - 1
+_BAD_REQUEST, _UNPROCESSABLE = 400, 422
 _REQUEST_TIMEOUT, _TOO_MANY_REQUESTS, _SERVER_ERROR, _GATEWAY_TIMEOUT = 408, 429, 500, 504
 # What a header may hold; a key with a line break would be cited whole in the error about it.
 _KEY = re.compile(r"[\x20-\x7e]+")
@@ -39,6 +40,28 @@ _KEY = re.compile(r"[\x20-\x7e]+")
 
 class _UnusableBodyError(Exception):
     """A response that is not read to its end."""
+
+
+class _Form(NamedTuple):
+    """How a model is asked: models and services differ in what they refuse.
+
+    OpenAI's reasoning models refuse `max_tokens` and a temperature; older services know no `max_completion_tokens`.
+    """
+
+    limit: str = "max_completion_tokens"
+    has_temperature: bool = True
+
+    def fields(self, temperature: float, tokens_max: int) -> dict[str, Any]:
+        """The fields of a request."""
+        return {self.limit: tokens_max, **({"temperature": temperature} if self.has_temperature else {})}
+
+    def after(self, refusal: str) -> _Form | None:
+        """Another form, when the refusal names a field that can be put otherwise; None: it is refused for something else."""
+        if self.limit == _Form().limit and self.limit in refusal:
+            return self._replace(limit="max_tokens")
+        if self.has_temperature and "temperature" in refusal:
+            return self._replace(has_temperature=False)
+        return None
 
 
 class ChatEndpoint:
@@ -54,6 +77,7 @@ class ChatEndpoint:
         # What others date is measured by the clock of the world, whatever the product's is moved to.
         self._clock = clock or ProductClock()
         self._seconds_max = seconds_max
+        self._forms: dict[str, _Form] = {}  # by model, as learnt; the models are those of the settings
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
             api_key=api_key or "none",  # local services need no key, the client insists on one
@@ -79,18 +103,16 @@ class ChatEndpoint:
             CallFailedError: there is none, and why.
         """
         asked = {"role": "system", "content": clean_text(system)}, {"role": "user", "content": clean_text(user)}
-        form: Any = {"response_format": {"type": "json_object"}} if is_json else {}
+        given: dict[str, Any] = {
+            "model": model,
+            "messages": asked,
+            "extra_headers": {} if key is None else {"Idempotency-Key": key},
+            **({"response_format": {"type": "json_object"}} if is_json else {}),
+        }
         try:
             # Around the whole call: the client's own limits begin anew with each byte.
             async with asyncio.timeout(self._seconds_max):
-                raw = await self._client.chat.completions.with_raw_response.create(
-                    model=model,
-                    messages=asked,  # type: ignore[arg-type]
-                    temperature=temperature,
-                    max_tokens=tokens_max,
-                    extra_headers={} if key is None else {"Idempotency-Key": key},
-                    **form,
-                )
+                raw = await self._asked(model, given, temperature, tokens_max)
         # None of them goes on as a cause: a library's error may cite the header with the key, and stacks are logged.
         except (TimeoutError, openai.APITimeoutError):
             raise CallFailedError(Failure.TIMEOUT, f"no answer within {self._seconds_max:g} s") from None
@@ -99,6 +121,21 @@ class ChatEndpoint:
         except (_UnusableBodyError, openai.APIConnectionError) as error:
             raise self._of_connection(error) from None
         return self._answer_in(raw.content, model, prompt=(system, user))
+
+    async def _asked(self, model: str, given: Mapping[str, Any], temperature: float, tokens_max: int) -> Any:
+        """The response, asked for in a form that the model takes; what it refuses is learnt, so that it is refused once."""
+        while True:
+            form = self._forms.get(model, _Form())
+            try:
+                return await self._client.chat.completions.with_raw_response.create(
+                    **given, **form.fields(temperature, tokens_max)
+                )
+            except openai.APIStatusError as error:
+                is_of_form = error.status_code in (_BAD_REQUEST, _UNPROCESSABLE)
+                other = form.after(error.response.text) if is_of_form else None
+                if other is None:
+                    raise
+                self._forms[model] = other
 
     async def close(self) -> None:
         """Close its connections."""

@@ -28,6 +28,7 @@ class RemoteEmbedder:
 
     # It computes while the next texts are read and the last vectors stored.
     calls_at_once = 4
+    is_of_meaning = True
 
     def __init__(self, url: str, key: str | None, *, model: str, dimensions: int) -> None:
         self.model = model

@@ -10,10 +10,14 @@ from highwater.streams.feeds.embedding import TextEmbedder
 
 
 class Embedder(Protocol):
-    """Texts to vectors: little-endian float32 of unit length. So many calls at once make it faster, and no more."""
+    """Texts to vectors: little-endian float32 of unit length. So many calls at once make it faster, and no more.
+
+    `is_of_meaning`: texts of the same meaning in other words are near; otherwise only those that share words are.
+    """
 
     basis_id: str
     calls_at_once: int
+    is_of_meaning: bool
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Vectors in order."""
@@ -23,6 +27,7 @@ class BuiltInEmbedder:
     """The built-in embedder, unfitted: its vectors stay the same whatever the feeds do with theirs."""
 
     calls_at_once = 1
+    is_of_meaning = False
 
     def __init__(self) -> None:
         self._made = TextEmbedder()

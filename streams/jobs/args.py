@@ -32,11 +32,15 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class GenerationArgs:
-    """A deck of so many slides on a query, out of documents named by SHA-256."""
+    """A deck of so many slides on a query, out of documents named by SHA-256.
+
+    `cache` False: it is made anew, also when one to the same query is there.
+    """
 
     query: str
     slides: int = SLIDES_DEFAULT
     source_document_ids: tuple[str, ...] = ()
+    cache: bool = True
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -93,7 +97,7 @@ def parse_args(kind: Kind | str, text: str) -> Args:
 
 # Of each kind its fields, and whether one must be given.
 _FIELDS: Mapping[Kind, Mapping[str, bool]] = {
-    Kind.GENERATION: {"query": True, "slides": False, "source_document_ids": False},
+    Kind.GENERATION: {"query": True, "slides": False, "source_document_ids": False, "cache": False},
     Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True},
     Kind.EXPORT: {"presentation_id": True, "format": True},
 }
@@ -123,7 +127,10 @@ def _generation(args: Mapping[str, Any]) -> GenerationArgs:
     slides = args.get("slides", SLIDES_DEFAULT)
     if type(slides) is not int or not SLIDES_MIN <= slides <= SLIDES_MAX:
         raise InvalidEventError("bad_slides", f"slides is not {SLIDES_MIN} to {SLIDES_MAX}", field="args.slides")
-    return GenerationArgs(query, slides, _documents(args, "source_document_ids"))
+    cache = args.get("cache", True)
+    if not isinstance(cache, bool):
+        raise InvalidEventError("not_a_boolean", "cache is not true or false", field="args.cache")
+    return GenerationArgs(query, slides, _documents(args, "source_document_ids"), cache)
 
 
 def _ingestion(args: Mapping[str, Any]) -> IngestionArgs:

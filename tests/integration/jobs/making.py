@@ -38,21 +38,23 @@ DIMENSIONS = 8
 
 
 class ScriptedEmbedder:
-    """Vectors of a plane by an angle that the text ends with: `KRaft @0.96` has that cosine with `KRaft @1`."""
+    """Vectors of a plane: a text in `cosines` has that cosine with every text that is not."""
 
     basis_id = "scripted@8"
     calls_at_once = 1
+    is_of_meaning = True
 
     def __init__(self) -> None:
         self.calls = 0
+        self.cosines: dict[str, float] = {}
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Unit vectors; a text without a cosine is at 1."""
+        """Unit vectors."""
         self.calls += 1
         return [self._vector(text) for text in texts]
 
     def _vector(self, text: str) -> bytes:
-        cosine = float(text.rpartition("@")[2]) if "@" in text else 1.0
+        cosine = self.cosines.get(text, 1.0)
         vector = np.zeros(DIMENSIONS, dtype="<f4")
         vector[:2] = cosine, math.sqrt(1 - cosine * cosine)
         return vector.tobytes()
@@ -114,10 +116,11 @@ class Jobs:
         kind: Kind = Kind.GENERATION,
         args: dict[str, Any] | None = None,
         expires_ms: int | None = None,
+        cache: bool = True,
     ) -> str:
         """A job as the sink makes it; its id."""
         job_id = str(uuid.uuid4())
-        given = args or {"query": query, "slides": slides, "source_document_ids": list(documents)}
+        given = args or {"query": query, "slides": slides, "source_document_ids": list(documents), "cache": cache}
         await self.around.pool.execute(
             "INSERT INTO jobs (job_id, kind, organization_id, user_id, args, status, expires_ms, arrived_ms, position, "
             "caused_by, created_at, updated_at) VALUES ($1, $2, $3, 'ada', $4, 'pending', $5, $6, $7, $7, $8, $8)",

@@ -8,6 +8,7 @@ import json
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -89,7 +90,7 @@ async def test_a_call_is_sent_as_it_is(llm: ScriptedLLM, chat: RemoteChat) -> No
             {"role": "user", "content": "what?"},
         ],
         "temperature": 0.7,
-        "max_tokens": 2_000,
+        "max_completion_tokens": 2_000,
         "response_format": {"type": "json_object"},
     }
     assert (call.path, call.key, call.stage) == ("/v1/chat/completions", "run-1/analyzer/1", "analyzer")
@@ -98,6 +99,31 @@ async def test_a_call_is_sent_as_it_is(llm: ScriptedLLM, chat: RemoteChat) -> No
     await chat.complete(prose)
     assert "response_format" not in llm.seen()[1].body
     assert llm.by_key() == {"run-1/analyzer/1": 1, "r/responder/1": 1}
+
+
+def _refused(field: str) -> Reply:
+    return status(400, json.dumps({"error": {"message": f"Unsupported parameter: '{field}' is not supported"}}))
+
+
+async def test_a_field_that_a_model_refuses_is_learnt_once(llm: ScriptedLLM, chat: RemoteChat) -> None:
+    """An older service takes `max_tokens`, a reasoning model no temperature; the next call is right at once, model by model."""
+    llm.script("analyzer", _refused("max_completion_tokens"), _refused("temperature"))
+    await chat.complete(CALL)
+    await chat.complete(CALL)
+    await chat.complete(replace(CALL, model="large"))
+    forms = [
+        tuple(name for name in ("max_completion_tokens", "max_tokens", "temperature") if name in call.body)
+        for call in llm.seen()
+    ]
+    new, old = ("max_completion_tokens", "temperature"), ("max_tokens",)
+    assert forms == [new, ("max_tokens", "temperature"), old, old, new]
+
+
+async def test_a_call_that_is_refused_for_its_content_is_not_repeated(llm: ScriptedLLM, chat: RemoteChat) -> None:
+    """A 400 that names none of the fields that can be put otherwise."""
+    llm.script("analyzer", status(400, '{"error": {"message": "content policy"}}'))
+    assert (await _failure(chat)).failure is Failure.REFUSED
+    assert len(llm.seen()) == 1
 
 
 @pytest.mark.parametrize(

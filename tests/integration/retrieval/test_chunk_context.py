@@ -23,6 +23,7 @@ class Scripted:
 
     basis_id = "scripted@2"
     calls_at_once = 1
+    is_of_meaning = True
     is_away = False
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:

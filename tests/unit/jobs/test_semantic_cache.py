@@ -16,11 +16,15 @@ def vector(cosine: float) -> bytes:
     return np.array([cosine, np.sqrt(1 - cosine**2), 0, 0], dtype="<f4").tobytes()
 
 
+def cosine(one: bytes, other: bytes) -> float:
+    """That of two unit vectors."""
+    return float(np.frombuffer(one, "<f4") @ np.frombuffer(other, "<f4"))
+
+
 def test_the_nearest_is_found():
-    """Its place and its cosine; nothing is nearest among none."""
-    place, cosine = nearest(vector(1.0), [vector(0.5), vector(0.96), vector(0.94)])
-    assert (place, round(cosine, 6)) == (1, 0.96)
-    assert nearest(vector(1.0), []) == (-1, -1.0)
+    """Places of 0.95 or more, the nearest first; none among none."""
+    assert nearest(vector(1.0), [vector(0.5), vector(0.96), vector(0.94), vector(0.99)]) == [3, 1]
+    assert nearest(vector(1.0), []) == []
 
 
 def test_a_hash_is_32_digits_of_the_rounded_vector():
@@ -42,5 +46,6 @@ async def test_the_built_in_embedder_gives_unit_vectors():
     embedder = BuiltInEmbedder()
     first, second, third = await embedder.embed(["What is KRaft?", "What is KRaft?", "Recipes for bread"])
     assert first == second
-    assert nearest(first, [second])[1] == pytest.approx(1.0)
-    assert nearest(first, [third])[1] < 0.5
+    assert nearest(first, [third, second]) == [1]
+    assert cosine(first, second) == pytest.approx(1.0)
+    assert cosine(first, third) < 0.5

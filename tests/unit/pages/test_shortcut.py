@@ -184,7 +184,7 @@ async def test_a_page_in_memory_is_sent_at_once(coding: bytes, condition: list[A
 
 
 @pytest.mark.parametrize(
-    "fields", [[], [(b"if-none-match", b'W/"md-7+md-7"')], [(b"accept-encoding", b"br, gzip;q=0.5")]]
+    "fields", [[], [(b"if-none-match", b'W/"match_meta-7+match_live-7"')], [(b"accept-encoding", b"br, gzip;q=0.5")]]
 )
 async def test_a_match_in_memory_is_answered_at_once(fields: list[Any]) -> None:
     """Of its two documents, under the tag of both."""
@@ -210,7 +210,7 @@ async def test_a_live_page_is_counted_once(path: str, is_full: bool, is_in_memor
     assert answer[0] == (429 if is_full else 200)
 
 
-@pytest.mark.parametrize(("path", "tag"), [("/api/ads", b'W/"ads-7"'), ("/api/matches/m-1", b'W/"md-7+md-7"')])
+@pytest.mark.parametrize(("path", "tag"), [("/api/ads", b'W/"ads-7"'), ("/api/matches/m-1", b'W/"match_meta-7+match_live-7"')])
 async def test_without_the_lease_redis_is_enough_for_a_304(path: str, tag: bytes) -> None:
     """Where memory may not speak one question answers it; a page that the client lacks goes the usual way."""
     short, usual, services = _apps()
