@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from highwater.deploy.local.stack import LocalStack
@@ -19,6 +20,10 @@ from highwater.streams.settings import Settings, read_settings
 
 # Leaders are chosen within a second; this long on a machine that others keep busy.
 _LEADERS_SECONDS_MAX = 60
+
+# No test fails for the machine's speed.
+hypothesis.settings.register_profile("highwater", deadline=None)
+hypothesis.settings.load_profile("highwater")
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests interrupt commands.
 signal.signal(signal.SIGINT, signal.default_int_handler)
