@@ -31,10 +31,11 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The typed records of events and the names of statements.
+# The typed records of events, the names of statements, and the table of who may do what.
 generate: install
 	$(BIN)/python -m highwater.schemas.generate
 	$(BIN)/python -m highwater.connectors.postgres.sql_files
+	$(BIN)/python -m highwater.api.cli.authorization
 
 # Needs uv. The lock carries hashes and no address, so that any index that has the same files will do.
 lock:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from highwater import __version__
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
-from highwater.api.core import errors, events, system
+from highwater.api.core import authorization, errors, events, system
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.freshness import KeepPositionedFromCaches
@@ -124,6 +124,12 @@ class Application(FastAPI):
 
     short_cut: ShortCut | None = None
 
+    def openapi(self) -> dict[str, Any]:
+        """The description of the API, with what each operation asks of its caller."""
+        if self.openapi_schema is None:
+            authorization.describe(super().openapi(), self.routes)
+        return super().openapi()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if self.short_cut is not None and scope["type"] == "http" and await self.short_cut.answer(scope, send):
@@ -171,6 +177,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
     application.router.routes.append(DashboardRoute(dashboard))
+    authorization.close(application)
     application.add_middleware(KeepPositionedFromCaches)
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)

@@ -18,7 +18,6 @@ from highwater.api.jobs.services import JobServices, make_jobs
 from highwater.api.league.services import LeagueServices, live_limit, make_league, page_builders
 from highwater.api.pages.services import PageServices, make_pages
 from highwater.api.queries.services import QueryServices, make_queries
-from highwater.streams.chunks.passports import load_passports
 from highwater.streams.clock import Clock
 from highwater.streams.league.resources import LEAGUE_RULES
 from highwater.streams.settings import Settings
@@ -71,13 +70,12 @@ def make_wiring(settings: Settings, clock: Clock) -> Wiring:
     core = make_services(settings, clock)
     builders = page_builders(settings)
     pages = make_pages(core, LEAGUE_RULES, builders, live_limit(core))
-    passports = load_passports(settings.namespaces_file)
     return Wiring(
         services=core,
         feeds=make_feeds(core),
         pages=pages,
         league=make_league(core, pages.documents, builders["match_window"]),
         queries=make_queries(core),
-        jobs=make_jobs(core, passports),
-        chunks=make_chunks(core, passports),
+        jobs=make_jobs(core),
+        chunks=make_chunks(core),
     )

@@ -17,12 +17,14 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.core import conditional
-from highwater.api.core.auth import Admin, Viewer
-from highwater.api.core.errors import BadRequestError, NotFoundError, UnprocessableError
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
+from highwater.api.core.errors import BadRequestError, UnprocessableError
 from highwater.api.core.freshness import WRITE_WAIT_MS
+from highwater.api.core.guard import Called, LimitedRoute
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.publishing import NotTakenError
-from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.resources import no_ingest
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import FIRST_PLACE, Failure, Ingest, SourceIngest
@@ -82,7 +84,8 @@ class Taken(BaseModel):
 
 
 @router.post("/api/chunks/ingest", status_code=HTTPStatus.ACCEPTED, summary="Ingest chunks of a source (admin)")
-async def post_ingest(body: Submission, _principal: Admin, services: Wired) -> Taken:
+@access(Role.ADMIN, Scope.CHUNKS)
+async def post_ingest(body: Submission, services: Wired) -> Taken:
     """The chunks are taken down; `GET /api/chunks/ingest/{ingest_id}` tells what became of them."""
     ingest_id = str(uuid4()) if body.ingest_id is None else body.ingest_id
     source = {"ns": body.ns, "slot": body.slot, "source_id": body.source_id, "ingest_id": ingest_id}
@@ -174,10 +177,11 @@ def _last_positions(positions: Sequence[str]) -> list[str]:
 
 
 @router.get("/api/chunks/ingest/{ingest_id:id}", summary="What an ingest did; conditional", response_model=None)
+@access(Role.VIEWER, Scope.CHUNKS, Whose.INGEST)
 async def get_ingest(
     request: Request,
     ingest_id: Annotated[str, Path(description="what POST /api/chunks/ingest answered, or the id of a job")],
-    _principal: Viewer,
+    called: Called,
     services: Wired,
     limit: Limit = LIMIT_DEFAULT,
     cursor: Cursor = None,
@@ -186,9 +190,10 @@ async def get_ingest(
     check_id("ingest_id", ingest_id)
     after = FIRST_PLACE if cursor is None else _source_place(cursor)
     await services.fresh(request, INGEST_TOPICS)
+    await called.ingest(ingest_id)
     found = await chunk_reads.ingest(services.database.require(), ingest_id, after, limit + 1)
     if found is None:
-        raise NotFoundError(f"nothing was seen of an ingest {ingest_id!r}")
+        raise no_ingest(ingest_id)
     payload = orjson.dumps(ingest_document(found, limit))
     etag = f"ingest-{found.version}-{sha256(payload).hexdigest()[:16]}"
     head = Head(found.version, etag, found.caused_by, services.clock())

@@ -20,9 +20,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from highwater.api.chunks.routes import INGEST_TOPICS, iso_or_none
 from highwater.api.chunks.services import ChunkServices, WiredChunks
 from highwater.api.core import conditional
-from highwater.api.core.auth import Principal, Role, Viewer
-from highwater.api.core.errors import ForbiddenError, UnprocessableError
-from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
+from highwater.api.core.errors import UnprocessableError
+from highwater.api.core.guard import Called, LimitedRoute
+from highwater.api.core.resources import is_open
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import Lifecycle, Namespace
@@ -73,8 +75,9 @@ class Asked(BaseModel):
 
 
 @router.get("/api/chunks/search", summary="Search a namespace; conditional", response_model=None)
+@access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE)
 async def get_search(
-    request: Request, asked: Annotated[Asked, Query()], principal: Viewer, services: Wired, chunks: WiredChunks
+    request: Request, asked: Annotated[Asked, Query()], called: Called, services: Wired, chunks: WiredChunks
 ) -> Response:
     """The best chunks by alpha * similarity + beta * decay(age) (R3.17), each with its scores, age and temperature."""
     for name, value in (("ns", asked.ns), ("slot", asked.slot), *(("source_id", one) for one in asked.source_id)):
@@ -86,7 +89,7 @@ async def get_search(
     await services.fresh(request, SEARCH_TOPICS)
     pool = services.database.require()
     found = await chunk_reads.namespace(pool, asked.ns)
-    _require_readable(principal, chunks, found)
+    called.readable_namespace(asked.ns, is_open=is_open(services.passports, asked.ns, found.row))
     if found.row is not None:
         chunks.served.note(asked.ns)
     head = _search_head(services, chunks, found, asked, as_of_ms)
@@ -101,17 +104,6 @@ async def get_search(
         found, head = now, _search_head(services, chunks, now, asked, as_of_ms)
     mixed = Head(head.version, f"{head.etag}-{sha256(payload).hexdigest()[:16]}", head.caused_by, head.checked_ms)
     return conditional.answer(request, "chunk_search", mixed, payload)
-
-
-def _require_readable(principal: Principal, chunks: ChunkServices, found: Namespace) -> None:
-    """Refuse a closed namespace to who is bound to a user: it is quoted to nobody, so nobody reads it this way either.
-
-    Raises:
-        ForbiddenError: it is closed.
-    """
-    is_open = chunks.passports.of(found.ns).is_open if found.row is None else found.row["is_open"]
-    if not is_open and principal.user_id is not None and principal.role is not Role.ADMIN:
-        raise ForbiddenError(f"the namespace {found.ns!r} is not open to users")
 
 
 def _search_head(services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, as_of_ms: int) -> Head:
@@ -226,9 +218,10 @@ def _moment(text: str) -> int:
 @router.get(
     "/api/chunks/lifecycle", summary="How many chunks are hot, warm, cold, marked, archived", response_model=None
 )
+@access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE)
 async def get_lifecycle(
     request: Request,
-    _principal: Viewer,
+    called: Called,
     services: Wired,
     chunks: WiredChunks,
     ns: Annotated[str | None, Query(description="a namespace; without it all of them")] = None,
@@ -239,6 +232,12 @@ async def get_lifecycle(
     await services.fresh(request, SEARCH_TOPICS)
     now_ms = services.clock()
     found = await chunk_reads.lifecycles(services.database.require(), ns, now_ms)
+    if ns is not None:
+        row = found[0].row if found else None
+        called.readable_namespace(ns, is_open=is_open(services.passports, ns, row))
+    elif not called.is_operator:
+        found = [one for one in found if is_open(services.passports, one.row["ns"], one.row)]
+    called.note_checked()
     documents = [lifecycle_document(one, now_ms) for one in found]
     document: dict[str, Any] = {"as_of": iso_from_ms(now_ms), "namespaces": documents}
     if ns is not None:

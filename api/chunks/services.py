@@ -29,7 +29,7 @@ class ChunkServices:
         await self.served.close()
 
 
-def make_chunks(core: Services, passports: Passports) -> ChunkServices:
+def make_chunks(core: Services) -> ChunkServices:
     """Wire them.
 
     Raises:
@@ -40,7 +40,7 @@ def make_chunks(core: Services, passports: Passports) -> ChunkServices:
         await core.publisher.commands(QUERIES_SERVED, events, sink_wait_ms=0)
 
     return ChunkServices(
-        passports=passports,
+        passports=core.passports,
         query_vectors=QueryVectors(open_embedder(core.settings)),
         served=ServedSearches(core.clock, publish_served),
     )

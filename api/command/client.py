@@ -27,22 +27,24 @@ def any_key(settings: Settings) -> str | None:
     keys = parse_api_keys(settings.api_keys)
     if not keys:
         return None
-    return max(keys, key=lambda one: (one.principal.user_id is None, one.principal.role)).secret.decode()
+    return max(keys, key=lambda one: (not one.principal.is_bound, one.principal.role)).secret.decode()
 
 
 def key_for(settings: Settings, user_id: str) -> str | None:
-    """The first of the API's keys that may ask for a user; None where there are no keys.
+    """The first of the API's keys that may ask and submit for a user; None where there are no keys.
 
     Raises:
         CommandFailedError: none may.
     """
-    from highwater.api.core.auth import parse_api_keys
+    from highwater.api.core.access import Access, Owner, Whose, owner_refusal
+    from highwater.api.core.auth import Role, parse_api_keys
 
     keys = parse_api_keys(settings.api_keys)
     if not keys:
         return None
+    asking = Access(Role.EDITOR, whose=Whose.USER, own=Role.VIEWER)
     for key in keys:
-        if key.principal.may_touch(user_id):
+        if owner_refusal(asking, key.principal, Owner(user_id)) is None:
             return key.secret.decode()
     raise CommandFailedError(f"none of HIGHWATER_API_KEYS may ask for {user_id}")
 

@@ -1,7 +1,7 @@
-"""Who asks, and what they may do: API keys, sessions, roles, and users whose resources are their own.
+"""Who asks: API keys, sessions, roles, and the user and organization that a key or session is bound to.
 
-Laws. A key or a session bound to a user reads and writes that user's resources only, unless it is an admin's. A role
-includes those below it. Keys are compared in constant time. Without keys the API is open, and then it listens on loopback only.
+Laws. A role includes those below it. Keys are compared in constant time. Without keys the API is open, and then it listens on
+loopback only. What a principal may do is decided in `access.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
 from ipaddress import ip_address
-from typing import Annotated
 
-from fastapi import Depends, Path, Request
-
-from highwater.api.core.errors import ForbiddenError, UnauthorizedError
+from highwater.api.core.errors import UnauthorizedError
 from highwater.schemas.errors import ConfigurationError
-from highwater.streams.checks import check_id
+from highwater.streams.checks import is_uuid
 
 SESSION_PREFIX = "hws_"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="highwater"'}
@@ -46,9 +43,10 @@ ROLES = {role.label: role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever sent a request; `user_id` None: bound to no user. `plan` and `organization_id` are those of a session.
+    """The caller of a request; `user_id` and `organization_id` None: bound to no user, to no organization.
 
-    `key_id` names an API key where its secret must not stand.
+    `plan` is that of a session. `key_id` names an API key where its secret must not stand. `scopes` are the households that a key
+    is limited to; None: it has all of them.
     """
 
     role: Role
@@ -57,10 +55,19 @@ class Principal:
     plan: str | None = None
     organization_id: str | None = None
     key_id: str | None = field(default=None, compare=False)
+    scopes: frozenset[str] | None = None
 
-    def may_touch(self, user_id: str) -> bool:
-        """Whether this user's resources are open to it."""
-        return self.role is Role.ADMIN or self.user_id is None or self.user_id == user_id
+    @property
+    def is_bound(self) -> bool:
+        """Whether it stands for a user or an organization, and not for the operator."""
+        return self.user_id is not None or self.organization_id is not None
+
+    def is_user(self, user_id: str) -> bool:
+        """Whether it is bound to this user; a UUID is the same in capitals, as the settings may write it."""
+        if self.user_id is None or self.user_id == user_id:
+            return self.user_id is not None
+        lower = user_id.lower()
+        return self.user_id.lower() == lower and is_uuid(lower)
 
 
 OPEN = Principal(Role.ADMIN)
@@ -75,7 +82,7 @@ class ApiKey:
 
 
 def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
-    """The keys in `role:key[:user]`, comma-separated.
+    """The keys in `role:key[:user[:organization]]`, comma-separated; a key of an organization alone leaves its user empty.
 
     Raises:
         ConfigurationError: an entry has another form; the message names its place, never the key.
@@ -85,12 +92,16 @@ def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
         if not entry.strip():
             continue
         role, _, rest = entry.strip().partition(":")
-        secret, has_user, user_id = rest.partition(":")
-        if role not in ROLES or not secret or (has_user and not user_id):
-            raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} is not viewer|editor|admin:key[:user]")
+        secret, *bound = rest.split(":", 2)
+        if role not in ROLES or not secret or (bound and not bound[-1]):
+            raise ConfigurationError(
+                f"HIGHWATER_API_KEYS: entry {number} is not viewer|editor|admin:key[:user[:organization]]"
+            )
         if secret.startswith(SESSION_PREFIX):
             raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} starts with {SESSION_PREFIX}, as sessions do")
-        principal = Principal(ROLES[role], user_id or None, key_id=key_id_of(secret.encode()))
+        key_id = key_id_of(secret.encode())
+        user_id, organization_id = (one or None for one in (*bound, "", "")[:2])
+        principal = Principal(ROLES[role], user_id, organization_id=organization_id, key_id=key_id)
         keys.append(ApiKey(secret.encode(), principal))
     if text and not keys:
         raise ConfigurationError("HIGHWATER_API_KEYS holds no key; unset it to leave the API open on loopback")
@@ -167,69 +178,3 @@ class Authenticator:
             if hmac.compare_digest(key.secret, token):
                 found = key.principal
         return found
-
-
-async def current_principal(request: Request) -> Principal:
-    """Whoever sent this request."""
-    services = request.app.state.services
-    principal: Principal | None = request.scope.get(PRINCIPAL)
-    if principal is None:
-        principal = await services.authenticator.principal(request.headers.get("authorization"))
-    if request.method == "GET":
-        services.activity.note(principal)
-    return principal
-
-
-def needs(role: Role) -> Callable[..., Awaitable[Principal]]:
-    """A dependency: the principal, of at least this role."""
-
-    async def check(principal: Annotated[Principal, Depends(current_principal)]) -> Principal:
-        require_role(principal, role)
-        return principal
-
-    return check
-
-
-def require_role(principal: Principal, role: Role) -> None:
-    """Refuse a principal below a role.
-
-    Raises:
-        ForbiddenError: it is below.
-    """
-    if principal.role < role:
-        raise ForbiddenError(f"this needs the role {role.label}")
-
-
-def require_user(principal: Principal, user_id: str) -> None:
-    """Refuse a principal bound to another user.
-
-    Raises:
-        ForbiddenError: it is bound to another.
-    """
-    if not principal.may_touch(user_id):
-        raise ForbiddenError("this key is bound to another user")
-
-
-Viewer = Annotated[Principal, Depends(needs(Role.VIEWER))]
-Editor = Annotated[Principal, Depends(needs(Role.EDITOR))]
-Admin = Annotated[Principal, Depends(needs(Role.ADMIN))]
-
-
-async def _own_user(principal: Viewer, user: Annotated[str, Path()]) -> str:
-    check_id("user", user)
-    require_user(principal, user)
-    return user
-
-
-async def _own_user_edited(principal: Editor, user: Annotated[str, Path()]) -> str:
-    return await _own_user(principal, user)
-
-
-async def _any_user(principal: Admin, user: Annotated[str, Path()]) -> str:
-    return await _own_user(principal, user)
-
-
-# The user in the path, once it is known that the principal may read, write or administer it.
-ReadUser = Annotated[str, Depends(_own_user)]
-WriteUser = Annotated[str, Depends(_own_user_edited)]
-AdminUser = Annotated[str, Depends(_any_user)]

@@ -5,26 +5,31 @@ Law: every line is validated before anything is produced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
 
-from highwater.api.core.auth import Editor, Principal, Role
+from highwater.api.core.access import Owner, Scope, Whose, access, may_act_for
+from highwater.api.core.auth import Role
 from highwater.api.core.errors import ForbiddenError, NotFoundError, UnprocessableError
+from highwater.api.core.guard import Asker, Called, GuardedRoute
 from highwater.api.core.publishing import Publisher
-from highwater.api.core.services import Wired
+from highwater.api.core.resources import require_job_args
+from highwater.api.core.services import Services, Wired
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.jobs import JOB_SUBMITTED
 from highwater.schemas.json_events import event_from_json
 from highwater.schemas.topics import TOPICS
+from highwater.streams.jobs.args import parse_args
 
 # Events in one request; the body is bounded too, and a file belongs to `highwater publish`.
 EVENTS_MAX = 10_000
 NDJSON = "application/x-ndjson"
 
-router = APIRouter(tags=["events"])
+router = APIRouter(tags=["events"], route_class=GuardedRoute)
 
 
 def _check_topic(name: str) -> None:
@@ -60,19 +65,15 @@ def _is_ndjson(content_type: str, body: bytes) -> bool:
     return True
 
 
-def _check_owner(principal: Principal, topic: str, event: dict[str, Any]) -> None:
-    """A key bound to a user publishes that user's events; what is nobody's own takes an unbound key.
+def _check_owner(called: Asker, topic: str, event: dict[str, Any]) -> None:
+    """A bound key or session publishes what is its user's and its organization's own; what is nobody's own takes an unbound one.
 
-    A session of an organization publishes what is that organization's (`organization_id`), and no other's.
+    Raises:
+        ForbiddenError: the event is of others.
     """
-    if principal.user_id is None or principal.role is Role.ADMIN:
-        return
-    if principal.organization_id is not None and event.get("organization_id", principal.organization_id) != (
-        principal.organization_id
-    ):
-        raise ForbiddenError(f"this session is of another organization than that of the event to {topic}")
-    if event.get("user_id") != principal.user_id:
-        raise ForbiddenError(f"this key is bound to a user and may publish only that user's events to {topic}")
+    owner = Owner(event.get("user_id"), event.get("organization_id"))
+    if not may_act_for(called.principal, owner):
+        raise ForbiddenError(f"this key or session is bound and may publish only what is its own to {topic}")
 
 
 # As their own endpoints are: nobody gets round a role by the other door.
@@ -93,13 +94,13 @@ _ADMIN_TOPICS = frozenset(
 
 
 def _encode_all(
-    topic: str, body: bytes, is_ndjson: bool, principal: Principal, publisher: Publisher
+    topic: str, body: bytes, is_ndjson: bool, called: Asker, publisher: Publisher
 ) -> list[tuple[str, bytes]]:
     encoded = []
     for number, line in _lines(body, is_ndjson):
         try:
             event = event_from_json(topic, _parsed(line))
-            _check_owner(principal, topic, event)
+            _check_owner(called, topic, event)
             encoded.append(publisher.encode(topic, event))
         except InvalidEventError as error:
             where = f"line {number}: {error}" if is_ndjson else str(error)
@@ -135,12 +136,24 @@ def _parsed(line: bytes) -> Any:
         }
     },
 )
-async def publish_events(topic: str, request: Request, principal: Editor, services: Wired) -> dict[str, list[str]]:
+@access(Role.EDITOR, Scope.EVENTS, Whose.EVENT)
+async def publish_events(topic: str, request: Request, called: Called, services: Wired) -> dict[str, list[str]]:
     """Validate every event, produce them in order with acks=all, and answer with their positions."""
     _check_topic(topic)
-    if topic in _ADMIN_TOPICS and principal.role is not Role.ADMIN:
-        raise ForbiddenError(f"{topic} needs the role admin")
+    if topic in _ADMIN_TOPICS:
+        called.require_role(Role.ADMIN)
     body = await request.body()
     is_ndjson = _is_ndjson(request.headers.get("content-type", ""), body)
-    encoded = _encode_all(topic, body, is_ndjson, principal, services.publisher)
+    encoded = _encode_all(topic, body, is_ndjson, called, services.publisher)
+    if topic == JOB_SUBMITTED:
+        await _check_jobs(services, called, encoded)
+    called.note_checked()
     return {"positions": await services.publisher.publish(topic, encoded)}
+
+
+async def _check_jobs(services: Services, called: Asker, encoded: Sequence[tuple[str, bytes]]) -> None:
+    """What jobs name is checked as `POST /api/jobs` checks it; errors as of `require_job_args`."""
+    for _, value in encoded:
+        event = services.registry.require().decode(JOB_SUBMITTED, value)
+        args = parse_args(event["kind"], event["args"])
+        await require_job_args(services, called.principal, event["organization_id"], args)

@@ -10,11 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from fastapi.routing import APIRoute
-from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope, Send
-
-from highwater.api.core.auth import PRINCIPAL, Principal
+from highwater.api.core.auth import Principal
 from highwater.api.core.errors import TooManyRequestsError
 from highwater.connectors.identity.organizations import Organization
 from highwater.connectors.identity.rate_limits import Counted, RateLimits, Whose
@@ -116,28 +112,3 @@ def limit_headers(judged: Sequence[_Judged]) -> dict[str, str]:
         "X-RateLimit-Limit": str(least.limit),
         "X-RateLimit-Remaining": str(least.verdict.remaining),
     }
-
-
-class LimitedRoute(APIRoute):
-    """A route under the limits: `APIRouter(route_class=LimitedRoute)`.
-
-    Not a dependency, since FastAPI reads the body before those and drops their headers from an error.
-    """
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count the request, then answer it."""
-        if scope["method"] not in (self.methods or ()):  # answered with 405
-            await super().handle(scope, receive, send)
-            return
-        services = scope["app"].state.services
-        principal = await services.authenticator.principal(Headers(scope=scope).get("authorization"))
-        told = await services.rate_limiter.admit(principal)
-        fields = [(name.lower().encode(), value.encode()) for name, value in told.items()]
-
-        async def send_with_limits(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *fields]}
-            await send(message)
-
-        scope[PRINCIPAL] = principal
-        await super().handle(scope, receive, send_with_limits)

@@ -32,6 +32,7 @@ from highwater.connectors.postgres.pool import AWAY, open_pool
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
+from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock
 from highwater.streams.identity.plans import load_plans
 from highwater.streams.settings import Settings
@@ -68,6 +69,7 @@ class Services:
     watcher: PositionWatcher
     publisher: Publisher
     changes: ChangeFeed
+    passports: Passports
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -196,6 +198,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         watcher=watcher,
         publisher=publisher,
         changes=ChangeFeed(client, admin),
+        passports=load_passports(settings.namespaces_file),
     )
 
 

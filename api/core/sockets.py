@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import orjson
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from highwater.api.core.auth import Principal
 from highwater.api.core.errors import (
     ForbiddenError,
     NotFoundError,
@@ -24,6 +23,7 @@ from highwater.api.core.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from highwater.api.core.guard import Asker, asker_on_socket
 from highwater.api.core.services import Services
 from highwater.schemas.errors import HighwaterError, UnavailableError
 
@@ -90,8 +90,8 @@ class Socket:
         self._services = services
         self._authorization: str | None = None
 
-    async def _authenticated(self) -> Principal:
-        """Whoever it is: by its field, by its subprotocol, or by its first message."""
+    async def _admitted(self) -> Asker:
+        """Whoever it is, by its field, by its subprotocol, or by its first message; refused where it may not be here."""
         websocket, authenticator = self._websocket, self._services.authenticator
         named = subprotocol_of(websocket)
         authorization = websocket.headers.get("authorization")
@@ -103,7 +103,14 @@ class Socket:
         if authenticator.is_open:
             _refuse_other_sites(websocket)
         self._authorization = authorization
-        return await authenticator.principal(authorization)
+        principal = await authenticator.principal(authorization)
+        return asker_on_socket(self._services, websocket.scope["endpoint"], principal)
+
+    async def _open(self, called: Asker) -> None:
+        """Finish the handshake, if its first message did not; what ends after it is told."""
+        called.require_checked()
+        if self._websocket.application_state.name == "CONNECTING":
+            await self._websocket.accept(subprotocol_of(self._websocket))
 
     async def _first_token(self) -> str:
         try:

@@ -8,22 +8,26 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from highwater.api.core.access import PUBLIC, declared
 from highwater.api.core.errors import problem
+from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
 
-router = APIRouter(tags=["system"])
+router = APIRouter(tags=["system"], route_class=GuardedRoute)
 
 _JSON = "application/json"
 _NEVER = {"Cache-Control": "no-store"}
 
 
 @router.get("/healthz", summary="The process is alive", response_model=None)
+@declared(PUBLIC)
 async def healthz() -> Response:
     """Answers as long as the event loop turns."""
     return Response(b'{"status":"alive"}', headers=_NEVER, media_type=_JSON)
 
 
 @router.get("/readyz", summary="Every part answers, or which does not", response_model=None)
+@declared(PUBLIC)
 async def readyz(
     services: Wired, exclude: Annotated[list[str] | None, Query(description="parts that do not count")] = None
 ) -> Response:
@@ -37,6 +41,7 @@ async def readyz(
 
 
 @router.get("/metrics", summary="Prometheus metrics", response_model=None)
+@declared(PUBLIC)
 async def metrics() -> Response:
     """Every metric of this process."""
     return Response(generate_latest(), headers={**_NEVER, "Content-Type": CONTENT_TYPE_LATEST})

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from highwater.api.core.access import PUBLIC, Access
+from highwater.api.core.access import Scope as Household
+from highwater.api.core.auth import Role
 from highwater.api.core.errors import problem
 from highwater.api.dashboard.door import Door
 from highwater.streams.clock import monotonic_seconds
@@ -26,10 +30,18 @@ if TYPE_CHECKING:
 
 # Where a page finds the dashboard that it is served by.
 SCOPE_KEY = "highwater.dashboard"
-PAGES = (
-    *("/", "/topics", "/browse", "/user", "/league", "/queries", "/jobs", "/chunks", "/dead-letters", "/policies"),
-    *("/login", "/logout", "/favicon.ico"),
-)
+# Whoever is not signed in is sent to `/login`; what a page then reads of `/api` is declared there, and what it reads beside that
+# is for operators (`View.sees_all`).
+ACCESS: Mapping[str, Access] = {
+    **dict.fromkeys(("/", "/topics", "/browse", "/dead-letters"), Access(Role.VIEWER, Household.SYSTEM)),
+    **dict.fromkeys(("/user", "/policies"), Access(Role.VIEWER, Household.FEEDS)),
+    "/league": Access(Role.VIEWER, Household.LEAGUE),
+    "/queries": Access(Role.VIEWER, Household.QUERIES),
+    "/jobs": Access(Role.VIEWER, Household.JOBS),
+    "/chunks": Access(Role.VIEWER, Household.CHUNKS),
+    **dict.fromkeys(("/login", "/logout", "/favicon.ico"), PUBLIC),
+}
+PAGES = tuple(ACCESS)
 _ASSETS = ("/_nicegui/", "/_nicegui_ws/")
 # Vue compiles the templates of tables in the browser, hence `unsafe-eval`; everything is of this origin.
 _POLICY = (
@@ -123,6 +135,8 @@ class Dashboard:
 
 class DashboardRoute(BaseRoute):
     """The paths of the dashboard; every other one is left to the API."""
+
+    access = ACCESS
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard

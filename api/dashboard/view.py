@@ -19,13 +19,15 @@ from nicegui import events, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from highwater.api.core.auth import Principal, Role, require_role
-from highwater.api.core.errors import UnauthorizedError
+from highwater.api.core.access import Access, Scope, in_scope
+from highwater.api.core.auth import Principal, Role
+from highwater.api.core.errors import ForbiddenError, UnauthorizedError, problem_of
+from highwater.api.core.guard import admit
 from highwater.api.core.services import Services
 from highwater.api.dashboard.door import Visitor
 from highwater.api.dashboard.hub import Hub
 from highwater.api.dashboard.look import CSS
-from highwater.api.dashboard.mount import SCOPE_KEY, Dashboard
+from highwater.api.dashboard.mount import ACCESS, SCOPE_KEY, Dashboard
 from highwater.connectors.pages.reads import Documents
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.clock import monotonic_seconds
@@ -94,8 +96,18 @@ class View:
 
     @property
     def sees_all(self) -> bool:
-        """Whether topics and groups, which hold everybody's events, may be shown."""
-        return self.visitor.principal.role is Role.ADMIN or self.visitor.principal.user_id is None
+        """Whether topics and groups, which hold everybody's events, may be shown: to operators."""
+        principal = self.visitor.principal
+        is_operator = principal.role is Role.ADMIN or not principal.is_bound
+        return is_operator and in_scope(Scope.SYSTEM, principal)
+
+    @property
+    def only_user(self) -> str | None:
+        """Whose rows alone are listed; None: everybody's. A key of an organization alone is no user's, so it is shown none."""
+        principal = self.visitor.principal
+        if principal.role is Role.ADMIN or not principal.is_bound:
+            return None
+        return principal.user_id or ""
 
     @property
     def is_admin(self) -> bool:
@@ -106,13 +118,13 @@ class View:
         """Who looks, asked anew before a deed: a key may have lost its role, or its browser signed out, since the page was sent.
 
         Raises:
-            ForbiddenError: it is below the role.
+            ForbiddenError: it is below the role, or its scopes do not reach so far.
             UnauthorizedError: it is nobody any more.
         """
         found = await self.dashboard.door.visitor(self.request)
         if found is None:
             raise UnauthorizedError("this browser has signed out, or its key is valid no more")
-        require_role(found.principal, role)
+        admit(Access(role, Scope.SYSTEM), found.principal)
         return found.principal
 
     def asked(self, name: str, default: str = "") -> str:
@@ -255,6 +267,10 @@ def page(path: str, title: str) -> Callable[[Build], None]:
             if visitor is None:
                 here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
                 return RedirectResponse(f"/login?next={quote(here, safe='')}", 303)
+            try:
+                admit(ACCESS[path], visitor.principal)
+            except ForbiddenError as error:
+                return problem_of(error)
             view = View(dashboard, visitor, request)
             view.hub.look()
             with view.frame(path, title):

@@ -13,37 +13,36 @@ from typing import Annotated, TypeAlias
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from highwater.api.core.auth import Principal, ReadUser, Role, Viewer, require_role, require_user
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS
+from highwater.api.core.guard import Called, GuardedRoute, User
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.explain.explaining import Explainer, UnknownResourceError
 from highwater.connectors.explain.explanations import Explanation
 from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, CHANNELS_MAX
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.checks import check_id
 from highwater.streams.league.resources import resource_of
 
-router = APIRouter(tags=["explain"])
+router = APIRouter(tags=["explain"], route_class=GuardedRoute)
 
 Ask: TypeAlias = Callable[[Explainer], Awaitable[Explanation]]
 
 # Each holds a thread and a connection to the broker for about a second; more wait, and past it come again.
 AT_ONCE = 4
 WAITING_MAX = 32
-# The kinds of resources outside the catalogue of documents: whose they are stands in the key, or everybody may read them.
-_OF_USERS = ("feed", "clusters")
-
 _slots = asyncio.Semaphore(AT_ONCE)
 _waiting: set[object] = set()
 
 
 @router.get("/api/explain/feed/{user:id}", summary="The events behind a user's feed", response_model=None)
+@access(Role.VIEWER, Scope.SYSTEM, Whose.USER)
 async def explain_feed(
     request: Request,
-    user: ReadUser,
+    user: User,
     services: Wired,
     channels: Annotated[int, Query(ge=1, le=CHANNELS_MAX, description="channels to follow")] = CHANNELS_DEFAULT,
 ) -> Response:
@@ -53,31 +52,13 @@ async def explain_feed(
 
 
 @router.get("/api/explain/resource/{key:id}", summary="The events behind a page", response_model=None)
-async def explain_resource(request: Request, key: str, principal: Viewer, services: Wired) -> Response:
+@access(Role.VIEWER, Scope.SYSTEM, Whose.KEY)
+async def explain_resource(request: Request, key: str, called: Called, services: Wired) -> Response:
     """Of a key such as `league:table:2025-26`, `md:{match}:live`, `ns:{namespace}` or `clusters:{user}`."""
-    check_reader(principal, key)
+    await called.key(key)
     found = resource_of(key)
     await services.fresh(request, FEEDS_TOPICS if found is None else found.kind.topics)
     return await _answer(services, lambda explainer: explainer.resource(key))
-
-
-def check_reader(principal: Principal, key: str) -> None:
-    """Refuse whoever may not read the resource of a key.
-
-    Raises:
-        ForbiddenError: it is another user's, or for administrators.
-        InvalidEventError: it names a user by what is no id.
-    """
-    kind, _, rest = key.partition(":")
-    found = resource_of(key)
-    if found is not None and found.kind.is_private:
-        if not found.kind.has_id:
-            require_role(principal, Role.ADMIN)
-        else:
-            require_user(principal, found.id)
-    elif kind in _OF_USERS:
-        check_id("user", rest)
-        require_user(principal, rest)
 
 
 def explainer_of(services: Services) -> Explainer:

@@ -16,11 +16,14 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from highwater.api.core import conditional
-from highwater.api.core.auth import ReadUser, Viewer
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
+from highwater.api.core.guard import Called, User
 from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
 from highwater.api.feeds.quick import QuickRoute
 from highwater.api.feeds.services import FeedServices, WiredFeeds
@@ -82,9 +85,8 @@ def _check_since(since: int, version: int) -> None:
 
 
 @router.get("/api/users/{user:id}/feed", summary="The feed of a user; conditional", response_model=None)
-async def get_feed(
-    request: Request, user: ReadUser, services: Wired, feeds: WiredFeeds, since: Since = None
-) -> Response:
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
+async def get_feed(request: Request, user: User, services: Wired, feeds: WiredFeeds, since: Since = None) -> Response:
     """Built when it is read and no good copy is there; everybody else gets that copy, or 304."""
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
     head = None if is_positioned else await feeds.builder.cached_head(user)
@@ -126,9 +128,10 @@ def _feed_response(request: Request, document: FeedDocument, extra: dict[str, st
 
 
 @router.get("/api/users/{user:id}/clusters", summary="The clusters of a user; conditional", response_model=None)
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
 async def get_clusters(
     request: Request,
-    user: ReadUser,
+    user: User,
     services: Wired,
     feeds: WiredFeeds,
     version: Version = None,
@@ -253,9 +256,10 @@ def _page(document: Mapping[str, Any], version: int, start: int, limit: int) -> 
     summary="The life of a cluster; conditional",
     response_model=None,
 )
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
 async def get_cluster_history(
     request: Request,
-    user: ReadUser,
+    user: User,
     cluster_id: Annotated[str, Path()],
     services: Wired,
     feeds: WiredFeeds,
@@ -304,7 +308,8 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int, ve
 
 
 @router.get("/api/users/{user:id}/pending", summary="What waits for the next rebuild", response_model=None)
-async def get_pending(request: Request, user: ReadUser, services: Wired, feeds: WiredFeeds) -> Response:
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
+async def get_pending(request: Request, user: User, services: Wired, feeds: WiredFeeds) -> Response:
     """Per current subscription, head minus high-water mark; and whether a rebuild is due by the rules."""
     await services.fresh(request, FEEDS_TOPICS)
     row, stored = await feeds_reads.pending_by_channel(services.database.require(), user)
@@ -345,8 +350,9 @@ def _facts(row: UserRow, pending: int, is_subscribed: bool) -> UserFacts:
 
 
 @router.get("/api/users/{user:id}/subscriptions", summary="A user's subscriptions", response_model=None)
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
 async def get_subscriptions(
-    request: Request, user: ReadUser, services: Wired, limit: Limit = LIMIT_MAX, cursor: Cursor = None
+    request: Request, user: User, services: Wired, limit: Limit = LIMIT_MAX, cursor: Cursor = None
 ) -> Response:
     """The channels that the user is subscribed to now, in order."""
     await services.fresh(request, SUBSCRIPTION_TOPICS)
@@ -366,7 +372,8 @@ def _channel_document(channel: Channel) -> dict[str, Any]:
 
 
 @router.get("/api/channels/{channel:id}", summary="A channel; conditional", response_model=None)
-async def get_channel(request: Request, channel: str, _principal: Viewer, services: Wired) -> Response:
+@access(Role.VIEWER, Scope.FEEDS)
+async def get_channel(request: Request, channel: str, services: Wired) -> Response:
     """The head of a channel: its version is the number of its insights."""
     await services.fresh(request, INSIGHT_TOPICS)
     found = await feeds_reads.channel(services.database.require(), channel)
@@ -378,8 +385,9 @@ async def get_channel(request: Request, channel: str, _principal: Viewer, servic
 
 
 @router.get("/api/channels", summary="The channels", response_model=None)
+@access(Role.VIEWER, Scope.FEEDS)
 async def get_channels(
-    request: Request, _principal: Viewer, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
+    request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Every channel that ever had an insight, in order of their ids."""
     await services.fresh(request, INSIGHT_TOPICS)
@@ -391,7 +399,8 @@ async def get_channels(
 
 
 @router.get("/api/insights/{channel:id}/{insight:id}", summary="An insight; conditional", response_model=None)
-async def get_insight(request: Request, channel: str, insight: str, _principal: Viewer, services: Wired) -> Response:
+@access(Role.VIEWER, Scope.FEEDS)
+async def get_insight(request: Request, channel: str, insight: str, services: Wired) -> Response:
     """An insight as it came; 410 once it was retracted."""
     await services.fresh(request, INSIGHT_TOPICS)
     found = await feeds_reads.insight(services.database.require(), channel, insight)
@@ -415,15 +424,18 @@ async def get_insight(request: Request, channel: str, insight: str, _principal: 
 
 
 @router.get("/api/changes", summary="What changes, as server-sent events", response_model=None)
-async def get_changes(request: Request, principal: Viewer, services: Wired) -> Response:
-    """Version bumps from now on, or from `Last-Event-ID`; a key bound to a user sees that user's."""
+# Any household: each key is checked by itself.
+@access(Role.VIEWER, whose=Whose.KEY)
+async def get_changes(request: Request, called: Called, services: Wired) -> Response:
+    """Version bumps of what the caller may read, from now on or from `Last-Event-ID`."""
     await services.fresh(request, frozenset())
     services.kafka.require()
     places, has_gap = await services.changes.start_places(request.headers.get("last-event-id"))
+    called.note_checked()
+    principal, passports = called.principal, services.passports
 
     def is_visible(resource: str) -> bool:
-        kind, _, owner = resource.partition(":")
-        return kind not in ("feed", "clusters") or principal.may_touch(owner)
+        return may_read_key(principal, resource, passports)
 
     CONDITIONAL_GETS.labels("changes", "sent").inc()
     chunks = services.changes.stream(places, has_gap, services.registry.require(), is_visible)

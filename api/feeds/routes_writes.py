@@ -8,11 +8,13 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core.auth import AdminUser, WriteUser
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
+from highwater.api.core.guard import GuardedRoute, User
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Wired
 
-router = APIRouter(tags=["feeds"])
+router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
 
 
@@ -36,31 +38,36 @@ async def _write(services: Wired, topic: str, event: dict[str, Any]) -> Position
 
 
 @router.put("/api/users/{user:id}/subscriptions", status_code=ACCEPTED, summary="Replace a user's subscriptions")
-async def put_subscriptions(user: WriteUser, body: Subscriptions, services: Wired) -> Positions:
+@access(Role.EDITOR, Scope.FEEDS, Whose.USER)
+async def put_subscriptions(user: User, body: Subscriptions, services: Wired) -> Positions:
     """The channels given are the user's from now on, and no others."""
     channels = list(dict.fromkeys(body.channels))
     return await _write(services, "feeds.subscriptions-replaced", {"user_id": user, "channels": channels})
 
 
 @router.put("/api/users/{user:id}/plan", status_code=ACCEPTED, summary="Change a user's plan")
-async def put_plan(user: WriteUser, body: Plan, services: Wired) -> Positions:
+@access(Role.EDITOR, Scope.FEEDS, Whose.USER)
+async def put_plan(user: User, body: Plan, services: Wired) -> Positions:
     """The plan decides how often the user's clusters are rebuilt (R0.10)."""
     return await _write(services, "feeds.plan-changed", {"user_id": user, "plan": body.plan})
 
 
 @router.post("/api/users/{user:id}/activity", status_code=ACCEPTED, summary="Say that a user is active")
-async def post_activity(user: WriteUser, services: Wired) -> Positions:
+@access(Role.EDITOR, Scope.FEEDS, Whose.USER)
+async def post_activity(user: User, services: Wired) -> Positions:
     """Only active users are reclustered (R0.7)."""
     return await _write(services, "feeds.user-active", {"user_id": user})
 
 
 @router.post("/api/users/{user:id}/rebuild", status_code=ACCEPTED, summary="Ask for a rebuild now (admin)")
-async def post_rebuild(user: AdminUser, services: Wired, *, force: bool = False) -> Positions:
+@access(Role.ADMIN, Scope.FEEDS, Whose.USER)
+async def post_rebuild(user: User, services: Wired, *, force: bool = False) -> Positions:
     """A manual trigger: it rebuilds at any pending; with `force` also when nothing is new for the user."""
     return await _write(services, "feeds.rebuild-demanded", {"user_id": user, "force": force})
 
 
 @router.delete("/api/users/{user:id}/data", status_code=ACCEPTED, summary="Erase a user (admin)")
-async def delete_data(user: AdminUser, services: Wired) -> Positions:
+@access(Role.ADMIN, Scope.ADMIN, Whose.USER)
+async def delete_data(user: User, services: Wired) -> Positions:
     """Everything kept of the user goes; resource versions go on growing."""
     return await _write(services, "feeds.user-erased", {"user_id": user})

@@ -7,18 +7,18 @@ be, the event stands and its sink does it.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import orjson
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api.core.auth import Admin, Viewer
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import UnprocessableError
-from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.guard import LimitedRoute, Org
 from highwater.api.core.services import Services, Wired
-from highwater.api.identity.organizations import require_organization
 from highwater.connectors.identity import organizations
 from highwater.connectors.identity.organizations import Organization, PlanWord
 from highwater.connectors.postgres.pool import transaction
@@ -26,7 +26,6 @@ from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import PLAN_CHANGED
 from highwater.schemas.positions import Cause
-from highwater.streams.checks import check_id
 from highwater.streams.identity.plans import FEATURES, UNLIMITED
 from highwater.streams.telemetry import get_log
 
@@ -46,15 +45,13 @@ class PlanRequest(BaseModel):
 
 
 @router.get("/api/organizations/{org:id}/limits", summary="What an organization may", response_model=None)
+@access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION)
 async def get_limits(
     request: Request,
-    org: Annotated[str, Path(description="an organization")],
-    principal: Viewer,
+    org: Org,
     services: Wired,
 ) -> Response:
     """Its plan and the limits of that; an organization that nobody told of has the plan free."""
-    check_id("org", org)
-    require_organization(principal, org)
     await services.fresh(request, LIMIT_TOPICS)
     document = limits_document(await services.organizations.read_limits(org))
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
@@ -82,11 +79,9 @@ def _limit(value: int | None) -> int | str:
 
 
 @router.put("/api/organizations/{org:id}/plan", status_code=HTTPStatus.ACCEPTED, summary="Change a plan (admin)")
-async def put_plan(
-    org: Annotated[str, Path(description="an organization")], body: PlanRequest, _principal: Admin, services: Wired
-) -> dict[str, Any]:
+@access(Role.ADMIN, Scope.ADMIN, Whose.ORGANIZATION)
+async def put_plan(org: Org, body: PlanRequest, services: Wired) -> dict[str, Any]:
     """The plan, and where they are given the status of the subscription and the end of what was paid for."""
-    check_id("org", org)
     period_end = _period_end(body.period_end)
     event = {
         "organization_id": org,

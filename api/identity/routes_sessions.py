@@ -12,9 +12,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core.auth import ROLES, AdminUser, Principal, ReadUser, Role, Viewer, require_user
-from highwater.api.core.errors import ForbiddenError, NotFoundError
-from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import ROLES, Principal, Role
+from highwater.api.core.errors import ForbiddenError
+from highwater.api.core.guard import Asker, Called, GuardedRoute, LimitedRoute, User
+from highwater.api.core.resources import SESSION
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.identity import roles
 from highwater.connectors.identity.organizations import organizations_of
@@ -29,7 +31,7 @@ from highwater.streams.checks import check_id
 from highwater.streams.clock import to_datetime
 from highwater.streams.identity.plans import FALLBACK_PLAN, PLANS
 
-router = APIRouter(tags=["sessions"])
+router = APIRouter(tags=["sessions"], route_class=GuardedRoute)
 limited = APIRouter(tags=["sessions"], route_class=LimitedRoute)
 
 Text = Annotated[str, Field(max_length=512)]
@@ -53,15 +55,22 @@ class RoleRequest(BaseModel):
     role: Literal["viewer", "editor", "admin"]
 
 
-def _check_creator(creator: Principal, body: SessionRequest) -> None:
-    if creator.session_id is not None:
-        raise ForbiddenError("a session does not make sessions; use an API key")
-    require_user(creator, body.user_id)
-    if creator.user_id is not None and creator.role is not Role.ADMIN and (body.organization_id or body.plan):
-        # Else a user would choose whose limits and usage count, and how many requests are allowed.
-        raise ForbiddenError("a key that is bound to a user names no organization and no plan")
-    if creator.user_id is None and creator.role < Role.EDITOR:
-        raise ForbiddenError("this needs the role editor, or the user's own key")
+def _organization_of(called: Asker, body: SessionRequest) -> str:
+    """The organization of a new session: that of the key, where it has one.
+
+    Raises:
+        ForbiddenError: the key may make no such session.
+    """
+    called.user(body.user_id)
+    creator = called.principal
+    if creator.scopes is not None:
+        raise ForbiddenError("a key with scopes makes no session, which would have all of them")
+    if called.is_operator:
+        return body.organization_id or creator.organization_id or ""
+    # Else a user would choose whose limits and usage count, and how many requests are allowed.
+    if body.plan or body.organization_id not in ("", creator.organization_id):
+        raise ForbiddenError("a key that is bound to a user names no other organization and no plan")
+    return creator.organization_id or ""
 
 
 def _session_role(creator: Principal, stored: str | None, asked: str | None) -> Role:
@@ -79,22 +88,22 @@ def _session_role(creator: Principal, stored: str | None, asked: str | None) -> 
 
 
 @limited.post("/api/sessions", status_code=HTTPStatus.CREATED, summary="Make a session")
+@access(Role.EDITOR, Scope.ADMIN, Whose.USER, own=Role.VIEWER, keys_only=True)
 async def post_session(
-    body: SessionRequest, request: Request, response: Response, creator: Viewer, services: Wired
+    body: SessionRequest, request: Request, response: Response, called: Called, services: Wired
 ) -> dict[str, Any]:
     """A session lives for a day after its last request; its id is the bearer token."""
-    check_id("user_id", body.user_id)
-    _check_creator(creator, body)
+    organization_id = _organization_of(called, body)
     ip = request.client.host if request.client is not None else ""
-    if body.organization_id:
-        check_id("organization_id", body.organization_id)
+    if organization_id:
+        check_id("organization_id", organization_id)
     services.link.require()
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock_shared"], body.user_id)
         rules = await one_row(tx, QUERIES["read_session_rules"], body.user_id)
-        role = _session_role(creator, rules["role"], body.role)
-        plan = body.plan or await _plan_of(tx, body.organization_id)
-        new = NewSession(body.user_id, body.organization_id, body.email, plan, ip)
+        role = _session_role(called.principal, rules["role"], body.role)
+        plan = body.plan or await _plan_of(tx, organization_id)
+        new = NewSession(body.user_id, organization_id, body.email, plan, ip)
         session = await services.sessions.create(tx, new, role.label, services.clock())
     response.headers["Cache-Control"] = "no-store"
     return {
@@ -116,25 +125,23 @@ async def _plan_of(tx: Connection, organization_id: str) -> str:
 
 
 @router.delete("/api/sessions/{session:id}", status_code=HTTPStatus.NO_CONTENT, summary="Log out")
-async def delete_session(session: str, principal: Viewer, services: Wired) -> None:
+@access(Role.ADMIN, Scope.ADMIN, Whose.SESSION, own=Role.VIEWER)
+async def delete_session(session: str, called: Called, services: Wired) -> None:
     """End one session: one's own, one of the user the key is bound to, or any by an admin."""
-    found = await services.sessions.peek(session)
-    # Somebody else's session is answered as none, so that nobody learns which ids exist.
-    if found is None or not (principal.role is Role.ADMIN or principal.user_id == found.user_id):
-        raise NotFoundError("there is no such session")
+    found = called.shown(SESSION, await services.sessions.peek(session), session)
     await services.sessions.delete(found)
 
 
 @router.delete("/api/users/{user:id}/sessions", summary="End all sessions of a user")
-async def delete_user_sessions(user: ReadUser, principal: Viewer, services: Wired) -> dict[str, Any]:
+@access(Role.ADMIN, Scope.ADMIN, Whose.USER, own=Role.VIEWER)
+async def delete_user_sessions(user: User, services: Wired) -> dict[str, Any]:
     """Every session of the user gets 401 from the next request on; answers how many there were."""
-    if principal.role is not Role.ADMIN and principal.user_id != user:
-        raise ForbiddenError("this needs the role admin, or the user's own key")
     return {"user_id": user, "revoked": await _revoke(services, user)}
 
 
 @router.put("/api/users/{user:id}/role", summary="Change a user's role (admin)")
-async def put_role(user: AdminUser, body: RoleRequest, services: Wired) -> dict[str, Any]:
+@access(Role.ADMIN, Scope.ADMIN, Whose.USER)
+async def put_role(user: User, body: RoleRequest, services: Wired) -> dict[str, Any]:
     """Stores the role and ends the user's sessions, which carry the old one (R2.9)."""
     async with transaction(services.database.require()) as tx:
         # Held from before the event is there, so that its sink finds it done and the sessions are counted here.

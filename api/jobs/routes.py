@@ -18,23 +18,22 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
+from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.askers import canonical_uuid
-from highwater.api.core.auth import Principal, Role, Viewer, require_role
+from highwater.api.core.auth import Role
 from highwater.api.core.errors import (
     BadRequestError,
     ForbiddenError,
-    NotFoundError,
     PaymentRequiredError,
     UnauthorizedError,
     UnprocessableError,
 )
+from highwater.api.core.guard import Asker, Called, LimitedRoute, Org
 from highwater.api.core.idempotency import idempotency_key
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
-from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.resources import DECK, JOB, require_job_args
 from highwater.api.core.services import Services, Wired
-from highwater.api.identity.organizations import organization_of
-from highwater.api.jobs.access import may_read, require_ender, require_reader, submitter
-from highwater.api.jobs.services import JobServices, WiredJobs
+from highwater.api.jobs.services import WiredJobs
 from highwater.api.jobs.stream import EventStream
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
@@ -46,7 +45,7 @@ from highwater.schemas.json_events import event_from_json
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
 from highwater.streams.identity.plans import Limit as PlanLimit
 from highwater.streams.identity.plans import Usage, refusal, refusal_text
-from highwater.streams.jobs.args import Args, IngestionArgs, parse_args
+from highwater.streams.jobs.args import Args, parse_args
 from highwater.streams.jobs.states import Kind
 from highwater.streams.jobs.validation import REVOKE
 
@@ -56,6 +55,8 @@ REVOKED_REASON = "revoked"
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
 _ENTRY_ID = re.compile("([0-9]{1,18})(?:-0)?")
 ACCEPTED = HTTPStatus.ACCEPTED
+# The same for a job's page, its events and its socket.
+READ_JOB = Access(Role.VIEWER, Scope.JOBS, Whose.JOB)
 
 router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
 
@@ -98,10 +99,10 @@ def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
 
 
 @router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made")
-async def post_job(request: Request, body: Submission, principal: Viewer, services: Wired, jobs: WiredJobs) -> Taken:
+@access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, own=Role.VIEWER)
+async def post_job(request: Request, body: Submission, called: Called, services: Wired) -> Taken:
     """The job is taken down; `GET /api/jobs/{id}` and its events tell what comes of it."""
-    organization_id = organization_of(principal, body.organization_id)
-    user_id = submitter(principal, body.user_id)
+    organization_id, user_id = called.submission(body.organization_id, body.user_id)
     key_text = idempotency_key(request)
     job_id = job_id_of(organization_id, user_id, key_text)
     document = {"job_id": job_id, "kind": body.kind, "organization_id": organization_id, "user_id": user_id}
@@ -115,16 +116,10 @@ async def post_job(request: Request, body: Submission, principal: Viewer, servic
         _require_same(known, event)
         return Taken(job_id=job_id, positions=[known.position])
     args = parse_args(body.kind, event["args"])
-    _require_own_namespace(jobs, principal, args)
+    await require_job_args(services, called.principal, organization_id, args)
     await _require_allowed(services, organization_id, Kind(body.kind), args)
     positions = await services.publisher.publish(JOB_SUBMITTED, [encoded])
     return Taken(job_id=job_id, positions=positions)
-
-
-def _require_own_namespace(jobs: JobServices, principal: Principal, args: Args) -> None:
-    """What everybody's queries may quote is ingested by admins alone, as through `POST /api/chunks/ingest`."""
-    if isinstance(args, IngestionArgs) and jobs.passports.of(args.ns).is_open:
-        require_role(principal, Role.ADMIN)
 
 
 def _args_text(args: dict[str, Any]) -> str:
@@ -177,35 +172,17 @@ async def _require_allowed(services: Services, organization_id: str, kind: Kind,
     raise PaymentRequiredError(text, limit=str(limit))
 
 
-async def readable_job(request: Request, principal: Principal, job_id: str, services: Services) -> JobRead:
-    """A job that the principal may see, once what the request names is accounted for.
-
-    Raises:
-        NotFoundError: there is none.
-        ForbiddenError: it belongs to others.
-    """
+async def _fresh_job(request: Request, called: Asker, job_id: str, services: Services) -> JobRead:
+    """A job, once what the request names is accounted for; errors as of `Asker.found`."""
     await services.fresh(request, JOB_TOPICS)
-    return await job_for(principal, job_id, services)
-
-
-async def job_for(principal: Principal, job_id: str, services: Services) -> JobRead:
-    """A job that the principal may see.
-
-    Raises:
-        NotFoundError: there is none.
-        ForbiddenError: it belongs to others.
-    """
-    found = (await job_reads.jobs(services.database.require(), [job_id])).get(job_id)
-    if found is None:
-        raise NotFoundError(f"there is no job {job_id}")
-    require_reader(principal, found.organization_id, found.user_id)
-    return found
+    return await called.found(JOB, job_id)
 
 
 @router.get("/api/jobs/{job_id}", summary="How a job stands; conditional", response_model=None)
-async def get_job(request: Request, job_id: JobId, principal: Viewer, services: Wired) -> Response:
+@declared(READ_JOB)
+async def get_job(request: Request, job_id: JobId, called: Called, services: Wired) -> Response:
     """Its status, progress, cost, and where what it made is found."""
-    found = await readable_job(request, principal, job_id, services)
+    found = await _fresh_job(request, called, job_id, services)
     payload = orjson.dumps(job_document(found))
     etag = f"job-{found.version}-{sha256(payload).hexdigest()[:16]}"
     return conditional.answer(request, "job", Head(found.version, etag, found.caused_by, services.clock()), payload)
@@ -255,10 +232,10 @@ def _time(ms: int | None) -> str | int | None:
 
 
 @router.delete("/api/jobs/{job_id}", status_code=ACCEPTED, summary="Revoke a job")
-async def delete_job(request: Request, job_id: JobId, principal: Viewer, services: Wired) -> Taken:
+@access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER)
+async def delete_job(request: Request, job_id: JobId, called: Called, services: Wired) -> Taken:
     """Nobody begins it any more, and who works on it stores nothing more; one that has ended stays as it is (R2.40)."""
-    found = await readable_job(request, principal, job_id, services)
-    require_ender(principal, found.organization_id, found.user_id)
+    await _fresh_job(request, called, job_id, services)
     event = {"job_id": job_id, "action": REVOKE, "reason": REVOKED_REASON, "ts": services.clock()}
     return Taken(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
 
@@ -266,10 +243,11 @@ async def delete_job(request: Request, job_id: JobId, principal: Viewer, service
 @router.get(
     "/api/organizations/{org:id}/jobs", summary="Jobs of an organization, the newest first", response_model=None
 )
+@access(Role.VIEWER, Scope.JOBS, Whose.LISTED)
 async def get_jobs(
     request: Request,
-    org: Annotated[str, Path(description="an organization")],
-    principal: Viewer,
+    org: Org,
+    called: Called,
     services: Wired,
     limit: Limit = LIMIT_DEFAULT,
     cursor: Cursor = None,
@@ -278,8 +256,7 @@ async def get_jobs(
     check_id("org", org)
     await services.fresh(request, JOB_TOPICS)
     before = _list_place(cursor)
-    # An empty user has no jobs, so what holds for anybody holds for it only where all may be seen.
-    only = None if may_read(principal, org, "") else principal.user_id
+    only = called.listed(org)
     pool = services.database.require()
     found = await job_reads.jobs_of_organization(pool, org, before, only, limit + 1)
     page = found[:limit]
@@ -324,15 +301,16 @@ def place_after(last_event_id: str | None, job: JobRead) -> int:
 
 
 @router.get("/api/jobs/{job_id}/events", summary="A job's steps as server-sent events", response_model=None)
-async def get_events(request: Request, job_id: JobId, principal: Viewer, services: Wired, jobs: WiredJobs) -> Response:
+@declared(READ_JOB)
+async def get_events(request: Request, job_id: JobId, called: Called, services: Wired, jobs: WiredJobs) -> Response:
     """From the first one, or after `Last-Event-ID`; ends with the job. 204: there is nothing more, and no need to ask again."""
-    found = await readable_job(request, principal, job_id, services)
+    found = await _fresh_job(request, called, job_id, services)
     last = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
     after = place_after(last, found)
     if found.has_ended and after >= found.seq:
         return Response(status_code=int(HTTPStatus.NO_CONTENT), headers={"Cache-Control": conditional.CACHE_NEVER})
     jobs.watchers.check_room()
-    authorization = request.headers.get("authorization") if principal.session_id is not None else None
+    authorization = request.headers.get("authorization") if called.principal.session_id is not None else None
 
     async def is_still_allowed() -> bool:
         return authorization is None or await _is_valid(services, authorization)
@@ -355,15 +333,13 @@ async def _is_valid(services: Services, authorization: str) -> bool:
 
 
 @router.get("/api/presentations/{presentation_id}", summary="A deck; conditional", response_model=None)
+@access(Role.VIEWER, Scope.JOBS, Whose.DECK)
 async def get_presentation(
-    request: Request, presentation_id: PresentationId, principal: Viewer, services: Wired, jobs: WiredJobs
+    request: Request, presentation_id: PresentationId, called: Called, services: Wired, jobs: WiredJobs
 ) -> Response:
     """Its slides, and how often it was looked at: what is stored and what is not yet (R2.43)."""
     await services.fresh(request, JOB_TOPICS)
-    found = await job_reads.presentation(services.database.require(), presentation_id)
-    if found is None:
-        raise NotFoundError(f"there is no presentation {presentation_id}")
-    require_reader(principal, found.organization_id, found.user_id)
+    found = await called.found(DECK, presentation_id)
     payload = orjson.dumps(
         {
             "presentation_id": presentation_id,

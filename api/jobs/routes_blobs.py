@@ -20,18 +20,18 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from highwater.api.core import conditional
-from highwater.api.core.auth import Editor, Principal, Role, Viewer
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
 from highwater.api.core.errors import (
     BadRequestError,
     ForbiddenError,
-    NotFoundError,
     PaymentRequiredError,
     TooLargeError,
     UnprocessableError,
 )
-from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.guard import Asker, Called, LimitedRoute
+from highwater.api.core.resources import BLOB, OwnedBlob
 from highwater.api.core.services import Services, Wired
-from highwater.api.identity.organizations import organization_of
 from highwater.api.jobs.services import WiredJobs
 from highwater.api.jobs.uploads import Uploads
 from highwater.connectors.identity.organizations import Organization
@@ -77,17 +77,18 @@ class Stored(BaseModel):
         "requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
     },
 )
+@access(Role.EDITOR, Scope.JOBS, Whose.ORGANIZATION)
 async def put_blob(
     request: Request,
     response: Response,
-    principal: Editor,
+    called: Called,
     services: Wired,
     jobs: WiredJobs,
     organization_id: Named = None,
     sha256: Annotated[str | None, Query(description="what the bytes are to be, in hexadecimal")] = None,
 ) -> Stored:
     """Any bytes, with their `Content-Type`; those that the organization has already are answered with 200, and change nothing."""
-    organization = organization_of(principal, organization_id)
+    organization = called.organization(organization_id)
     media_type, expected = _media_type(request), _expected(request, sha256)
     limits = await services.organizations.read_limits(organization)
     _check_may_put(limits, request)
@@ -98,15 +99,16 @@ async def put_blob(
 
 
 @router.get("/api/blobs/{sha256}", summary="Read a document", response_class=Response)
+@access(Role.VIEWER, Scope.JOBS, Whose.BLOB)
 async def get_blob(
     request: Request,
     sha256: Annotated[str, Path(description="what PUT /api/blobs answered")],
-    principal: Viewer,
+    called: Called,
     services: Wired,
     organization_id: Named = None,
 ) -> Response:
     """The bytes, for those who have put them and for admins."""
-    blob = await _readable(services, principal, _hexadecimal("sha256", sha256), organization_id)
+    blob = await _readable(services, called, _hexadecimal("sha256", sha256), organization_id)
     headers = {"ETag": f'"{blob.sha256}"', "Cache-Control": CACHE_CONTROL}
     if conditional.is_match(conditional.condition(request), blob.sha256):
         return Response(status_code=int(HTTPStatus.NOT_MODIFIED), headers=headers)
@@ -125,20 +127,20 @@ async def _all_parts(first: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator
             yield part
 
 
-async def _readable(services: Services, principal: Principal, sha256: str, named: str | None) -> Blob:
+async def _readable(services: Services, called: Asker, sha256: str, named: str | None) -> Blob:
     """The blob, if it may be read.
 
     Raises:
         NotFoundError: there is none for whoever asks.
     """
     pool = services.database.require()
-    if principal.role is Role.ADMIN and named is None:
-        found = await blobs.find(pool, sha256)
+    if called.principal.role is Role.ADMIN and named is None:
+        organization_id, found = None, await blobs.find(pool, sha256)
     else:
-        found = (await blobs.known(pool, [sha256], organization_of(principal, named))).get(sha256)
-    if found is None:
-        raise NotFoundError(f"there is no blob {sha256}")
-    return found
+        organization_id = called.organization(named)
+        found = (await blobs.known(pool, [sha256], organization_id)).get(sha256)
+    owned = None if found is None else OwnedBlob(found, organization_id)
+    return called.shown(BLOB, owned, sha256).blob
 
 
 async def _taken(

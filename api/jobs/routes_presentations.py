@@ -10,14 +10,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path
 
+from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.askers import canonical_uuid
-from highwater.api.core.auth import Viewer
-from highwater.api.core.errors import NotFoundError
+from highwater.api.core.auth import Role
+from highwater.api.core.guard import Called, LimitedRoute
 from highwater.api.core.publishing import Positions
-from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.resources import DECK_OWNER
 from highwater.api.core.services import Wired
 from highwater.api.jobs.services import WiredJobs
-from highwater.connectors.jobs import views
 from highwater.schemas.jobs import VIEW_RECORDED
 
 router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
@@ -30,12 +30,13 @@ async def _presentation_id(presentation: Annotated[str, Path(description="the id
 @router.post(
     "/api/presentations/{presentation}/views", status_code=HTTPStatus.ACCEPTED, summary="Tell that a deck was looked at"
 )
+# Looking is reading: whoever may read a deck may have it counted.
+@access(Role.VIEWER, Scope.JOBS, Whose.DECK)
 async def post_view(
-    presentation: Annotated[str, Depends(_presentation_id)], _principal: Viewer, services: Wired, jobs: WiredJobs
+    presentation: Annotated[str, Depends(_presentation_id)], called: Called, services: Wired, jobs: WiredJobs
 ) -> Positions:
     """Shown at once, stored once a minute."""
-    if not await views.is_there(services.database.require(), presentation):
-        raise NotFoundError(f"there is no presentation {presentation}")
+    await called.found(DECK_OWNER, presentation)
     is_shown = await jobs.views.raised(presentation)
     event = {"presentation_id": presentation, "ts": services.clock()}
     try:

@@ -13,11 +13,13 @@ import orjson
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from highwater.api.core.access import declared
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.errors import ProblemError
+from highwater.api.core.resources import JOB
 from highwater.api.core.services import Services
-from highwater.api.core.sockets import INTERNAL_ERROR, EndingError, Socket, code_of, send_away, subprotocol_of
-from highwater.api.jobs.routes import job_for, place_after
+from highwater.api.core.sockets import INTERNAL_ERROR, EndingError, Socket, code_of, send_away
+from highwater.api.jobs.routes import READ_JOB, place_after
 from highwater.api.jobs.services import JobServices
 from highwater.api.jobs.stream import JobHub, Listener
 from highwater.connectors.jobs.read_model import JobRead
@@ -32,6 +34,7 @@ router = APIRouter(tags=["jobs"])
 
 
 @router.websocket("/api/jobs/{job_id}/ws")
+@declared(READ_JOB)
 async def job_socket(websocket: WebSocket, job_id: str) -> None:
     """A job's events from the first one, or after `?last_event_id=`."""
     services: Services = websocket.app.state.services
@@ -59,17 +62,16 @@ class JobSocket(Socket):
             UnavailableError: a part is away that a socket begins with.
         """
         websocket, services = self._websocket, self._services
-        principal = await self._authenticated()
-        await services.rate_limiter.admit(principal)
-        job = await job_for(principal, canonical_uuid("job_id", text), services)
+        called = await self._admitted()
+        await services.rate_limiter.admit(called.principal)
+        job = await called.found(JOB, canonical_uuid("job_id", text))
         after = place_after(websocket.query_params.get("last_event_id"), job)
-        services.activity.note(principal)
-        if websocket.application_state.name == "CONNECTING":
-            await websocket.accept(subprotocol_of(websocket))
+        services.activity.note(called.principal)
+        await self._open(called)
         if job.has_ended and after >= job.seq:
             await websocket.close(ENDED)
             return
-        await self._told(job, after, is_session=principal.session_id is not None)
+        await self._told(job, after, is_session=called.principal.session_id is not None)
 
     async def _told(self, job: JobRead, after: int, *, is_session: bool) -> None:
         hub = self._watchers

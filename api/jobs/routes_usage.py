@@ -9,20 +9,19 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from highwater.api.core.auth import Viewer
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
-from highwater.api.core.rate_limits import LimitedRoute
+from highwater.api.core.guard import LimitedRoute, Org
 from highwater.api.core.services import Services, Wired
-from highwater.api.identity.organizations import require_organization
 from highwater.connectors.jobs import usage as stored
 from highwater.connectors.jobs.usage import Amounts
 from highwater.connectors.redis.keys import USAGE, key
 from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.jobs import USAGE_RECORDED
-from highwater.streams.checks import check_id
 from highwater.streams.jobs.jobs import period_of
 from highwater.streams.jobs.usage import month_of
 
@@ -32,16 +31,14 @@ router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
 
 
 @router.get("/api/organizations/{org:id}/usage", summary="What an organization used in a month", response_model=None)
+@access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION)
 async def get_usage(
     request: Request,
-    org: Annotated[str, Path(description="an organization")],
-    principal: Viewer,
+    org: Org,
     services: Wired,
     period: Annotated[str | None, Query(description="YYYY-MM in UTC; without it this month")] = None,
 ) -> Response:
     """Decks, slides, tokens and cents, each job counted once; says from where, and up to when."""
-    check_id("org", org)
-    require_organization(principal, org)
     month = period_of(services.clock()) if period is None else period
     month_of(month)
     is_named = await services.fresh(request, USAGE_TOPICS)

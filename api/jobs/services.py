@@ -14,7 +14,6 @@ from highwater.api.jobs.uploads import Uploads
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.streams import JobStreams
 from highwater.connectors.jobs.views import ViewDeltas
-from highwater.streams.chunks.passports import Passports
 from highwater.streams.clock import fresh_id
 
 
@@ -25,7 +24,6 @@ class JobServices:
     watchers: JobHub
     uploads: Uploads
     views: ViewDeltas
-    passports: Passports
 
     async def end(self) -> None:
         """End every stream of events, which ends with its job alone."""
@@ -36,8 +34,8 @@ class JobServices:
         await self.watchers.close()
 
 
-def make_jobs(core: Services, passports: Passports) -> JobServices:
-    """Wire them; `passports` say which namespaces only an admin's job may fill."""
+def make_jobs(core: Services) -> JobServices:
+    """Wire them."""
 
     async def read_jobs(job_ids: Sequence[str]) -> Mapping[str, job_reads.JobRead]:
         return await job_reads.jobs(core.database.require(), job_ids)
@@ -46,7 +44,6 @@ def make_jobs(core: Services, passports: Passports) -> JobServices:
         watchers=JobHub(JobStreams(core.link), read_jobs, core.clock, server_id=fresh_id()),
         uploads=Uploads(),
         views=ViewDeltas(core.link),
-        passports=passports,
     )
 
 

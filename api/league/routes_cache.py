@@ -14,15 +14,17 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel
 
 from highwater.api.core import conditional
-from highwater.api.core.auth import Admin
+from highwater.api.core.access import Access, Scope, access, declared
+from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import UnauthorizedError
+from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
 from highwater.api.league.services import WiredLeague
 from highwater.connectors.postgres.pool import transaction
 from highwater.streams.league.resources import LEAGUE_RULES
 
-router = APIRouter(tags=["cache"])
+router = APIRouter(tags=["cache"], route_class=GuardedRoute)
 
 PREWARM = "cache.prewarm-requested"
 TOKEN_FIELD = "x-prewarm-token"  # noqa: S105 - the name of a field, no secret
@@ -51,6 +53,7 @@ def _check_token(request: Request, expected: str | None) -> None:
 @router.post(
     "/api/cache/prewarm", status_code=HTTPStatus.ACCEPTED, summary="Make the pages of seasons that are about to be read"
 )
+@declared(Access(None, token=TOKEN_FIELD))
 async def post_prewarm(
     request: Request,
     services: Wired,
@@ -71,7 +74,8 @@ async def post_prewarm(
 
 
 @router.get("/api/cache/verdict", summary="Whether the cache is large enough (admin)", response_model=None)
-async def get_verdict(_principal: Admin, league: WiredLeague) -> Response:
+@access(Role.ADMIN, Scope.SYSTEM)
+async def get_verdict(league: WiredLeague) -> Response:
     """What Redis, PostgreSQL and this process count, and whether it asks for a larger Redis (R4.40, R4.41)."""
     document: dict[str, Any] = await league.monitor.report()
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)

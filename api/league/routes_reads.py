@@ -13,9 +13,11 @@ import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from highwater.api.core import conditional
-from highwater.api.core.auth import Admin, ReadUser, Viewer, require_user
+from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_PUBLIC
 from highwater.api.core.errors import UnprocessableError
+from highwater.api.core.guard import Called, GuardedRoute, User, require_declared
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.services import Wired
 from highwater.api.league.match_pages import MatchSource
@@ -31,7 +33,7 @@ from highwater.streams.league.documents import PAGE_USERS
 from highwater.streams.league.resources import PREDICTION_DAYS, SCHEDULE_TOPICS, resource
 from highwater.streams.league.validation import NAME_BYTES_MAX
 
-router = APIRouter(tags=["leagues"])
+router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
 
 DAYS_MAX = 30
 # Pages of the rating that can be asked for: each that was asked for is kept.
@@ -42,13 +44,15 @@ MatchId = Annotated[str, Path(description="id of a match")]
 Endpoint = Callable[..., Awaitable[Response]]
 Maker = Callable[[LeagueServices, str], Source]
 
+_READ = Access(Role.VIEWER, Scope.LEAGUE)
+
 # Paths that answer with one document, or with a match, in the order in which they are tried; what each shows, and what of.
-_SHOWN: list[tuple[str, Maker, str]] = []
+_SHOWN: list[tuple[str, Maker, str, Scope | None]] = []
 
 
 def shown_pages(league: LeagueServices) -> list[Page]:
     """Those paths over the documents of an application: what the short cut knows."""
-    return [Page(path, partial(maker, league), about) for path, maker, about in _SHOWN]
+    return [Page(path, partial(maker, league), about, scope) for path, maker, about, scope in _SHOWN]
 
 
 def _route(path: str, summary: str) -> Callable[[Endpoint], Endpoint]:
@@ -69,23 +73,27 @@ def _page(path: str, kind: str, summary: str, *, about: str = "") -> Callable[[E
 
 
 def _shown(path: str, maker: Maker, summary: str, about: str = "") -> Callable[[Endpoint], Endpoint]:
-    _SHOWN.append((path, maker, about))
-    return _route(path, f"{summary}; conditional")
+    def register(endpoint: Endpoint) -> Endpoint:
+        _SHOWN.append((path, maker, about, require_declared(endpoint, path).scope))
+        return _route(path, f"{summary}; conditional")(endpoint)
+
+    return register
 
 
 def _season_page(name: str, kind: str, summary: str) -> None:
-    async def get_season_page(request: Request, season: Season, _principal: Viewer, pages: WiredPages) -> Response:
+    async def get_season_page(request: Request, season: Season, pages: WiredPages) -> Response:
         check_name("season", season, NAME_BYTES_MAX)
         return await serve(request, pages, resource(kind, season))
 
     get_season_page.__name__ = f"get_{kind}"
     get_season_page.__doc__ = f"{resource(kind).kind.about.capitalize()}."
-    _page(f"/api/league/{{season:id}}/{name}", kind, summary)(get_season_page)
+    _page(f"/api/league/{{season:id}}/{name}", kind, summary)(declared(_READ)(get_season_page))
 
 
 # Before the seasons, or `admin` would be one.
 @_page("/api/league/admin/stats", "admin_stats", "Counts for administrators (admin)")
-async def get_admin_stats(request: Request, _principal: Admin, pages: WiredPages) -> Response:
+@access(Role.ADMIN, Scope.LEAGUE)
+async def get_admin_stats(request: Request, pages: WiredPages) -> Response:
     """How many matches, users, votes, predictions and comments there are."""
     return await serve(request, pages, resource("admin_stats"))
 
@@ -102,8 +110,9 @@ for _name, _kind, _summary in (
 
 
 @_route("/api/league", "The seasons; conditional")
+@declared(_READ)
 async def get_seasons(
-    request: Request, _principal: Viewer, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
+    request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
     """Every season that ever had a match, in order of their ids."""
     await services.fresh(request, SCHEDULE_TOPICS)
@@ -123,30 +132,32 @@ def _match(league: LeagueServices, match_id: str) -> Source:
 
 # Before the matches, or `live` would be one.
 @_page("/api/matches/live", "matches_live", "Matches in play")
-async def get_live_matches(request: Request, _principal: Viewer, pages: WiredPages) -> Response:
+@declared(_READ)
+async def get_live_matches(request: Request, pages: WiredPages) -> Response:
     """Of all seasons; limited per address."""
     return await serve(request, pages, resource("matches_live"))
 
 
 @_shown("/api/matches/{match:id}", _match, "A match")
-async def get_match(
-    request: Request, match: MatchId, _principal: Viewer, pages: WiredPages, league: WiredLeague
-) -> Response:
+@declared(_READ)
+async def get_match(request: Request, match: MatchId, pages: WiredPages, league: WiredLeague) -> Response:
     """What is fixed under `meta`, score and votes under `live`, null once they were taken away; limited per address."""
     check_id("match", match)
     return await serve_source(request, pages, _match(league, match))
 
 
 @_page("/api/matches/{match:id}/comments", "match_comments", "Comments on a match")
-async def get_comments(request: Request, match: MatchId, _principal: Viewer, pages: WiredPages) -> Response:
+@declared(_READ)
+async def get_comments(request: Request, match: MatchId, pages: WiredPages) -> Response:
     """The latest 120, the newest first."""
     check_id("match", match)
     return await serve(request, pages, resource("match_comments", match))
 
 
 @_page("/api/clubs/{club:id}/matches", "club_matches", "A club's matches")
+@declared(_READ)
 async def get_club_matches(
-    request: Request, club: Annotated[str, Path(description="name of a club")], _principal: Viewer, pages: WiredPages
+    request: Request, club: Annotated[str, Path(description="name of a club")], pages: WiredPages
 ) -> Response:
     """Over all seasons, the newest first."""
     check_name("club", club, NAME_BYTES_MAX)
@@ -154,9 +165,9 @@ async def get_club_matches(
 
 
 @_page("/api/leaderboard", "leaderboard", "A page of the rating", about="1")
+@declared(_READ)
 async def get_leaderboard(
     request: Request,
-    _principal: Viewer,
     pages: WiredPages,
     page: Annotated[int | None, Query(ge=1, le=PAGES_MAX, description="number of the page, from 1")] = None,
     cursor: Annotated[
@@ -175,28 +186,31 @@ async def get_leaderboard(
 @_page(
     "/api/predictions", "predictions_active", "Matches to predict, or a user's predictions", about=str(PREDICTION_DAYS)
 )
+@access(Role.VIEWER, Scope.LEAGUE, Whose.USER)
 async def get_predictions(
     request: Request,
-    principal: Viewer,
+    called: Called,
     pages: WiredPages,
     days: Annotated[int, Query(ge=1, le=DAYS_MAX, description="how far ahead")] = PREDICTION_DAYS,
     user: Annotated[str | None, Query(description="whose predictions; they are the user's own")] = None,
 ) -> Response:
     """Matches of the next days with their votes; with `user` what that user predicted, and what became of it."""
     if user is None:
+        called.note_checked()
         return await serve(request, pages, resource("predictions_active", str(days)))
-    check_id("user", user)
-    require_user(principal, user)
+    called.user(user, field="user")
     return await serve(request, pages, resource("predictions_user", user))
 
 
 @_route("/api/users/{user:id}/achievements", "What a user has achieved; conditional")
-async def get_achievements(request: Request, user: ReadUser, pages: WiredPages) -> Response:
+@access(Role.VIEWER, Scope.LEAGUE, Whose.USER)
+async def get_achievements(request: Request, user: User, pages: WiredPages) -> Response:
     """What was reached, and how far it is to the rest."""
     return await serve(request, pages, resource("achievements", user))
 
 
 @_page("/api/ads", "ads", "All advertisements")
-async def get_ads(request: Request, _principal: Viewer, pages: WiredPages) -> Response:
+@declared(_READ)
+async def get_ads(request: Request, pages: WiredPages) -> Response:
     """In order of their ids, each with what was put."""
     return await serve(request, pages, resource("ads"))

@@ -14,8 +14,10 @@ import orjson
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict
 
-from highwater.api.core.auth import Admin, Editor, Principal, Role, Viewer, require_user
-from highwater.api.core.errors import ForbiddenError, NotFoundError, UnprocessableError
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
+from highwater.api.core.errors import NotFoundError
+from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.league import read_model as league_api
@@ -23,7 +25,7 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id
 from highwater.streams.league.resources import SCHEDULE_TOPICS
 
-router = APIRouter(tags=["leagues"])
+router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
 
 MatchId = Annotated[str, Path(description="id of a match")]
@@ -86,27 +88,13 @@ async def _season(request: Request, services: Services, match_id: str) -> str:
     return season
 
 
-def _writer(principal: Principal, user_id: str | None) -> str:
-    """The user who writes.
-
-    Raises:
-        UnprocessableError: nobody is named.
-        ForbiddenError: the principal is bound to another.
-    """
-    writer = principal.user_id if user_id is None else user_id
-    if writer is None:
-        raise UnprocessableError("user_id is missing, and this key is bound to no user", field="user_id")
-    check_id("user_id", writer)
-    require_user(principal, writer)
-    return writer
-
-
 async def _write(services: Services, topic: str, event: Mapping[str, Any]) -> Positions:
     return Positions(positions=await services.publisher.one(topic, event))
 
 
 @router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Tell the result of a match (admin)")
-async def post_result(request: Request, match: MatchId, body: Result, _principal: Admin, services: Wired) -> Positions:
+@access(Role.ADMIN, Scope.LEAGUE)
+async def post_result(request: Request, match: MatchId, body: Result, services: Wired) -> Positions:
     """The result, or a correction of it; the same again changes nothing (R4.30)."""
     season = await _season(request, services, match)
     event = {"match_id": match, "season": season, **body.model_dump(), "finalized_at": services.clock()}
@@ -114,38 +102,38 @@ async def post_result(request: Request, match: MatchId, body: Result, _principal
 
 
 @router.post("/api/matches/{match:id}/score", status_code=ACCEPTED, summary="Tell the score of a match in play")
-async def post_score(request: Request, match: MatchId, body: Score, principal: Editor, services: Wired) -> Positions:
+@access(Role.EDITOR, Scope.LEAGUE, Whose.DEPLOYMENT)
+async def post_score(request: Request, match: MatchId, body: Score, services: Wired) -> Positions:
     """The score so far; a match that has its result keeps it."""
-    if principal.user_id is not None and principal.role is not Role.ADMIN:
-        raise ForbiddenError("this key is bound to a user and writes only what is that user's own")
     season = await _season(request, services, match)
     return await _write(services, "league.match-updated", {"match_id": match, "season": season, **body.model_dump()})
 
 
 @router.post("/api/matches/{match:id}/votes", status_code=ACCEPTED, summary="Vote on a match")
-async def post_vote(request: Request, match: MatchId, body: Vote, principal: Viewer, services: Wired) -> Positions:
+@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER)
+async def post_vote(request: Request, match: MatchId, body: Vote, called: Called, services: Wired) -> Positions:
     """The last vote of a user counts (R4.33)."""
-    event = {"match_id": match, "user_id": _writer(principal, body.user_id), "choice": body.choice}
+    event = {"match_id": match, "user_id": called.user(body.user_id), "choice": body.choice}
     await _season(request, services, match)
     return await _write(services, "league.vote-cast", {**event, "ts": services.clock()})
 
 
 @router.put("/api/predictions/{match:id}", status_code=ACCEPTED, summary="Predict the result of a match")
+@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER)
 async def put_prediction(
-    request: Request, match: MatchId, body: Prediction, principal: Viewer, services: Wired
+    request: Request, match: MatchId, body: Prediction, called: Called, services: Wired
 ) -> Positions:
     """The last prediction of a user counts, if it was made before kickoff."""
-    event = {**body.model_dump(), "match_id": match, "user_id": _writer(principal, body.user_id)}
+    event = {**body.model_dump(), "match_id": match, "user_id": called.user(body.user_id)}
     await _season(request, services, match)
     return await _write(services, "league.prediction-made", {**event, "ts": services.clock()})
 
 
 @router.post("/api/matches/{match:id}/comments", status_code=ACCEPTED, summary="Comment on a match")
-async def post_comment(
-    request: Request, match: MatchId, body: Comment, principal: Viewer, services: Wired
-) -> Positions:
+@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER)
+async def post_comment(request: Request, match: MatchId, body: Comment, called: Called, services: Wired) -> Positions:
     """The latest 120 of a match are shown."""
-    event = {"match_id": match, "user_id": _writer(principal, body.user_id), "text": body.text}
+    event = {"match_id": match, "user_id": called.user(body.user_id), "text": body.text}
     await _season(request, services, match)
     return await _write(services, "league.comment-posted", {**event, "ts": services.clock()})
 
@@ -156,7 +144,8 @@ async def post_comment(
     summary="Put an advertisement (admin)",
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
 )
-async def put_ad(request: Request, ad: AdId, _principal: Admin, services: Wired) -> Positions:
+@access(Role.ADMIN, Scope.LEAGUE)
+async def put_ad(request: Request, ad: AdId, services: Wired) -> Positions:
     """Any JSON of at most 64 KiB; it is served as it was sent."""
     payload = _json_text(await request.body())
     event = {"ad_id": ad, "deleted": False, "payload": payload, "ts": services.clock()}
@@ -164,7 +153,8 @@ async def put_ad(request: Request, ad: AdId, _principal: Admin, services: Wired)
 
 
 @router.delete("/api/ads/{ad:id}", status_code=ACCEPTED, summary="Take an advertisement away (admin)")
-async def delete_ad(ad: AdId, _principal: Admin, services: Wired) -> Positions:
+@access(Role.ADMIN, Scope.LEAGUE)
+async def delete_ad(ad: AdId, services: Wired) -> Positions:
     """One that is not there stays away."""
     event = {"ad_id": ad, "deleted": True, "payload": "", "ts": services.clock()}
     return await _write(services, "league.ad-changed", event)

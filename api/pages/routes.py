@@ -10,13 +10,15 @@ from http import HTTPStatus
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from highwater.api.core.auth import Admin
+from highwater.api.core.access import Scope, access
+from highwater.api.core.auth import Role
 from highwater.api.core.errors import UnprocessableError
+from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
 from highwater.api.pages.services import WiredPages
 from highwater.streams.checks import check_id
 
-router = APIRouter(tags=["cache"])
+router = APIRouter(tags=["cache"], route_class=GuardedRoute)
 
 INVALIDATION = "cache.invalidation-requested"
 # One event each in one request; there are fewer documents of a season.
@@ -37,7 +39,8 @@ class Positions(BaseModel):
 
 
 @router.post("/api/cache/invalidate", status_code=HTTPStatus.ACCEPTED, summary="Give documents a new version (admin)")
-async def post_invalidate(body: Keys, _principal: Admin, services: Wired, pages: WiredPages) -> Positions:
+@access(Role.ADMIN, Scope.SYSTEM)
+async def post_invalidate(body: Keys, services: Wired, pages: WiredPages) -> Positions:
     """Whatever they say; readers fetch them again (R4.7)."""
     keys = list(dict.fromkeys(body.keys))
     for key in keys:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
+from highwater.api.core.access import Scope as Household
+from highwater.api.core.access import in_scope
 from highwater.api.core.auth import Principal
 from highwater.api.core.conditional import JSON, is_match
 from highwater.api.core.encodings import Encoding, negotiate
@@ -39,20 +41,22 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class Page(NamedTuple):
-    """A path and what it shows; `about` is what of, where the path does not say."""
+    """A path and what it shows; `about` is what of, where the path does not say, `scope` what a limited key must name."""
 
     path: str
     source: Callable[[str], Source]
     about: str = ""
+    scope: Household | None = None
 
 
 class _Known:
     """A path whose page was found, and its headers as they were last given."""
 
-    __slots__ = ("_answers", "_key", "_reads", "_seconds", "is_live", "pairs", "source", "tag")
+    __slots__ = ("_answers", "_key", "_reads", "_seconds", "is_live", "pairs", "scope", "source", "tag")
 
-    def __init__(self, source: Source, template: str) -> None:
+    def __init__(self, source: Source, template: str, scope: Household | None) -> None:
         self.source = source
+        self.scope = scope
         self.is_live = source.is_live
         self.tag = b""
         self.pairs: Headers = []
@@ -126,7 +130,7 @@ class ShortCut:
             return False
         known = self._known.get(scope.get("raw_path") or b"") or self._of_path(scope.get("raw_path") or b"")
         principal = None if known is None else self._principal(headers)
-        if known is None or principal is None:
+        if known is None or principal is None or not in_scope(known.scope, principal):
             return False
         if known.is_live:
             try:
@@ -191,7 +195,7 @@ class ShortCut:
                 continue
             named = [convertors[name].convert(value) for name, value in match.groupdict().items()]
             source = page.source(named[0] if named else page.about)
-            return None if source.is_private else _Known(source, template)
+            return None if source.is_private else _Known(source, template, page.scope)
         return None
 
     def _remember(self, raw_path: bytes, known: _Known) -> None:

@@ -16,11 +16,14 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
-from highwater.api.core.askers import asker, canonical_uuid, require_asker
-from highwater.api.core.auth import Admin, Principal, Viewer
-from highwater.api.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
+from highwater.api.core.access import Access, Scope, Whose, access, declared
+from highwater.api.core.askers import canonical_uuid
+from highwater.api.core.auth import Role
+from highwater.api.core.errors import BadRequestError, ConflictError, UnprocessableError
+from highwater.api.core.guard import Asker, Called, GuardedRoute, User
 from highwater.api.core.idempotency import idempotency_key
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.resources import RUN, RUN_HISTORY
 from highwater.api.core.services import Services, Wired
 from highwater.api.queries.timeline import timeline_document, told_sources
 from highwater.connectors.queries import read_model as query_reads
@@ -39,8 +42,11 @@ TIMELINE_TOPICS: frozenset[str] = RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
 SINK_WAIT_MS = 25
 # The names of requests under an idempotency key; any constant, and never another one.
 _REQUESTS = UUID("6f0c6f5e-7b62-4f0e-9a3c-2f8f6a2f7d10")
-router = APIRouter(tags=["queries"])
+router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
+READ_RUN = Access(Role.VIEWER, Scope.QUERIES, Whose.RUN)
+# By both methods, and by a command on the socket.
+CANCEL_RUN = Access(Role.EDITOR, Scope.QUERIES, Whose.RUN, own=Role.VIEWER)
 
 
 class Question(BaseModel):
@@ -86,12 +92,17 @@ async def _run_id(request_id: Annotated[str, Path(description="what POST /api/qu
     return canonical_uuid("request_id", request_id)
 
 
-async def _listed_user(principal: Viewer, user: Annotated[str, Path(description="a user")]) -> str:
-    return asker(principal, user)
+async def _listed_user(user: User) -> str:
+    return canonical_uuid("user_id", user)
 
 
 RunId = Annotated[str, Depends(_run_id)]
 ListedUser = Annotated[str, Depends(_listed_user)]
+
+
+def named_user(called: Asker, user_id: str | None) -> str:
+    """The user who asks, by the one form of the id; errors as of `Asker.user`."""
+    return canonical_uuid("user_id", called.user(user_id))
 
 
 def request_id_of(user_id: str, key: str | None) -> str:
@@ -100,9 +111,10 @@ def request_id_of(user_id: str, key: str | None) -> str:
 
 
 @router.post("/api/query", status_code=ACCEPTED, summary="Ask")
-async def post_query(request: Request, body: Question, principal: Viewer, services: Wired) -> Asked:
+@access(Role.EDITOR, Scope.QUERIES, Whose.USER, own=Role.VIEWER)
+async def post_query(request: Request, body: Question, called: Called, services: Wired) -> Asked:
     """The query is taken down; its status, its timeline and the WebSocket tell what comes of it."""
-    user_id = asker(principal, body.user_id)
+    user_id = named_user(called, body.user_id)
     key = idempotency_key(request)
     request_id = request_id_of(user_id, key)
     event = {"request_id": request_id, "user_id": user_id, "query": body.query, "ts": services.clock()}
@@ -129,25 +141,10 @@ async def _known(services: Services, request_id: str) -> Run | None:
         return None
 
 
-async def _own_run(
-    request: Request, principal: Principal, request_id: str, services: Services, fed_by: frozenset[str] = RUN_TOPICS
-) -> Run:
-    """A run that the principal may see, once what the request names is accounted for.
-
-    Raises:
-        NotFoundError: there is none.
-        ForbiddenError: it is another user's.
-    """
-    await services.fresh(request, fed_by)
-    found = await query_reads.run(services.database.require(), request_id)
-    if found is None:
-        raise _unknown(request_id)
-    require_asker(principal, found.user_id)
-    return found
-
-
-def _unknown(request_id: str) -> NotFoundError:
-    return NotFoundError(f"there is no query {request_id}")
+async def _own_run(request: Request, called: Asker, request_id: str, services: Services) -> Run:
+    """A run, once what the request names is accounted for; errors as of `Asker.found`."""
+    await services.fresh(request, RUN_TOPICS)
+    return await called.found(RUN, request_id)
 
 
 def status_document(run: Run) -> dict[str, Any]:
@@ -172,21 +169,20 @@ def _tag(position: str) -> str:
 
 
 @router.get("/api/query/{request_id}/status", summary="What became of a query; conditional", response_model=None)
-async def get_status(request: Request, request_id: RunId, principal: Viewer, services: Wired) -> Response:
+@declared(READ_RUN)
+async def get_status(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
     """`processing`, `completed` with the answer, or `failed` with the error."""
-    found = await _own_run(request, principal, request_id, services)
+    found = await _own_run(request, called, request_id, services)
     head = Head(found.version, f"run-{_tag(found.position)}-{found.version}", found.caused_by, services.clock())
     return conditional.answer(request, "query", head, orjson.dumps(status_document(found)))
 
 
 @router.get("/api/query/{request_id}/timeline", summary="How a query went; conditional", response_model=None)
-async def get_timeline(request: Request, request_id: RunId, principal: Viewer, services: Wired) -> Response:
+@declared(READ_RUN)
+async def get_timeline(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
     """Each stage with its calls of the language model, each event with its place in the log."""
     await services.fresh(request, TIMELINE_TOPICS)
-    found = await query_reads.run_history(services.database.require(), request_id)
-    if found is None:
-        raise _unknown(request_id)
-    require_asker(principal, found.user_id)
+    found = await called.found(RUN_HISTORY, request_id)
     payload = orjson.dumps(timeline_document(found))
     etag = f"timeline-{_tag(found.position)}-{found.version}-{sha256(payload).hexdigest()[:16]}"
     caused_by = found.events[-1]["position"] if found.events else found.caused_by
@@ -196,6 +192,7 @@ async def get_timeline(request: Request, request_id: RunId, principal: Viewer, s
 
 
 @router.get("/api/users/{user:id}/queries", summary="A user's queries, the newest first", response_model=None)
+@access(Role.VIEWER, Scope.QUERIES, Whose.USER)
 async def get_queries(
     request: Request, user: ListedUser, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
@@ -233,16 +230,18 @@ def _line(run: RunLine) -> dict[str, Any]:
 
 
 @router.post("/api/query/{request_id}/cancel", status_code=ACCEPTED, summary="Cancel a query")
-async def post_cancel(request: Request, request_id: RunId, principal: Viewer, services: Wired) -> Cancelling:
+@declared(CANCEL_RUN)
+async def post_cancel(request: Request, request_id: RunId, called: Called, services: Wired) -> Cancelling:
     """It fails as cancelled, wherever it stands; one that has ended stays as it is."""
-    found = await _own_run(request, principal, request_id, services)
+    found = await _own_run(request, called, request_id, services)
     return Cancelling(request_id=request_id, positions=await publish_cancel(services, found))
 
 
 @router.delete("/api/query/{request_id}", status_code=ACCEPTED, summary="Cancel a query")
-async def delete_query(request: Request, request_id: RunId, principal: Viewer, services: Wired) -> Cancelling:
+@declared(CANCEL_RUN)
+async def delete_query(request: Request, request_id: RunId, called: Called, services: Wired) -> Cancelling:
     """The same."""
-    return await post_cancel(request, request_id, principal, services)
+    return await post_cancel(request, request_id, called, services)
 
 
 async def publish_cancel(services: Services, run: Run) -> list[str]:
@@ -251,11 +250,12 @@ async def publish_cancel(services: Services, run: Run) -> list[str]:
 
 
 @router.post("/api/query/{request_id}/restart", status_code=ACCEPTED, summary="Begin again from a stage (admin)")
+@access(Role.ADMIN, Scope.QUERIES, Whose.RUN)
 async def post_restart(
-    request: Request, request_id: RunId, body: Restart, principal: Admin, services: Wired
+    request: Request, request_id: RunId, body: Restart, called: Called, services: Wired
 ) -> Restarted:
     """A new run, which takes over what the stages before that one found; the former stays as it is."""
-    found = await _own_run(request, principal, request_id, services)
+    found = await _own_run(request, called, request_id, services)
     has_inputs = {Stage.ANALYZER: True, Stage.ASSEMBLER: found.has_analysis, Stage.RESPONDER: found.has_context}
     if not has_inputs[Stage(body.stage)]:
         raise ConflictError(f"query {request_id} cannot begin again from the {body.stage}: it never came so far")

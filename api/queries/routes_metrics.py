@@ -7,19 +7,21 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query, Response
 
-from highwater.api.core.auth import Viewer
+from highwater.api.core.access import Scope, access
+from highwater.api.core.auth import Role
+from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
 from highwater.connectors.queries import metrics as query_metrics
 
 # A day: what is older belongs to whoever collects /metrics.
 MINUTES_MAX = 1_440
 
-router = APIRouter(tags=["queries"])
+router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
 
 @router.get("/api/queries/metrics", summary="How queries do: pipeline, stages, store, model", response_model=None)
+@access(Role.VIEWER, Scope.QUERIES)
 async def get_query_metrics(
-    _principal: Viewer,
     services: Wired,
     minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX, description="how far back")] = 60,
 ) -> Response:

@@ -13,8 +13,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
-from highwater.api.core.auth import Admin, Editor
+from highwater.api.core.access import Scope, access
+from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, NotFoundError
+from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Wired
@@ -26,7 +28,7 @@ from highwater.streams.queries.validation import ROLES
 
 PROMPT_TOPICS = frozenset({PROMPT_CHANGED})
 
-router = APIRouter(tags=["queries"])
+router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
 
 class NewPrompt(BaseModel):
@@ -63,7 +65,8 @@ def _check_role(role: str) -> None:
 
 
 @router.get("/api/prompts", summary="The prompts in force (editor)", response_model=None)
-async def get_prompts(request: Request, _principal: Editor, services: Wired) -> Response:
+@access(Role.EDITOR, Scope.QUERIES)
+async def get_prompts(request: Request, services: Wired) -> Response:
     """One of each role; one that has none says so."""
     await services.fresh(request, PROMPT_TOPICS)
     found = {prompt.role: _document(prompt) for prompt in await query_reads.prompts(services.database.require())}
@@ -71,10 +74,10 @@ async def get_prompts(request: Request, _principal: Editor, services: Wired) -> 
 
 
 @router.get("/api/prompts/{role:id}", summary="The prompt of a role (editor)", response_model=None)
+@access(Role.EDITOR, Scope.QUERIES)
 async def get_prompt(
     request: Request,
     role: Annotated[str, Path(description="Analyzer, Assembler, Mentor or Archivist")],
-    _principal: Editor,
     services: Wired,
     *,
     history: Annotated[bool, Query(description="those before it too, the newest first")] = False,
@@ -99,7 +102,8 @@ async def get_prompt(
 
 
 @router.put("/api/prompts/{role:id}", status_code=HTTPStatus.ACCEPTED, summary="Change the prompt of a role (admin)")
-async def put_prompt(role: str, body: NewPrompt, _principal: Admin, services: Wired) -> Positions:
+@access(Role.ADMIN, Scope.QUERIES)
+async def put_prompt(role: str, body: NewPrompt, services: Wired) -> Positions:
     """Runs whose stage begins from now on are given it."""
     _check_role(role)
     event = {"role_name": role, **body.model_dump(), "ts": services.clock()}

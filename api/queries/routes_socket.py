@@ -15,9 +15,12 @@ import orjson
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from highwater.api.core.askers import asker, canonical_uuid
-from highwater.api.core.auth import Principal
-from highwater.api.core.errors import NotFoundError, ProblemError
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.askers import canonical_uuid
+from highwater.api.core.auth import Role
+from highwater.api.core.errors import ProblemError
+from highwater.api.core.guard import Asker
+from highwater.api.core.resources import RUN
 from highwater.api.core.services import Services
 from highwater.api.core.sockets import (
     INTERNAL_ERROR,
@@ -28,12 +31,10 @@ from highwater.api.core.sockets import (
     code_of,
     parsed,
     send_away,
-    subprotocol_of,
 )
-from highwater.api.queries.routes import publish_cancel
+from highwater.api.queries.routes import CANCEL_RUN, named_user, publish_cancel
 from highwater.api.queries.services import QueryServices
 from highwater.api.queries.stream import PARTITIONS, TOPIC, QueryHub, ResumeError, Subscriber, partition_of
-from highwater.connectors.queries import read_model as query_reads
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import parse_position
 from highwater.streams.telemetry import get_log
@@ -43,6 +44,7 @@ router = APIRouter(tags=["queries"])
 
 
 @router.websocket("/api/ws")
+@access(Role.VIEWER, Scope.QUERIES, Whose.USER)
 async def query_socket(websocket: WebSocket) -> None:
     """What came of one user's queries, from now on or from `?after=`."""
     services: Services = websocket.app.state.services
@@ -71,27 +73,25 @@ class QuerySocket(Socket):
             UnavailableError: a part is away that a socket begins with.
         """
         websocket = self._websocket
-        principal = await self._authenticated()
-        user_id = asker(principal, websocket.query_params.get("user_id"))
-        self._services.activity.note(principal)
+        called = await self._admitted()
+        user_id = named_user(called, websocket.query_params.get("user_id"))
+        self._services.activity.note(called.principal)
         after = _resume_offset(websocket.query_params.get("after"), user_id)
         subscriber = await self._hub.join(user_id, is_live=after is None)
         try:
-            if websocket.application_state.name == "CONNECTING":
-                # Only now: what ends after the handshake is told.
-                await websocket.accept(subprotocol_of(websocket))
+            await self._open(called)
             if after is not None:
                 self._catch_up(subscriber, after)
-            await self._attend(subscriber, principal)
+            await self._attend(subscriber, called)
         finally:
             self._hub.leave(subscriber)
 
     # -- once it is known who it is -----------------------------------------------------------------------------------
 
-    async def _attend(self, subscriber: Subscriber, principal: Principal) -> None:
+    async def _attend(self, subscriber: Subscriber, called: Asker) -> None:
         """Push and obey until the client goes, or the socket is to be closed."""
-        tasks = [self._task(self._push(subscriber)), self._task(self._obey(subscriber))]
-        if principal.session_id is not None:
+        tasks = [self._task(self._push(subscriber)), self._task(self._obey(subscriber, called))]
+        if called.principal.session_id is not None:
             tasks.append(self._task(self._recheck(subscriber)))
         ends: list[asyncio.Future[Any]] = [*tasks, subscriber.closed]
         try:
@@ -112,16 +112,18 @@ class QuerySocket(Socket):
         while True:
             await self._websocket.send_text(await subscriber.waiting.get())
 
-    async def _obey(self, subscriber: Subscriber) -> None:
+    async def _obey(self, subscriber: Subscriber, called: Asker) -> None:
         is_first = True
         while True:
             text = await self._received()
-            reply = await self._reply(subscriber, text, is_first=is_first)
+            reply = await self._reply(subscriber, called, text, is_first=is_first)
             is_first = False
             if reply is not None:
                 await subscriber.waiting.put(orjson.dumps(reply).decode())
 
-    async def _reply(self, subscriber: Subscriber, text: str | bytes, *, is_first: bool) -> dict[str, Any] | None:
+    async def _reply(
+        self, subscriber: Subscriber, called: Asker, text: str | bytes, *, is_first: bool
+    ) -> dict[str, Any] | None:
         """What a command is answered; None: it is not."""
         message = parsed(text)
         kind = None if message is None else message.get("type")
@@ -130,17 +132,17 @@ class QuerySocket(Socket):
         if kind == "ping":
             return {"type": "pong", "id": self._hub.place_of(subscriber)}
         if kind == "cancel":
-            return await self._cancel(subscriber, message.get("request_id"))
+            return await self._cancel(subscriber, called, message.get("request_id"))
         if kind == "resume":
             return self._resume(subscriber, message.get("after"), is_first=is_first)
         return _error("type is none of cancel, ping and, first of all, resume")
 
-    async def _cancel(self, subscriber: Subscriber, request_id: Any) -> dict[str, Any]:
+    async def _cancel(self, subscriber: Subscriber, called: Asker, request_id: Any) -> dict[str, Any]:
         try:
             run_id = canonical_uuid("request_id", request_id if isinstance(request_id, str) else "")
-            found = await query_reads.run(self._services.database.require(), run_id)
-            if found is None or found.user_id != subscriber.user_id:
-                raise NotFoundError(f"this user has no query {run_id}")
+            found = await called.under(CANCEL_RUN).found(RUN, run_id)
+            if found.user_id != subscriber.user_id:
+                raise RUN.missing(run_id)
             positions = await publish_cancel(self._services, found)
         except (ProblemError, InvalidEventError, UnavailableError) as error:
             return _error(str(error), request_id=request_id if isinstance(request_id, str) else None)

@@ -22,6 +22,10 @@ FROM chunk_ingests WHERE ingest_id = $1
 -- name: chunk_ingest_statuses_read
 SELECT status, count(*) AS sources FROM chunk_ingests WHERE ingest_id = $1 GROUP BY status ORDER BY status
 
+-- The namespaces of its sources: who may not read one of them does not read the ingest.
+-- name: chunk_ingest_namespaces_read
+SELECT DISTINCT ns FROM chunk_ingests WHERE ingest_id = $1 ORDER BY ns
+
 -- Its sources in order. $2 to $4 the place after which the page begins, $5 how many
 -- name: chunk_ingest_sources_read
 SELECT ns, slot, source_id, status, is_full, is_forced, is_truncated, pagination::text AS pagination, expected, inserted, updated,

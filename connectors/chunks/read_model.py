@@ -156,6 +156,16 @@ async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit:
     )
 
 
+async def ingest_namespaces(pool: Pool, ingest_id: str) -> list[str]:
+    """The namespaces of an ingest's sources; none where nothing of that id was seen.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        return [row["ns"] for row in await connection.fetch(QUERIES["chunk_ingest_namespaces_read"], ingest_id)]
+
+
 _COUNTERS = ("inserted", "updated", "unchanged", "failures", "orphaned")
 _OF_SOURCE = ("ns", "slot", "source_id", "status", "is_full", "is_forced", "is_truncated", "expected", "position")
 _OF_FAILURE = ("ns", "slot", "source_id", "chunk_no", "reason", "detail", "position")

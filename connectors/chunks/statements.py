@@ -26,6 +26,7 @@ class Statements(TypedDict):
     chunk_namespace_read: str
     chunk_ingest_read: str
     chunk_ingest_statuses_read: str
+    chunk_ingest_namespaces_read: str
     chunk_ingest_sources_read: str
     chunk_ingest_failures_read: str
     chunk_lifecycle_read: str

@@ -49,7 +49,7 @@ class Statements(TypedDict):
     raise_usage: str
     usage_of_jobs: str
     store_views: str
-    presentation_is_there: str
+    presentation_owner: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -8,6 +8,7 @@ systems hides is shown a window later. Only a process that dies between raising 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import asyncpg
 
@@ -28,14 +29,22 @@ _LOWERED_AT_ONCE = 1_000
 _log = get_log("views")
 
 
-async def is_there(pool: asyncpg.Pool[asyncpg.Record], presentation_id: str) -> bool:
-    """Whether there is such a deck.
+class DeckOwner(NamedTuple):
+    """The organization and the user that a deck belongs to."""
+
+    organization_id: str
+    user_id: str
+
+
+async def owner_of(pool: asyncpg.Pool[asyncpg.Record], presentation_id: str) -> DeckOwner | None:
+    """Whose a deck is; None: there is none of that id.
 
     Raises:
         UnavailableError: PostgreSQL is away.
     """
     async with reading(pool) as connection:
-        return bool(await connection.fetchval(QUERIES["presentation_is_there"], presentation_id))
+        row = await connection.fetchrow(QUERIES["presentation_owner"], presentation_id)
+    return None if row is None else DeckOwner(row["organization_id"], row["user_id"])
 
 
 async def store(tx: Connection, counts: Mapping[str, int]) -> None:

@@ -4,5 +4,5 @@ INSERT INTO presentation_shares AS held (presentation_id, view_count)
 SELECT * FROM unnest($1::text[], $2::bigint[])
 ON CONFLICT (presentation_id) DO UPDATE SET view_count = held.view_count + excluded.view_count
 
--- name: presentation_is_there
-SELECT EXISTS (SELECT FROM presentations WHERE presentation_id = $1::uuid)
+-- name: presentation_owner
+SELECT organization_id, user_id FROM presentations WHERE presentation_id = $1::uuid

@@ -42,7 +42,7 @@ async def _build(view: View) -> None:
     async def refresh() -> None:
         if chosen:
             set_html(detail, _detail(await view.get(f"/api/jobs/{segment(chosen)}")))
-        only = None if view.sees_all else view.visitor.principal.user_id
+        only = view.only_user
         rows = await dashboard_reads.jobs(view.services.database.require(), only, _LISTED_MAX)
         set_html(tiles, _tiles(rows))
         set_html(listed, _list(rows))

@@ -7,10 +7,10 @@ from typing import Any
 
 from nicegui import ui
 
+from highwater.api.core.resources import require_key
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.explained import explain_card
 from highwater.api.dashboard.view import View, heading, note, page, set_html, set_rows, tile
-from highwater.api.explain.routes import check_reader
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.league.resources import KINDS, LEAGUE_RULES, resource_of
@@ -70,7 +70,7 @@ async def _build(view: View) -> None:
     asked = view.asked("key")
     if resource_of(asked) is not None:
         try:
-            check_reader(view.visitor.principal, asked)
+            require_key(view.visitor.principal, asked)
         except HighwaterError as error:
             note(str(error))
         else:

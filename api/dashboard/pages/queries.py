@@ -37,7 +37,7 @@ async def _build(view: View) -> None:
     async def refresh() -> None:
         if chosen:
             set_html(timeline, _timeline(await view.get(f"/api/query/{segment(chosen)}/timeline")))
-        only = None if view.sees_all else view.visitor.principal.user_id
+        only = view.only_user
         if only is not None and not is_uuid(only.lower()):
             set_html(
                 listed,

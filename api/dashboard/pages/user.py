@@ -7,8 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
-from highwater.api.core.auth import require_user
-from highwater.api.core.errors import ForbiddenError
+from highwater.api.core.resources import may_read_key
 from highwater.api.dashboard import figures
 from highwater.api.dashboard import map as cluster_map
 from highwater.api.dashboard.explained import explain_card
@@ -33,8 +32,7 @@ def register() -> None:
 
 
 async def _build(view: View) -> None:
-    bound = view.visitor.principal.user_id
-    user = view.asked("id") or ("" if view.sees_all else bound or "")
+    user = view.asked("id") or view.only_user or ""
     with ui.row().classes("hw-row"):
         search = ui.input("Find a user", value=user).props("dense outlined clearable").style("width:min(100%,22rem)")
         search.on("keydown.enter", lambda: ui.navigate.to(link("/user", id=search.value or "")))
@@ -44,8 +42,9 @@ async def _build(view: View) -> None:
     found = ui.html("", sanitize=False).classes("full-width")
 
     async def refresh() -> None:
-        only = None if view.sees_all else bound
-        rows = await dashboard_reads.users(view.services.database.require(), search.value or "", only, _LISTED_MAX)
+        rows = await dashboard_reads.users(
+            view.services.database.require(), search.value or "", view.only_user, _LISTED_MAX
+        )
         set_html(found, _list(rows, view.services.clock()))
 
     view.live(_REFRESH_SECONDS, refresh)
@@ -84,10 +83,8 @@ def numbers(*cells: str) -> str:
 
 
 async def _user(view: View, user: str) -> None:
-    try:
-        require_user(view.visitor.principal, user)
-    except ForbiddenError as error:
-        note(str(error))
+    if not may_read_key(view.visitor.principal, f"feed:{user}"):
+        note("This key is bound to another user.")
         return
     heading(user)
     tiles = ui.html("", sanitize=False).classes("full-width")

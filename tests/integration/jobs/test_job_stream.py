@@ -338,7 +338,7 @@ async def test_who_may_watch(guarded, jobs):
     for token in ("root-key", "eye-key", "ada-key"):
         assert seqs(await of_stream(guarded, job, None, token)) == [1, 2]
         assert seqs(await of_socket(guarded, job, None, token)) == [1, 2]
-    refused = {"bob-key": (403, 4403), "pen-key": (403, 4403), "no-key": (401, 4401)}
+    refused = {"bob-key": (404, 4404), "pen-key": (404, 4404), "no-key": (401, 4401)}
     for token, (status, code) in refused.items():
         async with guarded.client(token) as client:
             assert (await client.get(f"/api/jobs/{job}/events")).status_code == status
@@ -363,7 +363,7 @@ async def test_a_session_that_is_ended_ends_its_streams(guarded, jobs, monkeypat
         session = (await client.post("/api/sessions", json=body)).json()["session_id"]
         other = (await client.post("/api/sessions", json={**body, "organization_id": "else"})).json()["session_id"]
         async with guarded.client(other) as stranger:
-            assert (await stranger.get(f"/api/jobs/{job}/events")).status_code == 403
+            assert (await stranger.get(f"/api/jobs/{job}/events")).status_code == 404
         async with (
             event_source(guarded, job, None, session) as source,
             job_socket(guarded, job, None, session) as socket,

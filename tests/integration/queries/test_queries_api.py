@@ -98,12 +98,13 @@ async def test_what_cannot_be_asked_is_refused(api, body, field):
 
 
 async def test_users_ask_for_themselves(guarded):
-    """A bound key needs not name its user and may name no other; viewers ask as they vote."""
+    """A bound key needs not name its user and may name no other; a viewer's key of nobody asks for none, an editor's for each."""
     assert (await ask(guarded, {"query": "q"}, "ada-key")).status_code == 202
     assert (await ask(guarded, {"user_id": ADA, "query": "q"}, "ada-key")).status_code == 202
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "ada-key")).status_code == 403
-    assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "eye-key")).status_code == 202
-    assert (await ask(guarded, {"query": "q"}, "eye-key")).json()["field"] == "user_id"
+    assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "eye-key")).status_code == 403
+    assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "pen-key")).status_code == 202
+    assert (await ask(guarded, {"query": "q"}, "pen-key")).json()["field"] == "user_id"
     assert (await ask(guarded, {"query": "q"}, "tom-key")).json()["field"] == "user_id"
     assert (await ask(guarded, {"user_id": ADA, "query": "q"})).status_code == 401
 
@@ -214,16 +215,18 @@ async def test_unknown_and_malformed_ids(api):
 
 
 async def test_a_run_is_its_users(guarded, seeds):
-    """Others get 403; keys bound to nobody and admins read all."""
+    """To others there is none, and their list is 403; keys bound to nobody and admins read all, and a viewer's cancels none."""
     run = await store_run(seeds, ADA)
     for path in (f"/api/query/{run}/status", f"/api/query/{run}/timeline", f"/api/users/{ADA}/queries"):
         codes = [
             (await guarded.get(path, token)).status_code
             for token in ("ada-key", "eye-key", "root-key", "bob-key", "tom-key", None)
         ]
-        assert codes == [200, 200, 200, 403, 403, 401]
-    async with guarded.client("bob-key") as client:
-        assert (await client.post(f"/api/query/{run}/cancel")).status_code == 403
+        others = 403 if path.startswith("/api/users") else 404
+        assert codes == [200, 200, 200, others, others, 401]
+    for token, code in (("bob-key", 404), ("eye-key", 403)):
+        async with guarded.client(token) as client:
+            assert (await client.post(f"/api/query/{run}/cancel")).status_code == code
     async with guarded.client("ada-key") as client:
         assert (await client.post(f"/api/query/{run}/cancel")).status_code == 202
         assert (await client.post(f"/api/query/{run}/restart", json={"stage": "analyzer"})).status_code == 403

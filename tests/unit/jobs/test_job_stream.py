@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 import highwater.api.app  # noqa: F401 - the routes know their converters once the application was put together
-from highwater.api.core.auth import Principal, Role
-from highwater.api.core.errors import BadRequestError, ForbiddenError
-from highwater.api.jobs.access import may_read, require_ender, require_reader, submitter
+from highwater.api.core.errors import BadRequestError
 from highwater.api.jobs.cli_jobs import _parsed
 from highwater.api.jobs.routes import job_id_of, place_after
 from highwater.api.jobs.stream import WINDOW_MAX, Channel, JobHub, entry_frame, gap_frames
@@ -261,40 +259,6 @@ def test_a_key_names_a_job_of_one_user():
     assert len(ids) == 4
     assert job_id_of("a", "b", "c") in ids
     assert job_id_of("a", "b", None) != job_id_of("a", "b", None)
-
-
-@pytest.mark.parametrize(
-    ("principal", "reads", "ends"),
-    [
-        (Principal(Role.ADMIN), True, True),
-        (Principal(Role.VIEWER), True, True),
-        (Principal(Role.VIEWER, "ada"), True, True),
-        (Principal(Role.EDITOR, "bob"), False, False),
-        (Principal(Role.EDITOR, "bob", organization_id="acme"), False, False),
-        (Principal(Role.ADMIN, "bob"), True, True),
-        (Principal(Role.VIEWER, "bob", "s", organization_id="acme"), True, False),
-        (Principal(Role.EDITOR, "bob", "s", organization_id="acme"), True, True),
-        (Principal(Role.EDITOR, "bob", "s", organization_id="else"), False, False),
-        (Principal(Role.EDITOR, "bob", "s"), False, False),
-    ],
-)
-def test_whose_jobs_are_whose(principal, reads, ends):
-    """Ada's job of Acme: who reads it, and who ends it."""
-    assert may_read(principal, "acme", "ada") is reads
-    for check, is_allowed in ((require_reader, reads), (require_ender, ends)):
-        if is_allowed:
-            check(principal, "acme", "ada")
-        else:
-            with pytest.raises(ForbiddenError):
-                check(principal, "acme", "ada")
-
-
-def test_nobody_submits_for_another():
-    """A principal of a user is that user; another one says who."""
-    assert submitter(Principal(Role.VIEWER, "ada"), None) == "ada"
-    assert submitter(Principal(Role.VIEWER), "ada") == "ada"
-    with pytest.raises(ForbiddenError):
-        submitter(Principal(Role.EDITOR, "bob"), "ada")
 
 
 def test_the_command_reads_events_and_nothing_else():

@@ -9,11 +9,13 @@ import pytest
 from starlette.requests import Request
 
 from highwater.api.app import create_app  # the routes know their converters once the application was put together
-from highwater.api.core.askers import asker, canonical_uuid
+from highwater.api.core.access import access_of
+from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.errors import BadRequestError, ForbiddenError, UnprocessableError
+from highwater.api.core.guard import Asker
 from highwater.api.core.idempotency import idempotency_key
-from highwater.api.queries.routes import request_id_of
+from highwater.api.queries.routes import named_user, post_query, request_id_of
 from highwater.api.queries.timeline import timeline_document
 from highwater.connectors.queries.read_model import RunHistory, told_archive_status
 
@@ -52,15 +54,26 @@ def test_what_is_no_uuid(text: str):
         canonical_uuid("user_id", text)
 
 
+def _user(principal: Principal, named: str | None) -> str:
+    services: Any = None
+    return named_user(Asker(services, access_of(post_query), principal), named)  # type: ignore[arg-type]
+
+
 def test_who_asks():
-    """The principal's own user by default, whatever its case; another only by a key that is bound to nobody or an admin's."""
-    assert asker(Principal(Role.VIEWER, ADA.upper()), None) == ADA
-    assert asker(Principal(Role.VIEWER, ADA.upper()), ADA) == ADA
-    assert asker(Principal(Role.VIEWER), BOB) == asker(Principal(Role.ADMIN, ADA), BOB) == BOB
-    with pytest.raises(ForbiddenError):
-        asker(Principal(Role.EDITOR, ADA), BOB)
-    with pytest.raises(UnprocessableError):
-        asker(Principal(Role.ADMIN), None)
+    """The principal's own user by default, whatever its case; another only by an editor's key of nobody or an admin's."""
+    assert _user(Principal(Role.VIEWER, ADA.upper()), None) == ADA
+    assert _user(Principal(Role.VIEWER, ADA.upper()), ADA) == ADA
+    assert _user(Principal(Role.EDITOR), BOB) == _user(Principal(Role.ADMIN, ADA), BOB) == BOB
+    for refused in (
+        Principal(Role.EDITOR, ADA),
+        Principal(Role.VIEWER),
+        Principal(Role.EDITOR, organization_id="acme"),
+    ):
+        with pytest.raises(ForbiddenError):
+            _user(refused, BOB)
+    for named in (None, "tom"):
+        with pytest.raises(UnprocessableError):
+            _user(Principal(Role.ADMIN), named)
 
 
 def _event(status: str, at_ms: int, **fields: Any) -> dict[str, Any]:

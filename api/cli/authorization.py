@@ -1,0 +1,67 @@
+"""Writes `docs/authorization.md`: every operation by every kind of principal; `--check` fails when the page is out of date.
+
+Law: the table is drawn from the declarations beside the routes; what is written above it here says how to read it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from highwater.api.app import create_app
+from highwater.api.core import authorization
+from highwater.streams.settings import read_settings
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "authorization.md"
+_HEAD = """\
+# Who may do what
+
+Written by `python -m highwater.api.cli.authorization` from the declaration beside each route (`api/core/access.py`), which
+`api/core/guard.py` enforces; a route without one stops the API at its start.
+
+**Who calls.** An API key is `role:key[:user[:organization]]` in `HIGHWATER_API_KEYS`, for example `viewer:s3cret:ada:acme`,
+`editor:s3cret::acme` (of an organization alone) or `admin:s3cret` (of nobody: an operator's). A session is bound to its user and
+organization. Keys and sessions are checked alike. Without keys the API is open, and every caller is an admin on loopback.
+
+**What they reach.** An admin reaches everything, also with a key that is bound. A key of nobody reaches everything that its role
+allows: a viewer reads, an editor also writes. A bound key or session reaches
+
+- `own`: what is its user's. A viewer may ask, vote, predict, comment and submit jobs for itself, cancel and revoke its own;
+- `org`: what is its organization's: jobs, decks, documents, usage and limits. A job is charged to the caller's own organization.
+  A key that is bound to a user of no organization has none, and submits no jobs;
+- `open`: namespaces of chunks whose passport says `is_open`, and what is nobody's own. Chunks are written by admins alone, by
+  `POST /api/chunks/ingest`, by jobs of kind `ingestion` and through `POST /api/events` alike;
+- `all`: everything, or what is nobody's own. `no`: nothing; 403 before the body is read.
+
+Topics of `POST /api/events/{topic}` that stand for an admin's operation need that role too.
+
+**What belongs to others** is 403 where the caller has named the user, the organization or the namespace, and 404, in the words
+of what does not exist, where the id alone would tell that it exists.
+
+**Limited keys.** A key may be limited to households (`scopes`): an operation of another household is 403. Such a key makes no
+sessions. `/api/changes` sends each caller the keys that it may read.
+
+**The dashboard** (`page`) sends whoever is not signed in to `/login`; it reads `/api` as its visitor. Topics, groups and dead
+letters, which hold everybody's events, are shown to keys of nobody and to admins.
+
+"""
+
+
+def page() -> str:
+    """The page as it has to be."""
+    return _HEAD + authorization.table(create_app(read_settings({})).routes)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or say whether it is current."""
+    if "--check" in arguments:
+        if PAGE.read_text(encoding="utf-8") == page():
+            return 0
+        sys.stderr.write("docs/authorization.md is out of date; run python -m highwater.api.cli.authorization\n")
+        return 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

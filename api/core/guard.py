@@ -1,0 +1,392 @@
+"""Who may call what: every route's declaration (`access.py`) is enforced here, before its body is read.
+
+Invariants. A route without a declaration does not exist: making it raises. An operation that reaches what somebody owns answers
+nothing before the owner was checked by its `Asker`; one that forgets it fails, and nothing of its answer is sent. Routes of
+HTTP, sockets and the pages of the dashboard are admitted by the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from fastapi import Depends, Path, Request, Response
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from highwater.api.core import resources
+from highwater.api.core.access import (
+    Access,
+    Owner,
+    Refusal,
+    Relation,
+    Whose,
+    access_of,
+    may_act_for,
+    may_read_namespace,
+    owner_refusal,
+    refusal,
+    relation,
+)
+from highwater.api.core.auth import OPEN, PRINCIPAL, Principal, Role
+from highwater.api.core.errors import ForbiddenError, UnprocessableError
+from highwater.schemas.errors import HighwaterError
+from highwater.streams.checks import check_id
+
+if TYPE_CHECKING:
+    from highwater.api.core.resources import Resource
+    from highwater.api.core.services import Services
+
+T = TypeVar("T")
+
+# In the scope of a request that was admitted: who calls.
+ASKER = "highwater.asker"
+
+
+class UndeclaredAccessError(HighwaterError):
+    """A route declares no access. Put `@access(...)` beside its path."""
+
+
+class UncheckedOwnerError(HighwaterError):
+    """An operation answered without having checked whose it is. Call its `Asker` first."""
+
+
+class Asker:
+    """The caller of one operation: what the operation declares, and whether the owner of what it reaches was checked."""
+
+    def __init__(self, services: Services, declaration: Access, principal: Principal) -> None:
+        self._services = services
+        self.declaration = declaration
+        self.principal = principal
+        self._is_checked = declaration.whose is Whose.NOBODY
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it stands for nobody's data alone: an admin, or bound to no user and no organization."""
+        return self.principal.role is Role.ADMIN or not self.principal.is_bound
+
+    def require_checked(self) -> None:
+        """Refuse to answer before the owner was checked.
+
+        Raises:
+            UncheckedOwnerError: it was not.
+        """
+        if not self._is_checked:
+            raise UncheckedOwnerError(f"the owner of a {self.declaration.whose} was not checked before the answer")
+
+    def require_role(self, role: Role) -> None:
+        """Refuse a caller below a role, where what is named decides it.
+
+        Raises:
+            ForbiddenError: it is below.
+        """
+        if self.principal.role < role:
+            raise ForbiddenError(f"this needs the role {role.label}")
+
+    def note_checked(self) -> None:
+        """What is answered was filtered, entry by entry, by what the caller may read."""
+        self._is_checked = True
+
+    def under(self, declaration: Access) -> Asker:
+        """The same caller of another operation, which a socket's command stands for.
+
+        Raises:
+            ForbiddenError: it may not call that.
+        """
+        admit(declaration, self.principal)
+        return Asker(self._services, declaration, self.principal)
+
+    # -- named by the caller ------------------------------------------------------------------------------------------
+
+    def owner(self, owner: Owner) -> None:
+        """Refuse a caller that may not do this to what is that owner's, which it named itself.
+
+        Raises:
+            ForbiddenError: it may not.
+        """
+        self._is_checked = True
+        found = owner_refusal(self.declaration, self.principal, owner)
+        if found is not None:
+            raise forbidden(found, self.declaration, owner)
+
+    def user(self, named: str | None, field: str = "user_id") -> str:
+        """The user whom a request names, or whom the caller is bound to.
+
+        Raises:
+            UnprocessableError: nobody is named, and it is bound to nobody.
+            ForbiddenError: it is bound to another.
+        """
+        user_id = self.principal.user_id if named is None else named
+        if user_id is None:
+            raise UnprocessableError(f"{field} is missing, and this key is bound to no user", field=field)
+        check_id(field, user_id)
+        self.owner(Owner(user_id))
+        return user_id
+
+    def organization(self, named: str | None) -> str:
+        """The organization that a request names, or that the caller is bound to.
+
+        Raises:
+            UnprocessableError: none is named, and it is bound to nobody.
+            ForbiddenError: it is bound to another, or to a user of none.
+        """
+        organization_id = self._organization_id(named)
+        self.owner(Owner(None, organization_id))
+        return organization_id
+
+    def _organization_id(self, named: str | None) -> str:
+        organization_id = self.principal.organization_id if named is None else named
+        if organization_id is None:
+            if not self.is_operator:
+                raise ForbiddenError("this key or session is bound to a user of no organization")
+            raise UnprocessableError(
+                "organization_id is missing, and this key is bound to none", field="organization_id"
+            )
+        check_id("organization_id", organization_id)
+        return organization_id
+
+    def submission(self, organization: str | None, user: str | None) -> tuple[str, str]:
+        """The organization and the user in whose name something is made.
+
+        Raises:
+            UnprocessableError: one is missing.
+            ForbiddenError: the caller is bound to others, or its role is too low.
+        """
+        organization_id = self._organization_id(organization)
+        user_id = self.principal.user_id if user is None else user
+        if user_id is None:
+            raise UnprocessableError("user_id is missing, and this key is bound to no user", field="user_id")
+        check_id("user_id", user_id)
+        owner = Owner(user_id, organization_id)
+        if not may_act_for(self.principal, owner):
+            raise forbidden(Refusal.OWNER, self.declaration, owner)
+        self.owner(owner)
+        return organization_id, user_id
+
+    def listed(self, organization_id: str) -> str | None:
+        """Of which user alone the entries of an organization are shown; None: of all.
+
+        Raises:
+            ForbiddenError: the caller is bound to another organization, and to no user.
+        """
+        self._is_checked = True
+        owner = Owner(None, organization_id)
+        if relation(self.principal, owner) is not Relation.NONE:
+            return None
+        if self.principal.user_id is None:
+            raise forbidden(Refusal.OWNER, self.declaration, owner)
+        return self.principal.user_id
+
+    # -- looked up by an id -------------------------------------------------------------------------------------------
+
+    async def found(self, resource: Resource[T], identifier: str) -> T:
+        """What has this id.
+
+        Raises:
+            NotFoundError: nothing has, or it belongs to others.
+            ForbiddenError: the caller may read it, and its role is too low for this.
+            UnavailableError: PostgreSQL is away.
+        """
+        assert resource.read is not None
+        value = await resource.read(self._services.database.require(), identifier)
+        return self.shown(resource, value, identifier)
+
+    def shown(self, resource: Resource[T], value: T | None, identifier: str) -> T:
+        """A value that was read already; errors as of `found`."""
+        self._is_checked = True
+        if value is None:
+            raise resource.missing(identifier)
+        owner = resource.owner(value)
+        found = owner_refusal(self.declaration, self.principal, owner)
+        if found is Refusal.OWNER:
+            raise resource.missing(identifier)
+        if found is not None:
+            raise forbidden(found, self.declaration, owner)
+        return value
+
+    async def namespace(self, ns: str) -> None:
+        """Refuse a caller that may not read a namespace of chunks.
+
+        Raises:
+            ForbiddenError: it is closed.
+        """
+        self.readable_namespace(ns, is_open=self.is_operator or await resources.namespace_is_open(self._services, ns))
+
+    def readable_namespace(self, ns: str, *, is_open: bool) -> None:
+        """The same where it is known whether the namespace is open."""
+        self._is_checked = True
+        if not may_read_namespace(self.principal, is_open=is_open):
+            raise ForbiddenError(f"the namespace {ns!r} is not open to users")
+
+    async def ingest(self, ingest_id: str) -> None:
+        """Refuse a caller that may not read every namespace that an ingest wrote to.
+
+        Raises:
+            NotFoundError: one is closed.
+        """
+        self._is_checked = True
+        if self.is_operator:
+            return
+        for ns in await resources.ingest_namespaces(self._services, ingest_id):
+            if not await resources.namespace_is_open(self._services, ns):
+                raise resources.no_ingest(ingest_id)
+
+    async def key(self, key: str) -> None:
+        """Refuse a caller that may not read the resource of a key.
+
+        Raises:
+            ForbiddenError: it belongs to others, or is for administrators.
+            InvalidEventError: it names a user by what is no id.
+        """
+        self._is_checked = True
+        ns = resources.namespace_of(key)
+        if ns is not None:
+            await self.namespace(ns)
+            return
+        resources.require_key(self.principal, key)
+
+
+# -- admission --------------------------------------------------------------------------------------------------------------
+
+
+def admit(declaration: Access, principal: Principal) -> None:
+    """Refuse a principal that may not call an operation, whatever it names.
+
+    Raises:
+        ForbiddenError: it may not.
+    """
+    found = refusal(declaration, principal)
+    if found is not None:
+        raise forbidden(found, declaration)
+
+
+def forbidden(found: Refusal, declaration: Access, owner: Owner | None = None) -> ForbiddenError:
+    """A refusal in words."""
+    if found is Refusal.SCOPE:
+        return ForbiddenError(f"this key is not for {declaration.scope}")
+    if found is Refusal.SESSION:
+        return ForbiddenError("a session may not do this; use an API key")
+    if found is Refusal.OWNER:
+        if owner is None or owner == Owner():
+            return ForbiddenError("this key or session is bound and writes only what is its own")
+        named = "another organization"
+        if owner.user_id is not None:
+            named = "another user"
+        return ForbiddenError(f"this key or session is bound to {named}")
+    role = declaration.role or Role.VIEWER
+    more = "" if declaration.own is None else ", or the user's own key"
+    return ForbiddenError(f"this needs the role {role.label}{more}")
+
+
+async def admitted(request: Request, declaration: Access) -> Asker:
+    """The caller of a request that may be answered, as far as its path says.
+
+    Raises:
+        UnauthorizedError: it is nobody.
+        ForbiddenError: it may not.
+        UnavailableError: it is a session and Redis is away.
+    """
+    services: Services = request.app.state.services
+    if declaration.role is None:
+        return Asker(services, declaration, OPEN)
+    principal: Principal | None = request.scope.get(PRINCIPAL)
+    if principal is None:
+        principal = await services.authenticator.principal(request.headers.get("authorization"))
+    admit(declaration, principal)
+    asker = Asker(services, declaration, principal)
+    named = request.path_params
+    if declaration.whose is Whose.DEPLOYMENT:
+        asker.owner(Owner())
+    elif declaration.whose is Whose.USER and "user" in named:
+        check_id("user", named["user"])
+        asker.owner(Owner(named["user"]))
+    elif declaration.whose is Whose.ORGANIZATION and "org" in named:
+        check_id("org", named["org"])
+        asker.owner(Owner(None, named["org"]))
+    if request.method == "GET":
+        services.activity.note(principal)
+    return asker
+
+
+def asker_on_socket(services: Services, endpoint: Any, principal: Principal) -> Asker:
+    """The caller on a socket.
+
+    Raises:
+        ForbiddenError: it may not be here.
+        UndeclaredAccessError: the socket declares no access.
+    """
+    declaration = require_declared(endpoint, "a socket")
+    admit(declaration, principal)
+    return Asker(services, declaration, principal)
+
+
+def require_declared(endpoint: Any, name: str) -> Access:
+    """The declaration of an endpoint.
+
+    Raises:
+        UndeclaredAccessError: it has none.
+    """
+    found = access_of(endpoint)
+    if found is None:
+        raise UndeclaredAccessError(f"{name} declares no access: put @access(...) beside its path")
+    return found
+
+
+class GuardedRoute(APIRoute):
+    """A route that admits its caller before anything of the request's body is read."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, behind its declaration."""
+        declaration = require_declared(self.endpoint, self.path)
+        usual = self.admitted_handler()
+
+        async def handler(request: Request) -> Response:
+            asker = request.scope[ASKER] = await admitted(request, declaration)
+            response = await usual(request)
+            if response.status_code < HTTPStatus.BAD_REQUEST:
+                asker.require_checked()
+            return response
+
+        return handler
+
+    def admitted_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What answers a caller that was admitted."""
+        return super().get_route_handler()
+
+
+class LimitedRoute(GuardedRoute):
+    """A route under the limits: `APIRouter(route_class=LimitedRoute)`.
+
+    Not a dependency, since FastAPI reads the body before those and drops their headers from an error.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the request, then answer it."""
+        if scope["method"] not in (self.methods or ()):  # answered with 405
+            await super().handle(scope, receive, send)
+            return
+        services = scope["app"].state.services
+        principal = await services.authenticator.principal(Headers(scope=scope).get("authorization"))
+        told = await services.rate_limiter.admit(principal)
+        fields = [(name.lower().encode(), value.encode()) for name, value in told.items()]
+
+        async def send_with_limits(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *fields]}
+            await send(message)
+
+        scope[PRINCIPAL] = principal
+        await super().handle(scope, receive, send_with_limits)
+
+
+async def asker_of(request: Request) -> Asker:
+    """The caller of this request."""
+    asker: Asker = request.scope[ASKER]
+    return asker
+
+
+Called = Annotated[Asker, Depends(asker_of)]
+User = Annotated[str, Path(description="a user")]
+Org = Annotated[str, Path(description="an organization")]

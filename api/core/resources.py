@@ -1,0 +1,204 @@
+"""Whose a resource is, by its kind: jobs, decks, queries, sessions, ingests, namespaces, and keys of versioned resources.
+
+Invariants. Each kind is looked up in one way wherever an id of it is given, in a path, a body, an event or a stream. A key of an
+unknown kind is read by nobody who is bound. What is missing and what belongs to others are named in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import asyncpg
+
+from highwater.api.core.access import Owner, Relation, Scope, Whose, in_scope, may_read_namespace, relation
+from highwater.api.core.auth import Principal, Role
+from highwater.api.core.errors import ForbiddenError, NotFoundError
+from highwater.connectors.chunks import read_model as chunk_reads
+from highwater.connectors.identity.sessions import Session
+from highwater.connectors.jobs import blobs, views
+from highwater.connectors.jobs import read_model as job_reads
+from highwater.connectors.jobs.blobs import Blob
+from highwater.connectors.jobs.read_model import JobRead, Presentation
+from highwater.connectors.jobs.views import DeckOwner
+from highwater.connectors.queries import read_model as query_reads
+from highwater.connectors.queries.read_model import Run, RunHistory
+from highwater.streams.checks import check_id
+from highwater.streams.chunks.passports import Passports
+from highwater.streams.jobs.args import Args, ExportArgs, IngestionArgs
+from highwater.streams.league.resources import resource_of
+
+if TYPE_CHECKING:
+    from highwater.api.core.services import Services
+
+T = TypeVar("T")
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+_OF_USERS = ("feed", "clusters")
+_NAMESPACE = "ns"
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """A kind of resources that are named by an id: how one is read, and whose it is."""
+
+    whose: Whose
+    read: Callable[[Pool, str], Awaitable[T | None]] | None
+    owner: Callable[[T], Owner]
+
+    def missing(self, identifier: str) -> NotFoundError:
+        """What is answered for one that does not exist, or that belongs to others."""
+        if self.whose is Whose.SESSION:  # its id is a secret, and is not repeated
+            return NotFoundError("there is no such session")
+        return NotFoundError(f"there is no {self.whose} {identifier}")
+
+
+async def _job(pool: Pool, job_id: str) -> JobRead | None:
+    return (await job_reads.jobs(pool, [job_id])).get(job_id)
+
+
+class OwnedBlob(NamedTuple):
+    """A blob as an organization has it; None: as an admin reads it, whoever put it."""
+
+    blob: Blob
+    organization_id: str | None
+
+
+def _of_both(value: JobRead | Presentation | DeckOwner) -> Owner:
+    return Owner(value.user_id, value.organization_id)
+
+
+def _of_user(value: Run | RunHistory) -> Owner:
+    return Owner(value.user_id)
+
+
+JOB: Resource[JobRead] = Resource(Whose.JOB, _job, _of_both)
+DECK: Resource[Presentation] = Resource(Whose.DECK, job_reads.presentation, _of_both)
+# The same decks, read without their slides.
+DECK_OWNER: Resource[DeckOwner] = Resource(Whose.DECK, views.owner_of, _of_both)
+RUN: Resource[Run] = Resource(Whose.RUN, query_reads.run, _of_user)
+RUN_HISTORY: Resource[RunHistory] = Resource(Whose.RUN, query_reads.run_history, _of_user)
+
+
+# Read by its route: an organization that has put it names it.
+BLOB: Resource[OwnedBlob] = Resource(Whose.BLOB, None, lambda found: Owner(None, found.organization_id))
+# Whose a session is: its user's alone, since it speaks for that user. It is read from Redis, by its route.
+SESSION: Resource[Session] = Resource(Whose.SESSION, None, lambda session: Owner(session.user_id))
+
+
+# -- what a job names -------------------------------------------------------------------------------------------------------
+
+
+async def require_job_args(services: Services, principal: Principal, organization_id: str, args: Args) -> None:
+    """Refuse a job that names what its submitter may not read, or writes where it may not.
+
+    What an operator's key names is left to the worker, which knows the decks and documents of the job's organization alone.
+
+    Raises:
+        ForbiddenError: an ingestion, by less than an admin: it writes chunks as `POST /api/chunks/ingest` does.
+        NotFoundError: the deck or a document does not exist for whoever submits.
+        UnavailableError: PostgreSQL is away.
+    """
+    if isinstance(args, IngestionArgs) and principal.role is not Role.ADMIN:
+        raise ForbiddenError("an ingestion writes chunks: this needs the role admin")
+    if relation(principal, Owner()) is Relation.ANY:
+        return
+    pool = services.database.require()
+    if isinstance(args, ExportArgs):
+        deck = await views.owner_of(pool, args.presentation_id)
+        is_readable = deck is not None and relation(principal, _of_both(deck)) is not Relation.NONE
+        if deck is None or not is_readable or deck.organization_id != organization_id:
+            raise DECK_OWNER.missing(args.presentation_id)
+    known = await blobs.known(pool, args.documents, organization_id) if args.documents else {}
+    missing = next((one for one in args.documents if one not in known), None)
+    if missing is not None:
+        raise NotFoundError(f"there is no {Whose.BLOB} {missing}")
+
+
+# -- namespaces -------------------------------------------------------------------------------------------------------------
+
+
+def is_open(passports: Passports, ns: str, row: Any) -> bool:
+    """Whether users may read a namespace: its passport says so, and so does its row where it has one."""
+    return passports.of(ns).is_open and (row is None or bool(row["is_open"]))
+
+
+async def namespace_is_open(services: Services, ns: str) -> bool:
+    """The same, with the row read."""
+    if not services.passports.of(ns).is_open:
+        return False
+    found = await chunk_reads.namespace(services.database.require(), ns)
+    return is_open(services.passports, ns, found.row)
+
+
+async def ingest_namespaces(services: Services, ingest_id: str) -> Sequence[str]:
+    """The namespaces that an ingest wrote to."""
+    return await chunk_reads.ingest_namespaces(services.database.require(), ingest_id)
+
+
+def no_ingest(ingest_id: str) -> NotFoundError:
+    """Nothing was seen of an ingest, or it wrote to what the caller may not read."""
+    return NotFoundError(f"there is no {Whose.INGEST} {ingest_id!r}")
+
+
+# -- keys of versioned resources --------------------------------------------------------------------------------------------
+
+
+def namespace_of(key: str) -> str | None:
+    """The namespace that a key is of; None: it is of something else."""
+    kind, _, ns = key.partition(":")
+    return ns if kind == _NAMESPACE else None
+
+
+def _owner_of_key(key: str) -> Owner | None:
+    """Whose the resource of a key is; None: everybody's."""
+    kind, _, rest = key.partition(":")
+    if kind in _OF_USERS:
+        return Owner(rest)
+    found = resource_of(key)
+    if found is None:
+        return Owner()  # an unknown kind is nobody's
+    return Owner(found.id) if found.kind.is_private else None
+
+
+def may_read_key(principal: Principal, key: str, passports: Passports | None = None) -> bool:
+    """Whether a principal may read the resource of a key; `passports` decide on namespaces, which are closed without them."""
+    if not in_scope(_scope_of_key(key), principal):
+        return False
+    ns = namespace_of(key)
+    if ns is not None:
+        opened = passports is not None and passports.of(ns).is_open
+        return may_read_namespace(principal, is_open=opened)
+    found = resource_of(key)
+    if found is not None and found.kind.is_private and not found.kind.has_id:
+        return principal.role is Role.ADMIN
+    owner = _owner_of_key(key)
+    return owner is None or relation(principal, owner) is not Relation.NONE
+
+
+def require_key(principal: Principal, key: str) -> None:
+    """Refuse a principal that may not read the resource of a key, which is no namespace's.
+
+    Raises:
+        ForbiddenError: it belongs to others, or is for administrators.
+        InvalidEventError: it names a user by what is no id.
+    """
+    kind, _, rest = key.partition(":")
+    if kind in _OF_USERS:
+        check_id("user", rest)
+    if may_read_key(principal, key):
+        return
+    owner = _owner_of_key(key)
+    if owner is not None and owner.user_id and relation(principal, owner) is Relation.NONE:
+        raise ForbiddenError("this key or session is bound to another user")
+    raise ForbiddenError(f"this key or session may not read {key!r}: it needs the role admin")
+
+
+def _scope_of_key(key: str) -> Scope | None:
+    kind = key.partition(":")[0]
+    if kind in _OF_USERS:
+        return Scope.FEEDS
+    if kind == _NAMESPACE:
+        return Scope.CHUNKS
+    return None if resource_of(key) is None else Scope.LEAGUE

@@ -1,0 +1,91 @@
+"""Every route declares what it asks of its caller, and the docs and OpenAPI say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, FastAPI
+
+from highwater.api.app import create_app
+from highwater.api.cli.authorization import PAGE, page
+from highwater.api.core.access import PUBLIC, access_of, declared
+from highwater.api.core.authorization import SOCKET, close, operations
+from highwater.api.core.guard import GuardedRoute, UndeclaredAccessError
+from highwater.api.dashboard.mount import ACCESS
+from highwater.streams.settings import read_settings
+
+
+@pytest.fixture(scope="module")
+def application() -> Any:
+    """The application as it is served."""
+    return create_app(read_settings({}))
+
+
+def test_every_route_declares_what_it_asks(application: Any) -> None:
+    """Routes of HTTP, sockets and the pages of the dashboard; those that need no key are these and no others."""
+    found = list(operations(application.routes))
+    assert {path for method, path, _ in found if method == SOCKET} == {"/api/ws", "/api/jobs/{job_id}/ws"}
+    assert set(ACCESS) <= {path for _, path, _ in found}
+    public = {path for _, path, access in found if access.role is None}
+    described = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
+    assert public == {
+        *described, "/healthz", "/readyz", "/metrics", "/api/cache/prewarm", "/login", "/logout", "/favicon.ico",
+    }  # fmt: skip
+    assert not {one for one in found if one.access.role is not None and one.access.scope is None} - {
+        one for one in found if one.path == "/api/changes"
+    }
+
+
+async def _endpoint() -> None:
+    """Nothing."""
+
+
+async def _declared_endpoint() -> None:
+    """Nothing."""
+
+
+def test_a_route_without_a_declaration_stops_the_start() -> None:
+    """Whatever its router: one that guards, one that does not, and a socket."""
+    with pytest.raises(UndeclaredAccessError):
+        APIRouter(route_class=GuardedRoute).add_api_route("/x", _endpoint)
+    plain, socket = APIRouter(), APIRouter()
+    plain.add_api_route("/x", _endpoint)
+    socket.add_api_websocket_route("/x", _endpoint)
+    for router in (plain, socket):
+        application = FastAPI()
+        application.include_router(router)
+        with pytest.raises(UndeclaredAccessError):
+            close(application)
+
+
+def test_a_declaration_that_nothing_enforces_stops_the_start() -> None:
+    """A router that does not guard carries public operations alone."""
+    access = next(one.access for one in operations(create_app(read_settings({})).routes) if one.access != PUBLIC)
+    router, application = APIRouter(), FastAPI()
+    router.add_api_route("/x", declared(access)(_declared_endpoint))
+    application.include_router(router)
+    assert access_of(_declared_endpoint) == access
+    with pytest.raises(UndeclaredAccessError):
+        close(application)
+
+
+def test_the_page_is_current() -> None:
+    """`docs/authorization.md` is what `python -m highwater.api.cli.authorization` writes."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_openapi_says_what_the_declarations_say(application: Any) -> None:
+    """Operations that ask for a key name the scheme, 401 and 403; those that keep existence secret 404; others nothing."""
+    paths = application.openapi()["paths"]
+    seen = 0
+    for method, path, access in operations(application.routes):
+        described = paths.get(path, {}).get(method.lower())
+        if described is None:
+            continue
+        seen += 1
+        assert ("security" in described) is (access != PUBLIC), path
+        expected = {"401", "403"} if access.role is not None else {"401"} if access.token else set()
+        assert set(described["responses"]) & {"401", "403"} == expected, path
+        assert "404" in described["responses"] or not access.is_secret, path
+    assert seen == sum(len(methods) for methods in paths.values())
