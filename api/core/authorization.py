@@ -14,23 +14,13 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from highwater.api.core.access import PUBLIC, Access, Whose, declared
 from highwater.api.core.auth import Principal, Role
-from highwater.api.core.errors import PROBLEM_TYPE
+from highwater.api.core.documentation import add_problem, problem_response
 from highwater.api.core.guard import GuardedRoute, UndeclaredAccessError, require_declared
 
 SOCKET = "WS"
 PAGE = "page"
 _SCHEME = "bearer"
 _TOKEN_SCHEMES = {"x-prewarm-token": "prewarm"}
-_PROBLEM = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-    },
-}
 
 
 class Operation(NamedTuple):
@@ -81,9 +71,8 @@ def close(application: FastAPI) -> None:
 
 def describe(document: dict[str, Any], routes: Sequence[BaseRoute]) -> None:
     """Add to a description of the API what each operation asks, and its answers to who may not."""
-    components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).setdefault("Problem", _PROBLEM)
-    schemes = components.setdefault("securitySchemes", {})
+    add_problem(document)
+    schemes = document["components"].setdefault("securitySchemes", {})
     schemes[_SCHEME] = {"type": "http", "scheme": "bearer", "description": "An API key or a session."}
     for header, name in _TOKEN_SCHEMES.items():
         schemes[name] = {"type": "apiKey", "in": "header", "name": header}
@@ -103,10 +92,7 @@ def describe(document: dict[str, Any], routes: Sequence[BaseRoute]) -> None:
         if access.is_secret:
             answers["404"] = f"There is no such {access.whose}, or it belongs to others."
         for status, description in answers.items():
-            content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-            answer = operation["responses"].setdefault(status, {})
-            answer.setdefault("description", description)
-            answer.setdefault("content", content)
+            operation["responses"][status] = problem_response(description) | operation["responses"].get(status, {})
 
 
 # -- in words ---------------------------------------------------------------------------------------------------------------

@@ -30,8 +30,9 @@ from highwater.api.core.access import (
     refusal,
     relation,
 )
-from highwater.api.core.auth import OPEN, PRINCIPAL, Principal, Role
+from highwater.api.core.auth import OPEN, PRINCIPAL, Principal, Role, authenticated
 from highwater.api.core.errors import ForbiddenError, UnprocessableError
+from highwater.api.core.proxies import address_of
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.checks import check_id
 
@@ -293,7 +294,8 @@ async def admitted(request: Request, declaration: Access) -> Asker:
         return Asker(services, declaration, OPEN)
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if principal is None:
-        principal = await services.authenticator.principal(request.headers.get("authorization"))
+        authorization = request.headers.get("authorization")
+        principal = await authenticated(services.authenticator, authorization, address_of(request.scope))
     admit(declaration, principal)
     asker = Asker(services, declaration, principal)
     named = request.path_params
@@ -368,7 +370,8 @@ class LimitedRoute(GuardedRoute):
             await super().handle(scope, receive, send)
             return
         services = scope["app"].state.services
-        principal = await services.authenticator.principal(Headers(scope=scope).get("authorization"))
+        authorization = Headers(scope=scope).get("authorization")
+        principal = await authenticated(services.authenticator, authorization, address_of(scope))
         told = await services.rate_limiter.admit(principal)
         fields = [(name.lower().encode(), value.encode()) for name, value in told.items()]
 

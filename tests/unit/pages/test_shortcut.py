@@ -210,7 +210,9 @@ async def test_a_live_page_is_counted_once(path: str, is_full: bool, is_in_memor
     assert answer[0] == (429 if is_full else 200)
 
 
-@pytest.mark.parametrize(("path", "tag"), [("/api/ads", b'W/"ads-7"'), ("/api/matches/m-1", b'W/"match_meta-7+match_live-7"')])
+@pytest.mark.parametrize(
+    ("path", "tag"), [("/api/ads", b'W/"ads-7"'), ("/api/matches/m-1", b'W/"match_meta-7+match_live-7"')]
+)
 async def test_without_the_lease_redis_is_enough_for_a_304(path: str, tag: bytes) -> None:
     """Where memory may not speak one question answers it; a page that the client lacks goes the usual way."""
     short, usual, services = _apps()
