@@ -23,6 +23,7 @@ from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.limits import parse_networks
 from highwater.api.core.paths import RouteOnRawPath
+from highwater.api.core.security_log import RecordActions
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
 from highwater.api.explain import routes as explain
@@ -172,6 +173,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     application.router.routes.append(DashboardRoute(dashboard))
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)
+    application.add_middleware(RecordActions)
     application.add_middleware(Measure)
     return application
 

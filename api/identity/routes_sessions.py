@@ -89,6 +89,7 @@ async def post_session(
     if body.organization_id:
         check_id("organization_id", body.organization_id)
     services.link.require()
+    await services.security.permit(request.scope, creator)  # a session is a key
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock_shared"], body.user_id)
         rules = await one_row(tx, QUERIES["read_session_rules"], body.user_id)
@@ -126,10 +127,11 @@ async def delete_session(session: str, principal: Viewer, services: Wired) -> No
 
 
 @router.delete("/api/users/{user:id}/sessions", summary="End all sessions of a user")
-async def delete_user_sessions(user: ReadUser, principal: Viewer, services: Wired) -> dict[str, Any]:
+async def delete_user_sessions(user: ReadUser, request: Request, principal: Viewer, services: Wired) -> dict[str, Any]:
     """Every session of the user gets 401 from the next request on; answers how many there were."""
     if principal.role is not Role.ADMIN and principal.user_id != user:
         raise ForbiddenError("this needs the role admin, or the user's own key")
+    await services.security.permit(request.scope, principal)
     return {"user_id": user, "revoked": await _revoke(services, user)}
 
 
