@@ -5,18 +5,22 @@ Invariant: the answer is at most `SECONDS` old, and however many probes ask, Pos
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+import asyncpg
 
 from highwater.connectors.kafka.stopped import Stopped, all_stopped
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
-
-if TYPE_CHECKING:
-    import asyncpg
+from highwater.streams.telemetry import get_log
 
 # Probes come every few seconds; anybody may send them, since they carry no key.
 SECONDS = 1.0
+# A server that hangs must not hang the probe that says so.
+_READ_SECONDS_MAX = 1.0
+
+_log = get_log("api")
 
 
 class Degraded:
@@ -34,9 +38,12 @@ class Degraded:
             return self._found
         self._read_at = now
         try:
-            self._found = await all_stopped(self._pool())
-        except UnavailableError:
-            return self._found
+            async with asyncio.timeout(_READ_SECONDS_MAX):
+                self._found = await all_stopped(self._pool())
+        except asyncpg.UndefinedTableError:
+            self._found = []  # before `highwater init` no consumer has run
+        except (UnavailableError, TimeoutError) as error:
+            _log.debug("stopped partitions are not read", reason=str(error))
         return self._found
 
     async def by_group(self) -> dict[str, str]:

@@ -61,8 +61,8 @@ class Posts:
 
     async def comments(self) -> list[str]:
         """What is stored of this match."""
-        query = "SELECT text FROM league_comments WHERE match_id = $1 ORDER BY text"
-        return [row["text"] for row in await self.around.pool.fetch(query, self.league.match("A-B"))]
+        query = "SELECT body FROM league_comments WHERE match_id = $1 ORDER BY body"
+        return [row["body"] for row in await self.around.pool.fetch(query, self.league.match("A-B"))]
 
     async def stored(self, *texts: str) -> None:
         """Wait until these are stored, and nothing else."""
@@ -105,7 +105,7 @@ async def posts(stack: Stack, seeds: Seeds, environment: dict[str, str]) -> Asyn
     """Reads from the present ends on, whatever other tests have left in the topics."""
     own = dataclasses.replace(stack, database=seeds.url)
     async with surroundings(own) as around:
-        await around.pool.execute("DELETE FROM outbox")
+        await around.pool.execute("DELETE FROM outbox; DELETE FROM stopped_partitions")
         league = League(around)
         await league.stores(league.scheduled("A-B"))
         made = Posts(around, league, {**environment, "DATABASE_URL": seeds.url}, stack.kafka)
