@@ -306,9 +306,10 @@ async def test_a_handler_that_fails_on_everything_stops_partition_by_partition(c
     case.send(names(120), 0)
     case.send(names(20, "b"), 1)
     member = case.consumer(on_prepare=fail)
-    async with running(member):
-        await until(lambda: member.degraded, "it stops")
-        await case.all_stored(names(20, "b"))
+    with capture_logs():  # a traceback an event
+        async with running(member):
+            await until(lambda: member.degraded, "it stops")
+            await case.all_stored(names(20, "b"))
     assert (await case.positions(), len(await case.dead())) == ({0: 99, 1: 20}, 99)
 
 
