@@ -44,24 +44,18 @@ def recorded(settings: Settings, action: str, resource: str) -> Iterator[None]:
         CommandFailedError: the record cannot be written, so nothing was done.
     """
     from highwater.streams.clock import ProductClock, fresh_id
+    from highwater.streams.identity.actions import action_record
 
     clock = ProductClock(settings.clock_file)
-    event: ActionRecorded = {
-        "action": action,
-        "outcome": "permitted",
-        "request_id": fresh_id(),
-        "source": "cli",
-        "status": None,
-        "resource": resource,
-        "role": None,
-        "user_id": None,
-        "organization_id": None,
-        "key_id": None,
-        "by": user_name(),
-        "address": None,
-        "count": 1,
-        "recorded_at": clock(),
-    }
+    event = action_record(
+        action,
+        "permitted",
+        request_id=fresh_id(),
+        source="cli",
+        now_ms=clock(),
+        resource=resource,
+        by=user_name(),
+    )
     asyncio.run(_publish(settings, event))
     outcome = "failed"
     try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,11 +20,9 @@ from highwater.api.core.limits import Networks, client_address
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.security import ActionRecorded
 from highwater.streams.clock import Clock, fresh_id
-from highwater.streams.identity.refusals import MINUTE_MS, Refusals, Suppressed
+from highwater.streams.identity.actions import action_record
+from highwater.streams.identity.refusals import MINUTE_MS, Refusals
 from highwater.streams.telemetry import SECURITY_ACTIONS, get_log
-
-if TYPE_CHECKING:
-    from highwater.api.core.services import Services
 
 REFUSED_STATUSES = frozenset({401, 403, 429})
 # What a socket is closed with for the same reasons (api/core/sockets.py); it is accepted first, so there is no status.
@@ -38,6 +36,7 @@ _SESSION = re.compile(rf"{SESSION_PREFIX}[^/]*")
 # In the scope of a request: its id, and the action that was recorded before its effect.
 _REQUEST_ID, _PERMITTED = "highwater.request_id", "highwater.permitted"
 _HEADER = b"x-request-id"
+_SOURCE = "api"
 
 Record = Callable[[ActionRecorded], Awaitable[None]]
 _log = get_log("security")
@@ -62,11 +61,30 @@ class SecurityLog:
         """
         if _PERMITTED in scope or scope.get("method", "GET") in _SAFE_METHODS:
             return
-        scope[PRINCIPAL] = principal
-        event = self._event(scope, "permitted")
+        event = self._event(scope, "permitted", principal)
         await self._record(event)
         SECURITY_ACTIONS.labels("permitted").inc()
         scope[_PERMITTED] = event
+
+    @asynccontextmanager
+    async def recording(self, principal: Principal, action: str, resource: str) -> AsyncIterator[None]:
+        """Record a privileged action that is no request of its own, before its effect and how it ended.
+
+        Raises:
+            UnavailableError: as `permit`.
+        """
+        event = action_record(
+            action, "permitted", request_id=fresh_id(), source=_SOURCE, now_ms=self._clock(), resource=resource
+        )
+        event = _by(principal, event)
+        await self._record(event)
+        SECURITY_ACTIONS.labels("permitted").inc()
+        outcome = "failed"
+        try:
+            yield
+            outcome = "done"
+        finally:
+            self._later({**event, "outcome": outcome, "recorded_at": self._clock()})
 
     def ended(self, scope: Scope, status: int) -> None:
         """Record what became of a request: a refusal, or the end of a privileged action."""
@@ -83,7 +101,7 @@ class SecurityLog:
         if self._refusals.is_over(now_ms):
             self._summarize()
         if self._refusals.admit(self._address(scope), now_ms):
-            self._later({**self._event(scope, "refused"), "status": status})
+            self._later({**self._event(scope, "refused", scope.get(PRINCIPAL)), "status": status})
         elif self._closing_minute is None:
             self._closing_minute = asyncio.create_task(self._close_minute(), name="refusals")
 
@@ -94,7 +112,18 @@ class SecurityLog:
 
     def _summarize(self) -> None:
         for one in self._refusals.close():
-            self._later(self._summary(one))
+            now_ms = self._clock()
+            self._later(
+                action_record(
+                    "any",
+                    "suppressed",
+                    request_id=fresh_id(),
+                    source=_SOURCE,
+                    now_ms=now_ms,
+                    address=one.address,
+                    count=one.count,
+                )
+            )
 
     def _later(self, event: ActionRecorded) -> None:
         task = asyncio.create_task(self._try(event), name="security-log")
@@ -121,44 +150,29 @@ class SecurityLog:
         forwarded = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
         return client_address(client[0] if client else "", forwarded, self._trusted)
 
-    def _event(self, scope: Scope, outcome: str) -> ActionRecorded:
-        principal: Principal | None = scope.get(PRINCIPAL)
+    def _event(self, scope: Scope, outcome: str, principal: Principal | None) -> ActionRecorded:
         path = _SESSION.sub(f"{SESSION_PREFIX}…", unquote(scope["path"]))
-        method = scope.get("method", "WS")
-        return {
-            "action": f"{method} {getattr(scope.get('route'), 'path_format', '(none)')}",
-            "outcome": outcome,
-            "request_id": request_id_of(scope),
-            "source": "api",
-            "status": None,
-            "resource": path[:_RESOURCE_CHARACTERS_MAX],
-            "role": None if principal is None else principal.role.label,
-            "user_id": None if principal is None else principal.user_id,
-            "organization_id": None if principal is None else principal.organization_id,
-            "key_id": None if principal is None else principal.key_id,
-            "by": None,
-            "address": self._address(scope) or None,
-            "count": 1,
-            "recorded_at": self._clock(),
-        }
+        template = getattr(scope.get("route"), "path_format", "(none)")
+        event = action_record(
+            f"{scope.get('method', 'WS')} {template}",
+            outcome,
+            request_id=request_id_of(scope),
+            source=_SOURCE,
+            now_ms=self._clock(),
+            resource=path[:_RESOURCE_CHARACTERS_MAX],
+            address=self._address(scope) or None,
+        )
+        return event if principal is None else _by(principal, event)
 
-    def _summary(self, one: Suppressed) -> ActionRecorded:
-        return {
-            "action": "any",
-            "outcome": "suppressed",
-            "request_id": fresh_id(),
-            "source": "api",
-            "status": None,
-            "resource": None,
-            "role": None,
-            "user_id": None,
-            "organization_id": None,
-            "key_id": None,
-            "by": None,
-            "address": one.address,
-            "count": one.count,
-            "recorded_at": self._clock(),
-        }
+
+def _by(principal: Principal, event: ActionRecorded) -> ActionRecorded:
+    return {
+        **event,
+        "role": principal.role.label,
+        "user_id": principal.user_id,
+        "organization_id": principal.organization_id,
+        "key_id": principal.key_id,
+    }
 
 
 def request_id_of(scope: Scope) -> str:
@@ -195,6 +209,6 @@ class RecordActions:
         try:
             await self._app(scope, receive, noted)
         finally:
-            services: Services | None = getattr(scope["app"].state, "services", None)
+            services = getattr(scope["app"].state, "services", None)  # none before the application has started
             if services is not None:
                 services.security.ended(scope, status)
