@@ -28,6 +28,8 @@ from highwater.api.core.freshness import KeepPositionedFromCaches
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
+from highwater.api.core.security_log import RecordActions
+from highwater.api.core.services import Services
 from highwater.api.core.tls import check_tls
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
@@ -145,6 +147,12 @@ class Application(FastAPI):
         else:
             await self.entrance(scope, receive, send)
 
+    def note_refusal(self, scope: Scope, status: int) -> None:
+        """Have a refusal at the entrance recorded, once there is where to."""
+        services: Services | None = getattr(self.state, "services", None)
+        if services is not None:
+            services.security.ended(scope, status)
+
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request that was let in."""
         if self.short_cut is not None and scope["type"] == "http" and await self.short_cut.answer(scope, send):
@@ -184,7 +192,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         docs_url=None,
         redoc_url=None,
     )
-    application.entrance = Entrance(application.answer, settings)
+    application.entrance = Entrance(application.answer, settings, application.note_refusal)
     dashboard = Dashboard(application)
     errors.install(application)
     # The hot reads first: routes are tried in order.
@@ -198,6 +206,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     application.add_middleware(KeepPositionedFromCaches)
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)
+    application.add_middleware(RecordActions)
     application.add_middleware(Measure)
     return application
 

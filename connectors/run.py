@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.kafka.consumer import not_ready
+from highwater.connectors.kafka.consumer import degraded, not_ready
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.registry import Registry
@@ -78,7 +78,10 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
     async with contextlib.AsyncExitStack() as resources:
         if settings.health_port:
             server = await serve_health(
-                settings.host, settings.health_port, lambda: {**waiting, **not_ready(connectors)}
+                settings.host,
+                settings.health_port,
+                lambda: {**waiting, **not_ready(connectors)},
+                lambda: degraded(connectors),
             )
             resources.push_async_callback(_close_server, server)
         around = await _surroundings(settings, waiting, stop, resources)

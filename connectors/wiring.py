@@ -57,6 +57,11 @@ class WithWatch:
         """That of the connector."""
         return self._connector.problem
 
+    @property
+    def degraded(self) -> str | None:
+        """What of the connector does not run while the rest does."""
+        return getattr(self._connector, "degraded", None)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Run both; the failure of one ends the other."""
         async with asyncio.TaskGroup() as tasks:

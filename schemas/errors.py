@@ -41,10 +41,6 @@ class TopicRecreatedError(HighwaterError):
     """A topic was deleted and made anew, so stored positions mean nothing. Run `highwater reset GROUP --to earliest`."""
 
 
-class BreakerOpenError(HighwaterError):
-    """Too many events in a row were dead-lettered. Look at `highwater dlq list`, mend the producer, then restart."""
-
-
 class InvalidEventError(HighwaterError):
     """An event breaks a rule of its schema or topic. It is dead-lettered, or refused with 422 at the API.
 

@@ -122,6 +122,15 @@ _TOPICS = (
         about="dead letters sent again or deleted, and by whom",
     ),
     Topic(
+        "security.action-recorded",
+        "security/ActionRecorded.v1",
+        "action",
+        ("operator", "api", "outbox"),
+        (),
+        partitions=1,  # refused and privileged actions in the order in which they happened; kept for good
+        about="every refused and every privileged action, and who asked for it",
+    ),
+    Topic(
         "feeds.channel-advanced",
         "feeds/ChannelAdvanced.v1",
         "channel_id",

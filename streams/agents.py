@@ -80,6 +80,11 @@ class TableAgent(ABC):
         self._now: dict[int, int] = {}
         self.is_at_event = False
 
+    @property
+    def degraded(self) -> dict[str, str]:
+        """Partitions from which nothing but bad events comes: name -> what to do."""
+        return self._intake.degraded
+
     def forget_indexes(self) -> None:
         """Partitions moved: rows may have been changed by another worker, so the indexes are derived anew."""
         self._indexes.clear()

@@ -19,14 +19,25 @@ _REQUEST_SECONDS_MAX = 5.0
 Readiness = Callable[[], Mapping[str, str]]
 
 
-async def serve_health(host: str, port: int, readiness: Readiness) -> asyncio.Server:
-    """Listen; the caller closes the server. `readiness` gives what is not ready: name -> reason."""
+def _nothing() -> Mapping[str, str]:
+    return {}
+
+
+async def serve_health(host: str, port: int, readiness: Readiness, degraded: Readiness = _nothing) -> asyncio.Server:
+    """Listen; the caller closes the server.
+
+    Args:
+        host: where to listen.
+        port: where to listen.
+        readiness: what is not ready: name -> reason.
+        degraded: what works in part: name -> what does not, and the command that mends it. It does not make the role unready.
+    """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_REQUEST_SECONDS_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(head, readiness))
+                writer.write(_response(head, readiness, degraded))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # a probe that went away or never was one
@@ -36,10 +47,10 @@ async def serve_health(host: str, port: int, readiness: Readiness) -> asyncio.Se
     return await asyncio.start_server(answer, host, port, limit=_REQUEST_BYTES_MAX)
 
 
-def _response(head: bytes, readiness: Readiness) -> bytes:
+def _response(head: bytes, readiness: Readiness, degraded: Readiness) -> bytes:
     method, _, rest = head.partition(b" ")
     path = rest.split(b" ", 1)[0].split(b"?", 1)[0]
-    status, content_type, body = _route(path, readiness)
+    status, content_type, body = _route(path, readiness, degraded)
     if method not in {b"GET", b"HEAD"}:
         status, content_type, body = "405 Method Not Allowed", "text/plain", b"GET only\n"
     lines = (
@@ -48,13 +59,14 @@ def _response(head: bytes, readiness: Readiness) -> bytes:
     return lines.encode() + (b"" if method == b"HEAD" else body)
 
 
-def _route(path: bytes, readiness: Readiness) -> tuple[str, str, bytes]:
+def _route(path: bytes, readiness: Readiness, degraded: Readiness) -> tuple[str, str, bytes]:
     if path == b"/healthz":
         return "200 OK", "application/json", orjson.dumps({"alive": True})
     if path == b"/readyz":
         unready = dict(readiness())
         status = "503 Service Unavailable" if unready else "200 OK"
-        return status, "application/json", orjson.dumps({"ready": not unready, "unready": unready})
+        document = {"ready": not unready, "unready": unready, "degraded": dict(degraded())}
+        return status, "application/json", orjson.dumps(document)
     if path == b"/metrics":
         return "200 OK", CONTENT_TYPE_LATEST, generate_latest()
     return "404 Not Found", "text/plain", b"/healthz, /readyz or /metrics\n"

@@ -1,25 +1,27 @@
 """From a record's bytes to an event, or to the dead-letter topic.
 
 The law: poison never stops a stream and is never lost. Original key, bytes and headers go to `<topic>.dlq` with origin and
-reason, and the stream goes on when the broker has them; a long unbroken run of poison stops it instead.
+reason, and the stream goes on when the broker has them, however long the run: an agent holds the tables and the clock of all keys
+of its partitions, so a stop would be everybody's. A long run is reported with the topic and the command that lists it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers
-from highwater.schemas.errors import BreakerOpenError, InvalidEventError, UnavailableError, UnknownSchemaError
+from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.retry import UNAVAILABLE
 from highwater.streams.telemetry import EVENTS_CONSUMED, EVENTS_DEAD_LETTERED, get_log
 
-# So many dead letters without one good event between: the producer is broken, not the event.
-_DEAD_LETTERS_IN_A_ROW_MAX = 1000
+# As many dead letters of a partition without a good event between them: the producer is broken, not the event.
+DEAD_LETTERS_REPORTED = 100
 # A header is for reading; a decoder's message may quote the whole event.
 _DETAIL_CHARACTERS_MAX = 500
 
@@ -60,7 +62,19 @@ class Intake:
         self._codec = codec
         self._learn = learn
         self._send = send
-        self._in_a_row = 0
+        self._in_a_row: Counter[tuple[str, int]] = Counter()
+
+    @property
+    def degraded(self) -> dict[str, str]:
+        """Partitions from which nothing but bad events comes: name -> what to do."""
+        return {
+            f"{topic}/{partition}": (
+                f"the last {count} events could not be processed and were dead-lettered; see `highwater dlq list {topic}` "
+                "and stop whatever publishes them"
+            )
+            for (topic, partition), count in self._in_a_row.items()
+            if count >= DEAD_LETTERS_REPORTED
+        }
 
     async def decode(self, record: Record) -> Mapping[str, Any]:
         """The event in a record. An unknown schema id is asked for, for as long as the registry is away.
@@ -86,18 +100,11 @@ class Intake:
 
     def accept(self, record: Record) -> None:
         """The event of a record was dealt with."""
-        self._in_a_row = 0
+        self._in_a_row.pop((record.topic, record.partition), None)
         EVENTS_CONSUMED.labels(self._group, record.topic).inc()
 
     async def dead_letter(self, record: Record, error: InvalidEventError | UnknownSchemaError) -> None:
-        """Put a record aside and wait until the broker has it.
-
-        Raises:
-            BreakerOpenError: too many in a row.
-        """
-        self._in_a_row += 1
-        if self._in_a_row > _DEAD_LETTERS_IN_A_ROW_MAX:
-            raise BreakerOpenError
+        """Put a record aside and wait until the broker has it."""
         reason = error.reason if isinstance(error, InvalidEventError) else "unknown_schema"
         headers = _header_list(record.headers)
         headers += [
@@ -111,6 +118,9 @@ class Intake:
         EVENTS_CONSUMED.labels(self._group, record.topic).inc()
         EVENTS_DEAD_LETTERED.labels(self._group, record.topic, reason).inc()
         _log.warning("dead_lettered", origin=str(position_of(record)), reason=reason, detail=str(error))
+        self._in_a_row[record.topic, record.partition] += 1
+        if self._in_a_row[record.topic, record.partition] == DEAD_LETTERS_REPORTED:
+            _log.error("only_bad_events", group=self._group, reason=self.degraded[f"{record.topic}/{record.partition}"])
 
 
 def _header_list(headers: Any) -> Headers:

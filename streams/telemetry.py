@@ -34,6 +34,11 @@ BATCHES_FENCED = Counter(
 )
 BATCH_RETRIES = Counter("highwater_batch_retries", "Attempts repeated while a part was away.", ["group"])
 CONSUMER_UP = Gauge("highwater_consumer_up", "1 while a consumer makes progress, else 0.", ["group"])
+PARTITIONS_STOPPED = Gauge(
+    "highwater_partitions_stopped",
+    "Partitions that a consumer does not read since too many of their events are bad; `highwater status` has the command.",
+    ["group", "topic"],
+)
 OUTBOX_PUBLISHED = Counter("highwater_outbox_published", "Outbox rows acknowledged by the broker.", ["topic"])
 OUTBOX_SHARDS = Gauge("highwater_outbox_shards", "Outbox shards held by this relay.")
 REBUILDS = Counter("highwater_rebuilds", "Ended rebuild tasks (R0.39).", ["outcome"])
@@ -166,6 +171,11 @@ SEMANTIC_CACHE = Counter(
     ["outcome"],
 )
 JOB_LISTENERS = Gauge("highwater_job_listeners", "Streams and sockets of this process on which jobs are watched.")
+SECURITY_ACTIONS = Counter(
+    "highwater_security_actions",
+    "Records on security.action-recorded by outcome; lost: neither Kafka nor PostgreSQL took them.",
+    ["outcome"],
+)
 
 METRIC_NAMES = frozenset(name for name in (m.name for m in REGISTRY.collect()) if name.startswith("highwater_"))
 

@@ -104,6 +104,10 @@ class Worker:
             found["kafka"] = "the broker does not acknowledge"
         return found
 
+    def degraded(self) -> dict[str, str]:
+        """Partitions from which nothing but bad events comes, while everything else is decided."""
+        return {name: text for agent in self.agents for name, text in agent.degraded.items()}
+
     def changelogs(self) -> dict[str, Mapping[str, str]]:
         """The changelog topics with their settings."""
         return {
@@ -204,7 +208,9 @@ async def serve(worker: Worker) -> int:
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     settings = worker.settings
-    health = await serve_health(settings.host, settings.health_port, worker.readiness) if settings.health_port else None
+    health = None
+    if settings.health_port:
+        health = await serve_health(settings.host, settings.health_port, worker.readiness, worker.degraded)
     worker.app.in_worker = True
     tasks = {
         "start": asyncio.create_task(_start(worker)),

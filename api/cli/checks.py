@@ -265,6 +265,8 @@ async def check_lag(settings: Settings) -> list[Check]:
         if group.problem:
             never = all(standing.next is None for standing in group.standings)
             remedy = "`highwater up`, or its role on some machine" if never else "see `highwater reset --help`"
+            if group.stopped:
+                remedy = "mend the producer, then run " + ", ".join(f"`{stop.command}`" for stop in group.stopped)
             state = WARNING if never and not group.events else BAD
             found.append(Check(f"consumer {group.group}", state, f"{group.problem}; {detail}", remedy))
         elif late:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from highwater.api.command.actions import recorded
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, TopicArgument, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import Bar, print_json, progress, warn
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # Bad lines shown one by one; a file of them must not scroll away what matters.
 BAD_LINES_SHOWN = 5
 _BAR_EVERY_LINES = 500
+# Their events erase users, or change what somebody may do.
+_PRIVILEGED = frozenset({"feeds.user-erased", "jobs.plan-changed", "jobs.role-changed"})
 
 
 @dataclass(slots=True)
@@ -82,6 +85,8 @@ def publish(
     target_ms = _target_ms(topic, rebase_to, clock())
     key = _key_field(topic, key_field)
     with ExitStack() as resources:
+        if topic.name in _PRIVILEGED:
+            resources.enter_context(recorded(settings, "publish", topic.name))
         kept = Rejects(resources.enter_context(rejects.open("wb")) if rejects else None)
         source = resources.enter_context(_source(file, rereadable=target_ms is not None))
         run = _Run(settings, topic, key, source, kept, clock)

@@ -1,6 +1,7 @@
 """`highwater reset`: sets where a group reads next. A dry run unless `--execute` is said.
 
-Law: the table `positions` and the group's offsets in Kafka are set to the same place, and never under a live member.
+Law: the table `positions` and the group's offsets in Kafka are set to the same place, and never under a live member, which would
+go on from where it was. A stopped partition is the exception: nobody reads it, and its consumer looks whether it may go on.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, kafka_client, stack_settings
 from highwater.api.command.terminal import print_json, print_table
@@ -50,6 +53,18 @@ class Step:
     after: int
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The topics and partitions that are reset; none named means all."""
+
+    topics: Sequence[str] = ()
+    partitions: Sequence[int] = ()
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether a partition is one of them."""
+        return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
+
+
 def parse_target(text: str, now_ms: int) -> Target:
     """Read `earliest`, `latest`, an offset, an ISO 8601 time, or one before now such as `-90m`.
 
@@ -82,10 +97,19 @@ def place_in(held: LogRange, target: Target, at_time: int | None) -> int:
 @click.argument("group")
 @click.option("--to", "to", required=True, metavar="earliest|latest|OFFSET|TIME", help="TIME: ISO 8601, or -1h.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic (may be repeated).")
+@click.option(
+    "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one (may be repeated)."
+)
 @click.option("--execute/--dry-run", default=False, help="Do it, or only show what would be done (the default).")
 @json_option
-def reset(group: str, to: str, topics: tuple[str, ...], execute: bool, as_json: bool) -> None:
-    """Set where GROUP reads next."""
+def reset(
+    group: str, to: str, topics: tuple[str, ...], partitions: tuple[int, ...], execute: bool, as_json: bool
+) -> None:
+    """Set where GROUP reads next.
+
+    Its members must be stopped, unless every partition that is reset is one that GROUP has stopped for bad events: that one
+    resumes at the new offset.
+    """
     from highwater.streams.clock import ProductClock
 
     try:
@@ -94,8 +118,13 @@ def reset(group: str, to: str, topics: tuple[str, ...], execute: bool, as_json: 
         raise click.BadParameter(
             f"{to!r} is neither earliest, latest, an offset nor a time", click.get_current_context(), param_hint="--to"
         ) from error
-    settings = stack_settings("kafka", "database")
-    steps, members = asyncio.run(_reset(settings, group, target, topics, execute=execute))
+    settings = stack_settings("kafka", "database", *(["schema_registry"] if execute else []))
+    if partitions and len(topics) != 1:
+        raise click.UsageError("--partition needs one --topic", click.get_current_context())
+    chosen = Chosen(topics, partitions)
+    named = " ".join([group, *topics, *map(str, partitions), "to", to])
+    with recorded(settings, "reset", named) if execute else nullcontext():
+        steps, members = asyncio.run(_reset(settings, group, target, chosen, execute=execute))
     if as_json:
         rows = [{"topic": s.topic, "partition": s.partition, "before": s.before, "after": s.after} for s in steps]
         print_json({"group": group, "executed": execute, "live_members": members, "partitions": rows})
@@ -111,7 +140,7 @@ def reset(group: str, to: str, topics: tuple[str, ...], execute: bool, as_json: 
 
 
 async def _reset(
-    settings: Settings, group: str, target: Target, topics: Sequence[str], *, execute: bool
+    settings: Settings, group: str, target: Target, chosen: Chosen, *, execute: bool
 ) -> tuple[list[Step], int]:
     """Gather, decide, apply."""
     from highwater.connectors.kafka import groups
@@ -127,28 +156,34 @@ async def _reset(
                 click.get_current_context(silent=True),
             )
         found = (await groups.standings(client, pool, {name: known.get(name, [])}))[name]
-        _refuse_unread(topics, {s.topic for s in found}, group)
-        wanted = [s for s in found if not topics or s.topic in topics]
+        _refuse_unread(chosen, {(s.topic, s.partition) for s in found}, group)
+        wanted = [s for s in found if chosen.has(s.topic, s.partition)]
         at_times = await _offsets_at(client, wanted, target)
         steps = [
             Step(s.topic, s.partition, s.next, place_in(s.range, target, at_times.get((s.topic, s.partition))))
             for s in wanted
         ]
-        members = await _live_members(client, groups.kafka_group_of(name))
+        members = 0
+        if not all(s.stopped for s in wanted):
+            members = await _live_members(client, groups.kafka_group_of(name))
         if execute:
             if members:
                 raise CommandFailedError(f"{group} has {members} live members; stop them, then reset")
-            await _apply(client, pool, name, steps)
+            await _apply(client, pool, name, steps, is_committed=not all(s.stopped for s in wanted))
     return steps, members
 
 
-def _refuse_unread(topics: Sequence[str], read: set[str], group: str) -> None:
-    for topic in topics:
-        if topic not in read:
+def _refuse_unread(chosen: Chosen, read: set[tuple[str, int]], group: str) -> None:
+    topics = sorted({topic for topic, _ in read})
+    for topic in chosen.topics:
+        if topic not in topics:
             raise click.UsageError(
-                f"{group} does not read {topic!r}; it reads {', '.join(sorted(read)) or 'nothing that is on the broker'}",
+                f"{group} does not read {topic!r}; it reads {', '.join(topics) or 'nothing that is on the broker'}",
                 click.get_current_context(silent=True),
             )
+        for partition in chosen.partitions:
+            if (topic, partition) not in read:
+                raise click.UsageError(f"{topic} has no partition {partition}", click.get_current_context(silent=True))
 
 
 async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Any], target: Target) -> dict[tuple[str, int], int]:
@@ -195,9 +230,13 @@ async def _live_members(client: Mapping[str, str], kafka_group: str) -> int:
     return await asyncio.to_thread(ask)
 
 
-async def _apply(client: Mapping[str, str], pool: Any, group: str, steps: Sequence[Step]) -> None:
+async def _apply(
+    client: Mapping[str, str], pool: Any, group: str, steps: Sequence[Step], *, is_committed: bool
+) -> None:
+    """Set the positions; Kafka refuses offsets of a live group, whose members commit them as they read on."""
     from highwater.connectors.kafka.admin import Admin
     from highwater.connectors.kafka.groups import WORKER, kafka_group_of
+    from highwater.connectors.kafka.stopped import resume
     from highwater.connectors.postgres.pool import transaction
 
     if not steps:
@@ -212,7 +251,9 @@ async def _apply(client: Mapping[str, str], pool: Any, group: str, steps: Sequen
         )
         async with transaction(pool) as tx:
             await tx.execute(SET_POSITIONS, group, *columns)
-    await asyncio.to_thread(_commit, client, kafka_group_of(group), steps)
+            await resume(tx, group, [(step.topic, step.partition) for step in steps])
+    if is_committed:
+        await asyncio.to_thread(_commit, client, kafka_group_of(group), steps)
 
 
 def _commit(client: Mapping[str, str], kafka_group: str, steps: Sequence[Step]) -> None:

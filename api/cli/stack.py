@@ -195,6 +195,12 @@ def _greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> Non
     _print_addresses(status)
 
 
+def _readiness(part: Mapping[str, Any]) -> str:
+    if not part["ready"]:
+        return str(part["reason"])
+    return f"ready, degraded: {', '.join(sorted(part['degraded']))}" if part["degraded"] else "ready"
+
+
 def _print_addresses(status: Mapping[str, Any]) -> None:
     rows = [("API", status["api"]), ("docs", f"{status['api']}/docs"), ("Kafka", status["kafka"])]
     rows += [("schema registry", status["schema_registry"]), ("PostgreSQL", status["database"])]
@@ -231,10 +237,11 @@ def status(as_json: bool) -> None:
         click.echo(f"no local stack is running on {settings.data_dir.absolute()}")
     else:
         rows = [
-            (part["name"], part["state"], "ready" if part["ready"] else part["reason"], part["pid"], part["restarts"])
-            for part in found["parts"]
+            (part["name"], part["state"], _readiness(part), part["pid"], part["restarts"]) for part in found["parts"]
         ]
         print_table(["part", "state", "", "pid", "restarts"], rows, right=["pid", "restarts"])
+        for line in sorted({f"{name}: {text}" for part in found["parts"] for name, text in part["degraded"].items()}):
+            click.echo(line)
         _print_addresses(found)
     if not found["ready"]:
         click.get_current_context().exit(FAILED)

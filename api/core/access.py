@@ -94,6 +94,11 @@ class Access:
         """Whether what belongs to others is answered as what does not exist."""
         return self.whose is not Whose.NOBODY and self.whose not in NAMED
 
+    @property
+    def is_privileged(self) -> bool:
+        """Whether a call that changes something is recorded before its effect (`security_log.py`)."""
+        return self.role is Role.ADMIN
+
 
 PUBLIC = Access(None)
 

@@ -6,6 +6,7 @@ the policies. A read that comes through no proxy costs a look at its host and no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TypeAlias
 
@@ -36,15 +37,18 @@ _API = "/api/"
 _UNSUPPORTED = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 _Headers: TypeAlias = list[tuple[bytes, bytes]]
+# Given the scope of a request and the status that it is refused with.
+OnRefusal: TypeAlias = Callable[[Scope, int], None]
 _log = get_log("api")
 
 
 class Entrance:
     """ASGI: lets a request in, or answers it."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, on_refusal: OnRefusal) -> None:
         """Raises `ConfigurationError` where a setting cannot be read."""
         self._app = app
+        self._on_refusal = on_refusal
         self._proxies = parse_networks(settings.trusted_proxies)
         allowed = parse_origins(settings.allowed_origins)
         self._sites = Sites(is_open=not parse_api_keys(settings.api_keys), allowed_origins=allowed)
@@ -69,6 +73,7 @@ class Entrance:
             _log.debug(
                 "a request is refused", status=int(refusal.status), reason=refusal.detail, address=address_of(scope)
             )
+            self._on_refusal(scope, int(refusal.status))
             headers = {"Accept-Encoding": "identity"} if refusal.status == _UNSUPPORTED else {}
             await problem(refusal.status, refusal.detail, headers=headers)(scope, receive, send)
         elif self._shared is not None and scope["type"] == "http" and self._is_shared(scope):

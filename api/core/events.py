@@ -142,6 +142,7 @@ async def publish_events(topic: str, request: Request, called: Called, services:
     _check_topic(topic)
     if topic in _ADMIN_TOPICS:
         called.require_role(Role.ADMIN)
+        await services.security.permit(request.scope, called.principal)
     body = await request.body()
     is_ndjson = _is_ndjson(request.headers.get("content-type", ""), body)
     encoded = _encode_all(topic, body, is_ndjson, called, services.publisher)

@@ -296,6 +296,7 @@ async def admitted(request: Request, declaration: Access) -> Asker:
     if principal is None:
         authorization = request.headers.get("authorization")
         principal = await authenticated(services.authenticator, authorization, address_of(request.scope))
+        request.scope[PRINCIPAL] = principal  # who it is stands in the record of a refusal
     admit(declaration, principal)
     asker = Asker(services, declaration, principal)
     named = request.path_params
@@ -307,6 +308,8 @@ async def admitted(request: Request, declaration: Access) -> Asker:
     elif declaration.whose is Whose.ORGANIZATION and "org" in named:
         check_id("org", named["org"])
         asker.owner(Owner(None, named["org"]))
+    if declaration.is_privileged:
+        await services.security.permit(request.scope, principal)
     if request.method == "GET":
         services.activity.note(principal)
     return asker

@@ -18,6 +18,7 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.positions import Position
+from highwater.schemas.topic_names import EventT, TopicName
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import Clock, fresh_id
 from highwater.streams.telemetry import get_log
@@ -119,6 +120,14 @@ class Publisher:
         """Produce events that the API itself makes, of a topic that no outsider writes; their positions in order."""
         encoded = [self.encode_unjudged(topic, event) for event in events]
         return await self.publish(topic, encoded, sink_wait_ms=sink_wait_ms)
+
+    async def record(self, topic: TopicName[EventT], event: EventT) -> None:
+        """Produce one event that nobody of ours reads, and wait for the broker.
+
+        Raises:
+            UnavailableError: Kafka did not take it.
+        """
+        await self._produce(topic, [self.encode_unjudged(topic, event)])
 
     async def _give_the_sink_a_moment(self, positions: Sequence[Position], wait_ms: int) -> None:
         wanted: dict[tuple[str, str, int], int] = {}

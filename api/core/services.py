@@ -17,21 +17,26 @@ from fastapi import Depends, Request
 from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import ROLES, Authenticator, Principal, parse_api_keys
 from highwater.api.core.changes import ChangeFeed
+from highwater.api.core.degraded import Degraded
 from highwater.api.core.freshness import PositionWatcher, wait_until_fresh
 from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.rate_limits import RateLimiter
+from highwater.api.core.security_log import SecurityLog
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.identity.organizations import Organizations
 from highwater.connectors.identity.rate_limits import RateLimits
 from highwater.connectors.identity.sessions import SessionStore
+from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.outbox import event_row
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.postgres.pool import AWAY, open_pool
+from highwater.connectors.postgres.pool import AWAY, open_pool, transaction
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.security import ACTION_RECORDED, ActionRecorded
 from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock
 from highwater.streams.identity.plans import load_plans
@@ -70,6 +75,8 @@ class Services:
     publisher: Publisher
     changes: ChangeFeed
     passports: Passports
+    degraded: Degraded
+    security: SecurityLog
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -104,6 +111,7 @@ class Services:
 
     async def close(self) -> None:
         """Let go of the parts; whatever still tells something over them was closed before."""
+        await self.security.close()
         await self.watcher.close()
         for part in (self.kafka, self.registry, self.database):
             await part.close()
@@ -170,6 +178,16 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     async def publish_activity(user_id: str, now_ms: int) -> None:
         await publisher.one("feeds.user-active", {"user_id": user_id, "ts": now_ms})
 
+    async def record_action(event: ActionRecorded) -> None:
+        try:
+            await publisher.record(ACTION_RECORDED, event)
+        except UnavailableError:
+            row = event_row(
+                registry.require(), ACTION_RECORDED, event, source="/api", now_ms=event["recorded_at"], caused_by=None
+            )
+            async with transaction(database.require()) as tx:
+                await outbox.add(tx, [row])
+
     async def read_session(session_id: str) -> Principal | None:
         session = await sessions.read(session_id, clock())
         if session is None:
@@ -199,6 +217,8 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         publisher=publisher,
         changes=ChangeFeed(client, admin),
         passports=load_passports(settings.namespaces_file),
+        degraded=Degraded(database.require),
+        security=SecurityLog(record_action, clock),
     )
 
 

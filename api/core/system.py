@@ -31,13 +31,18 @@ async def healthz() -> Response:
 async def readyz(
     services: Wired, exclude: Annotated[list[str] | None, Query(description="parts that do not count")] = None
 ) -> Response:
-    """503 names what is away. With Redis away reads go on: a balancer may ask with `?exclude=redis`."""
+    """503 names what is unavailable. With Redis away reads go on: a balancer may ask with `?exclude=redis`.
+
+    `degraded` names consumers that have stopped a partition for bad events, with the command that resumes it; it is no 503.
+    """
     away = {name: reason for name, reason in services.not_ready().items() if name not in (exclude or [])}
+    degraded = await services.degraded.by_group()
     if away:
         detail = "not ready: " + "; ".join(f"{name}: {reason}" for name, reason in sorted(away.items()))
-        members = {"ready": False, "not_ready": sorted(away)}
+        members = {"ready": False, "not_ready": sorted(away), "degraded": degraded}
         return problem(503, detail, headers={"Retry-After": "1"}, members=members)
-    return Response(orjson.dumps({"ready": True, "not_ready": []}), headers=_NEVER, media_type=_JSON)
+    document = {"ready": True, "not_ready": [], "degraded": degraded}
+    return Response(orjson.dumps(document), headers=_NEVER, media_type=_JSON)
 
 
 @router.get("/metrics", summary="Prometheus metrics", response_model=None)

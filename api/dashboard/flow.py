@@ -73,7 +73,7 @@ class Behind:
 def lane_of(topic: str) -> str:
     """The lane in which a topic is drawn."""
     subsystem = topic.split(".", 1)[0]
-    return "cache" if subsystem == "streams" else subsystem
+    return "cache" if subsystem in ("streams", "security") else subsystem
 
 
 def lanes(topics: Sequence[Topic] = tuple(TOPICS.values())) -> tuple[Lane, ...]:

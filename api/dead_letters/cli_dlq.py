@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from highwater.api.command.actions import recorded
 from highwater.api.command.command import CommandFailedError, Group, json_option
 from highwater.api.command.connection import kafka_client, stack_settings
 from highwater.api.command.terminal import confirm, print_json, print_table, printable
 from highwater.api.dead_letters.cli_edit import edit
 from highwater.api.dead_letters.cli_letters import LETTER_TOPIC, NOTE, box_of, handler_of, json_text, name_of
+from highwater.api.dead_letters.cli_park import park
 from highwater.schemas.topics import Topic
 
 if TYPE_CHECKING:
@@ -29,10 +31,11 @@ _HEX_BYTES = 256
 
 @click.group(cls=Group)
 def dlq() -> None:
-    """Dead letters: list, show, redrive, edit, drop. TOPIC is the topic they came from (or its .dlq)."""
+    """Dead letters: list, show, redrive, edit, drop, park. TOPIC is the topic they came from (or its .dlq)."""
 
 
 dlq.add_command(edit)
+dlq.add_command(park)
 
 
 @dlq.command("list")
@@ -186,7 +189,8 @@ def redrive(
         async with handler_of(settings, partitions, note) as handler:
             return await handler.redrive(in_thread(wanted()), again=again)
 
-    outcome = asyncio.run(send())
+    with recorded(settings, "dlq redrive", name_of(topic)):
+        outcome = asyncio.run(send())
     _conclude_redrive(name_of(topic), outcome, as_json=as_json)
 
 
@@ -237,7 +241,8 @@ def drop(topic: Topic, up_to: int | None, yes: bool, note: str | None, as_json: 
             async with handler_of(settings, partitions, note) as handler:
                 return await handler.drop(kafka_client(settings), ends, ranges)
 
-        count = asyncio.run(delete())
+        with recorded(settings, "dlq drop", f"{letters.name}, {count} letters"):
+            count = asyncio.run(delete())
     if as_json:
         print_json({"dropped": count})
     else:

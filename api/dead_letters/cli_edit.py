@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from highwater.api.command.actions import recorded
 from highwater.api.command.command import Command, CommandFailedError, json_option
 from highwater.api.command.connection import stack_settings
 from highwater.api.command.terminal import confirm, print_json, printable
@@ -79,7 +80,8 @@ def edit(
         position = None
     else:
         confirm(f"Send it to {letter.topic}?", assume_yes=yes)
-        position = asyncio.run(_send_edited(settings, box.partitions(), letter, replacement, note))
+        with recorded(settings, "dlq edit", str(letter.position)):
+            position = asyncio.run(_send_edited(settings, box.partitions(), letter, replacement, note))
     if as_json:
         changes = [
             {"field": one.field, "before": _shown(one.before), "after": _shown(one.after)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from highwater.api.command.actions import user_name
 from highwater.api.command.command import TopicArgument
 from highwater.api.command.connection import kafka_client
 from highwater.schemas.topics import TOPICS, Topic
@@ -51,18 +50,9 @@ async def handler_of(settings: Settings, partitions: Mapping[str, int], note: st
     producer = AsyncProducer(kafka_client(settings), client_id="highwater-dlq", linger_ms=5)
     try:
         clock = ProductClock(settings.clock_file)
-        yield Handler(producer, codec, partitions, clock, by=_user_name(), note=note)
+        yield Handler(producer, codec, partitions, clock, by=user_name(), note=note)
     finally:
         await producer.close()
-
-
-def _user_name() -> str:
-    """Who sits at this terminal, for the trace."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user may have no name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 def json_text(value: Any) -> str:

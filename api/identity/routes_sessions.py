@@ -98,6 +98,7 @@ async def post_session(
     if organization_id:
         check_id("organization_id", organization_id)
     services.link.require()
+    await services.security.permit(request.scope, called.principal)  # a session is a key
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock_shared"], body.user_id)
         rules = await one_row(tx, QUERIES["read_session_rules"], body.user_id)

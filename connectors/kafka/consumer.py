@@ -17,14 +17,13 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from highwater.connectors.kafka import outbox, positions
-from highwater.connectors.kafka.breaker import RatioBreaker
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.positions import Move, Place
 from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row, record_of
+from highwater.connectors.kafka.stopped import PartitionGuard, PartitionsStoppedError, Stopped, without
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import CONFLICT, transaction
 from highwater.schemas.errors import (
-    BreakerOpenError,
     FencedError,
     InvalidEventError,
     TopicRecreatedError,
@@ -71,8 +70,8 @@ class BatchConsumer:
     def __init__(self, handler: Handler[Any, Any], around: Surroundings) -> None:
         self._handler = handler
         self._around = around
-        self._breaker = RatioBreaker()
-        self._next: dict[Place, int] = {}
+        self._owned: list[Place] = []  # what the group has assigned, stopped partitions included
+        self._next: dict[Place, int] = {}  # of what is read
         self._topic_ids: dict[str, str] = {}
         self._has_joined = False
         self._assignments = 0  # counts them, so that a change in the middle of a poll is seen
@@ -83,6 +82,7 @@ class BatchConsumer:
         self._idle.set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=handler.group)
         self._log = get_log(handler.group)
+        self._guard = PartitionGuard(handler.group, self._log)
         self._turned_at = 0.0
         self._checked_at = 0.0
         self._problem: str | None = _STARTING
@@ -95,15 +95,20 @@ class BatchConsumer:
             return f"has not polled for {_HEARTBEAT_SECONDS:.0f} s"
         return self._problem
 
+    @property
+    def degraded(self) -> str | None:
+        """Which partitions are stopped while the others are read, and the commands that resume them."""
+        return self._guard.degraded
+
     async def run(self, stop: asyncio.Event) -> None:
-        """Consume until `stop` is set. A breaker or a recreated topic ends it, unready, with one line."""
+        """Consume until `stop` is set. A recreated topic ends it, unready, with one line."""
         self._loop = asyncio.get_running_loop()
         self._stop = stop
         try:
             await self._start(stop)
             while not stop.is_set():
                 await self._turn(stop)
-        except (BreakerOpenError, TopicRecreatedError) as error:
+        except TopicRecreatedError as error:
             self._set_problem(f"stopped: {error}")
             self._log.error("consumer_stopped", reason=str(error))
             await stop.wait()
@@ -154,7 +159,7 @@ class BatchConsumer:
         """Runs in the consumer's thread, which waits here for the event loop to read the positions."""
         places = [(p.topic, p.partition) for p in partitions]
         loaded = asyncio.run_coroutine_threadsafe(self._load(places), self._loop).result()
-        self._next = loaded
+        self._owned, self._next = places, loaded
         self._has_joined, self._has_strayed = True, False
         self._assignments += 1
         assigned = [TopicPartition(*place, offset) for place, offset in loaded.items()]
@@ -172,6 +177,7 @@ class BatchConsumer:
                 lows = {place: found.low for place, found in ranges.items()}
                 async with transaction(self._around.pool) as tx:
                     found = await positions.load(tx, self.group, places, topic_ids=self._topic_ids, lows=lows)
+                    found = await self._guard.load(tx, found)
             except UnavailableError as error:
                 attempt += 1
                 await self._pause(str(error), attempt, self._stop)
@@ -185,14 +191,18 @@ class BatchConsumer:
         self._on_lost(self._consumer, partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._next = {}
+        self._owned, self._next = [], {}
         self._assignments += 1
         self._consumer.unassign()
+        self._loop.call_soon_threadsafe(self._guard.release)
         self._loop.call_soon_threadsafe(self._log.info, "partitions_revoked")
 
     # -- one turn: poll, process, move on ----------------------------------------------------------------------------
 
     async def _turn(self, stop: asyncio.Event) -> None:
+        with contextlib.suppress(UnavailableError):  # a stopped partition waits for its operator a little longer
+            if await self._guard.has_changed(self._around.pool, self._loop.time()):
+                self._has_strayed = True
         if self._has_strayed:
             await self._read_from_stored()
         records = await self._in_thread(self._poll)
@@ -333,7 +343,7 @@ class BatchConsumer:
                 BATCHES_FENCED.labels(self.group).inc()
                 self._log.warning("batch_fenced", reason=str(error))
                 self._has_strayed = True
-            except (BreakerOpenError, TopicRecreatedError):
+            except TopicRecreatedError:
                 raise
             except Exception as error:
                 conflicts += isinstance(error, CONFLICT)
@@ -371,6 +381,21 @@ class BatchConsumer:
                 return
 
     async def _store(self, records: list[Record], held: Mapping[Place, int], failed: DeadLetter | None) -> None:
+        """Store a batch; of a partition with too many bad events what comes before the first of them, and its stop."""
+        stops: list[Stopped] = []
+        while True:
+            try:
+                await self._store_once(records, held, failed, stops)
+            except PartitionsStoppedError as error:
+                stops += error.stops
+                # Afterwards all is read from what is stored, save for what is stopped.
+                records, failed, self._has_strayed = without(records, error.stops), None, True
+                continue
+            return
+
+    async def _store_once(
+        self, records: list[Record], held: Mapping[Place, int], failed: DeadLetter | None, stops: Sequence[Stopped]
+    ) -> None:
         # Taken before anything is awaited: a position that another consumer moves meanwhile must not be moved from there.
         moves = self._moves(records, held)
         events, dead = ([], [failed]) if failed else await self._decode(records)
@@ -380,13 +405,15 @@ class BatchConsumer:
                 await positions.advance(tx, self.group, moves)
                 if events:
                     dead = [*dead, *await self._handler.apply(tx, events, prepared)]
-                self._breaker.check(len(records), len(dead))
                 now_ms = self._around.clock()
+                self._guard.check(records, dead, now_ms)
+                await self._guard.store(tx, stops, moves, held)
                 await outbox.add(tx, [dead_letter_row(letter, group=self.group, now_ms=now_ms) for letter in dead])
         finally:
             if events:
                 await self._handler.settle(prepared)
-        self._breaker.record(len(records), len(dead))
+        self._guard.record(records, dead)
+        self._guard.moved(moves)
         await self._moved(moves, records, dead)
 
     def _moves(self, records: list[Record], held: Mapping[Place, int]) -> list[Move]:
@@ -437,10 +464,9 @@ class BatchConsumer:
         """Read on from what is stored, in the partitions that are still ours (the next poll tells)."""
 
         def again() -> None:
-            held = self._consumer.assignment()
             self._has_strayed = False
-            if held:
-                self._on_assign(self._consumer, held)
+            if self._owned:
+                self._on_assign(self._consumer, [TopicPartition(*place) for place in self._owned])
 
         await self._in_thread(again)
 
@@ -470,3 +496,9 @@ class BatchConsumer:
 def not_ready(consumers: Sequence[Any]) -> dict[str, str]:
     """What is not ready among consumers and relays, by group."""
     return {consumer.group: consumer.problem for consumer in consumers if consumer.problem is not None}
+
+
+def degraded(consumers: Sequence[Any]) -> dict[str, str]:
+    """What works in part, by group: consumers that have stopped partitions."""
+    found = {consumer.group: getattr(consumer, "degraded", None) for consumer in consumers}
+    return {group: text for group, text in found.items() if text is not None}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.offsets import committed_offsets
 from highwater.connectors.kafka.reading import Place, log_ranges_of, open_reader, read_spans
+from highwater.connectors.kafka.stopped import Stopped, all_stopped
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import ProductClock
 
@@ -40,6 +41,7 @@ class Standing:
     next: int | None
     range: LogRange
     recreated: bool = False
+    stopped: Stopped | None = None
 
     @property
     def events(self) -> int:
@@ -66,11 +68,18 @@ class GroupLag:
         return sum(standing.events for standing in self.standings)
 
     @property
+    def stopped(self) -> tuple[Stopped, ...]:
+        """Its partitions that are not read, for too many bad events."""
+        return tuple(standing.stopped for standing in self.standings if standing.stopped is not None)
+
+    @property
     def problem(self) -> str | None:
         """What needs an operator."""
         topics = sorted({standing.topic for standing in self.standings if standing.recreated})
         if topics:
             return f"{', '.join(topics)} was made anew; `highwater reset {self.group} --to earliest --execute`"
+        if self.stopped:
+            return "; ".join(stop.text for stop in self.stopped)
         if all(standing.next is None for standing in self.standings):
             return "has never run"
         return None
@@ -83,7 +92,14 @@ class GroupLag:
             "seconds": self.seconds,
             "problem": self.problem,
             "partitions": [
-                {"topic": s.topic, "partition": s.partition, "next": s.next, "high": s.range.high, "events": s.events}
+                {
+                    "topic": s.topic,
+                    "partition": s.partition,
+                    "next": s.next,
+                    "high": s.range.high,
+                    "events": s.events,
+                    "stopped": None if s.stopped is None else s.stopped.text,
+                }
                 for s in self.standings
             ],
         }
@@ -122,6 +138,7 @@ async def standings(
     stored: dict[tuple[str, Place], tuple[int, str]] = {}
     for row in await pool.fetch(ALL_POSITIONS):
         stored[row["group"], (row["topic"], row["partition"])] = (row["next"], row["topic_id"])
+    stopped = {(one.group, one.place): one for one in await all_stopped(pool)}
     wanted = {topic for topics in groups.values() for topic in topics} | {place[0] for _, place in stored}
     ranges = await log_ranges_of(admin, sorted(wanted))
     ids = await admin.topic_ids(sorted({topic for topic, _ in ranges})) if ranges else {}
@@ -133,7 +150,8 @@ async def standings(
         for place, held in sorted(ranges.items()):
             if place[0] in read:
                 next_offset, topic_id = stored.get((group, place), (offsets.get(place), ids[place[0]]))
-                rows.append(Standing(*place, next_offset, held, recreated=topic_id != ids[place[0]]))
+                is_recreated = topic_id != ids[place[0]]
+                rows.append(Standing(*place, next_offset, held, is_recreated, stopped.get((group, place))))
         found[group] = tuple(rows)
     return found
 

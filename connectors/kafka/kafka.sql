@@ -25,3 +25,32 @@ DELETE FROM outbox WHERE id = ANY ($1::bigint[])
 
 -- name: outbox_lock
 SELECT pg_try_advisory_lock($1::int, $2::int)
+
+-- name: stopped_of
+SELECT "group", topic, partition, next, stopped_at, reason, dead, events, park_until
+FROM stopped_partitions WHERE "group" = $1 ORDER BY topic, partition
+
+-- name: stopped_all
+SELECT "group", topic, partition, next, stopped_at, reason, dead, events, park_until
+FROM stopped_partitions WHERE park_until IS NULL ORDER BY "group", topic, partition
+
+-- name: stop_partition
+INSERT INTO stopped_partitions ("group", topic, partition, next, stopped_at, reason, dead, events)
+SELECT $1, $2, $3, p.next, $5, $6, $7, $8
+FROM positions AS p WHERE p."group" = $1 AND p.topic = $2 AND p.partition = $3 AND p.next = $4
+FOR UPDATE
+ON CONFLICT ("group", topic, partition) DO UPDATE SET
+    next = EXCLUDED.next, stopped_at = EXCLUDED.stopped_at, reason = EXCLUDED.reason,
+    dead = EXCLUDED.dead, events = EXCLUDED.events, park_until = NULL
+
+-- name: park_partition
+UPDATE stopped_partitions SET park_until = $4
+WHERE "group" = $1 AND topic = $2 AND partition = $3
+
+-- name: resume_partitions
+DELETE FROM stopped_partitions AS s
+USING unnest($2::text[], $3::int[]) AS resumed (topic, partition)
+WHERE s."group" = $1 AND s.topic = resumed.topic AND s.partition = resumed.partition
+
+-- name: position_of
+SELECT next FROM positions WHERE "group" = $1 AND topic = $2 AND partition = $3

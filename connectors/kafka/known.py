@@ -14,6 +14,7 @@ import asyncpg
 
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.statements import QUERIES
+from highwater.connectors.kafka.stopped import stopped_of
 from highwater.connectors.postgres.pool import Connection, transaction
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import TOPICS
@@ -60,6 +61,8 @@ class Known:
     async def require_all(self) -> None:
         """Wait no longer if everything that the log holds of the topic by now is stored, found unchanged or dead-lettered.
 
+        Partitions that are stopped for bad records do not count.
+
         Raises:
             UnavailableError: it is not.
         """
@@ -68,9 +71,13 @@ class Known:
         topic_ids = await self._admin.topic_ids([topic])
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["positions_of"], group)
+            stopped = {place for place, one in (await stopped_of(tx, group)).items() if one.park_until is None}
         # A position in an earlier topic of the same name says nothing of this one.
         reached = {(r["topic"], r["partition"]): r["next"] for r in rows if r["topic_id"] == topic_ids[topic]}
-        behind = sum(max(0, end.high - reached.get(place, end.low)) for place, end in ends.items())
+        # A stopped partition waits for an operator: to wait for it would stop every reader that asks.
+        behind = sum(
+            max(0, end.high - reached.get(place, end.low)) for place, end in ends.items() if place not in stopped
+        )
         if behind:
             raise UnavailableError(
                 f"{self._origin.thing} is not known, and {group} is {behind} {self._origin.events} behind"

@@ -18,6 +18,12 @@ class Statements(TypedDict):
     outbox_take: str
     outbox_delete: str
     outbox_lock: str
+    stopped_of: str
+    stopped_all: str
+    stop_partition: str
+    park_partition: str
+    resume_partitions: str
+    position_of: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -18,7 +18,7 @@ from typing import Any
 from highwater.deploy.local.datadir import checked, is_held
 from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError, PartFailedError
 from highwater.deploy.local.part import Addresses
-from highwater.deploy.local.probes import probe_service, probe_url
+from highwater.deploy.local.probes import degraded_at, probe_service, probe_url
 from highwater.deploy.local.process import LOG_LINES_SHOWN
 from highwater.deploy.local.stack import hidden_password
 from highwater.deploy.local.state import living, read_state
@@ -112,7 +112,7 @@ def status(data_dir: Path, kafka_client_options: Mapping[str, str] | None = None
     """Return what runs on a data folder and whether all of it answers now.
 
     The shape is that of `highwater status --json`: the addresses, `ready`, and one entry a part with its own `ready`
-    and, where that is false, the `reason`.
+    and, where that is false, the `reason`; `degraded` names what a part that is ready does not do, and the command that mends it.
     """
     data_dir = checked(data_dir)
     state = read_state(data_dir)
@@ -196,20 +196,26 @@ def _is_released(data_dir: Path, time_limit_seconds: float) -> bool:
 
 def _looked_at(part: dict[str, Any], addresses: Addresses) -> dict[str, Any]:
     reason: str | None = None
+    degraded: dict[str, str] = {}
     if not _counts_as_up(part):
         reason = part["last_error"] or f"is {part['state']}"
     elif part["kind"] == "service":
         reason = probe_service(part["name"], addresses, PROBE_SECONDS)
     elif part["ready_url"] is not None:
         reason = probe_url(part["ready_url"], PROBE_SECONDS, part.get("certificate"))
-    shown = {**part, "ready": reason is None, "reason": reason}
+        if reason is None:
+            degraded = degraded_at(part["ready_url"], PROBE_SECONDS, part.get("certificate"))
+    shown = {**part, "ready": reason is None, "reason": reason, "degraded": degraded}
     if shown.get("address"):
         shown["address"] = hidden_password(shown["address"])
     return shown
 
 
 def _not_running(state: dict[str, Any] | None) -> dict[str, Any]:
-    parts = [{**part, "pid": None, "state": "stopped", "ready": False} for part in (state or {}).get("parts", [])]
+    parts = [
+        {**part, "pid": None, "state": "stopped", "ready": False, "degraded": {}}
+        for part in (state or {}).get("parts", [])
+    ]
     for part in parts:
         if part.get("address"):
             part["address"] = hidden_password(part["address"])

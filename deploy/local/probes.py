@@ -86,6 +86,15 @@ def _pinned(certificate: str) -> ssl.SSLContext:
     return context
 
 
+def degraded_at(url: str, timeout_seconds: float, certificate: str | None = None) -> dict[str, str]:
+    """What a role that is ready does not do, by name, as its `/readyz` says; empty when it says nothing."""
+    try:
+        found = httpx.get(url, timeout=timeout_seconds, trust_env=False).json().get("degraded", {})
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, AttributeError):
+        return {}  # it does not answer: `probe_url` says so
+    return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
+
+
 def probe_service(name: str, addresses: Addresses, timeout_seconds: float) -> str | None:
     """Probe one of the four services by its name in status."""
     address = addresses.by_name()[name]

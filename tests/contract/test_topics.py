@@ -66,6 +66,7 @@ OUTSIDER: dict[str, tuple[str, str]] = {
 # What the system writes and analysts read.
 SYSTEM = {
     "streams.tick",
+    "security.action-recorded",
     "feeds.channel-advanced",
     "feeds.channel-dirty",
     "feeds.novelty",
@@ -185,7 +186,7 @@ def test_history_is_kept(name: str):
 
 def test_code_names_topics_of_the_catalogue_only():
     """Every string in the code that looks like a topic of ours is one."""
-    looks = re.compile(r'"((?:feeds|league|queries|jobs|chunks|cache|streams)\.[a-z]+-?[a-z-]*)"')
+    looks = re.compile(r'"((?:feeds|league|queries|jobs|chunks|cache|streams|security)\.[a-z]+-?[a-z-]*)"')
     found: set[str] = set()
     for folder in ("api", "connectors", "streams"):
         for path in (ROOT / folder).rglob("*.py"):

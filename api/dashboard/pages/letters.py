@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import orjson
@@ -150,7 +151,8 @@ class _Letters:
 
     async def _redrive(self, chosen: list[Letter]) -> str:
         handler = await self._handler()
-        outcome = await handler.redrive(in_thread(iter(chosen)), again=True)
+        async with self._recorded("dlq redrive", f"{self._topic}, {len(chosen)} letters"):
+            outcome = await handler.redrive(in_thread(iter(chosen)), again=True)
         refused = f"; not sent: {'; '.join(outcome.refused)}" if outcome.refused else ""
         return f"sent again: {len(outcome.redriven)}{refused}"
 
@@ -167,8 +169,13 @@ class _Letters:
         handler = await self._handler()
         ranges = await asyncio.to_thread(self._box.ranges, [dead_letters_of(TOPICS[self._topic])])
         ends = {place: min(held.high, last + 1) for place, held in ranges.items()}
-        count = await handler.drop(self._view.services.settings.kafka_client(), ends, ranges)
+        async with self._recorded("dlq drop", f"{self._topic} up to offset {last}"):
+            count = await handler.drop(self._view.services.settings.kafka_client(), ends, ranges)
         return f"deleted: {count}"
+
+    def _recorded(self, action: str, resource: str) -> AbstractAsyncContextManager[None]:
+        """In the log of privileged actions, as the terminal's commands are."""
+        return self._view.services.security.recording(self._view.visitor.principal, f"dashboard {action}", resource)
 
     async def _handler(self) -> Handler:
         """Whoever handles them, asked anew: a key may have lost its role since the page was opened.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.flow import LATE_SECONDS, Behind, Lane, draw, lane_of, lanes
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text, tile
+from highwater.connectors.kafka.stopped import Stopped
+from highwater.schemas.envelope import iso_from_ms
 
 _REFRESH_SECONDS = 2.0
 _LANES = lanes()
@@ -20,6 +24,7 @@ def register() -> None:
 
 async def _build(view: View) -> None:
     parts = ui.html("", sanitize=False).classes("full-width")
+    stopped = ui.html("", sanitize=False).classes("full-width")
     tiles = ui.html("", sanitize=False).classes("full-width")
     drawn = {}
     if view.sees_all:
@@ -39,6 +44,8 @@ async def _build(view: View) -> None:
 
     async def refresh() -> None:
         set_html(parts, _parts(view))
+        if view.sees_all:
+            set_html(stopped, stopped_lines(await view.services.degraded.stopped()))
         set_html(tiles, _tiles(view))
         if not drawn:
             return
@@ -66,6 +73,17 @@ def _parts(view: View) -> str:
         shown = name.replace("_", " ")
         chips.append(chip(f"✗ {shown}: {away[name]}", "hw-bad") if name in away else chip(f"✓ {shown}", "hw-good"))
     return f'<div class="hw-row">{"".join(chips)}</div>'
+
+
+def stopped_lines(stops: Sequence[Stopped]) -> str:
+    """Partitions that consumers do not read for too many bad events, in red, each with the command that resumes it."""
+    lines = [
+        f'<p class="hw-bad" role="alert">✗ {text(stop.group)} does not read {text(f"{stop.topic}/{stop.partition}")} since '
+        f"{text(iso_from_ms(stop.stopped_at_ms))}: {stop.dead} of {stop.events} events could not be processed "
+        f"({text(stop.reason)}). To dead-letter them and resume: <code>{text(stop.command)}</code></p>"
+        for stop in stops
+    ]
+    return "".join(lines)
 
 
 def _tiles(view: View) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -274,21 +275,42 @@ async def test_a_dead_letter_is_the_original_and_says_why(case: Case):
     assert {"dlq_time", "ce_id"} <= headers.keys()
 
 
-async def test_the_breaker_stops_the_consumer(case: Case):
-    """Past the ratio the consumer stops and says why; of that batch neither dead letters nor positions are stored."""
+async def test_the_breaker_stops_one_partition(case: Case):
+    """Past the ratio a partition stops where its bad run begins; of that run nothing is stored, and the other is read on."""
+    case.send(names(3), 0)
     case.send_raw([b"poison"] * 150, 0)
     member = case.consumer(batch_max=1000)
-    stop = asyncio.Event()
     with capture_logs() as logs:
-        task = asyncio.create_task(member.run(stop))
-        await until(lambda: member.problem and member.problem.startswith("stopped"), "it stops")
-    assert "could not be processed" in (member.problem or "")
-    assert len([entry for entry in logs if entry["event"] == "consumer_stopped"]) == 1
-    total = sum((await case.positions()).values())
-    assert total < 150
-    assert total == len(await case.dead())
-    stop.set()
-    await task
+        async with running(member):
+            await until(lambda: member.degraded, "it stops")
+            case.send(names(20, "b"), 1)
+            await case.all_stored(names(3) + names(20, "b"))
+            assert member.problem is None
+    assert f"highwater dlq park {case.group} {case.topic} --partition 0" in logged(logs, "partition_stopped")["reason"]
+    assert await case.positions() == {0: 3 + len(await case.dead()), 1: 20}
+
+
+def logged(logs: Sequence[Any], name: str) -> Any:
+    """The one entry of a name."""
+    (found,) = [entry for entry in logs if entry["event"] == name]
+    return found
+
+
+async def test_a_handler_that_fails_on_everything_stops_partition_by_partition(case: Case):
+    """A batch that is split event by event stops a partition at its hundredth failure, and only there."""
+
+    async def fail(events: Sequence[Event]) -> None:
+        if any(event.record.partition == 0 for event in events):
+            raise ZeroDivisionError
+
+    case.send(names(120), 0)
+    case.send(names(20, "b"), 1)
+    member = case.consumer(on_prepare=fail)
+    with capture_logs():  # a traceback an event
+        async with running(member):
+            await until(lambda: member.degraded, "it stops")
+            await case.all_stored(names(20, "b"))
+    assert (await case.positions(), len(await case.dead())) == ({0: 99, 1: 20}, 99)
 
 
 async def test_a_recreated_topic_stops_the_consumer(case: Case, monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,54 @@
+"""What works in part: partitions that consumers have stopped for bad events, as PostgreSQL has them.
+
+Invariant: the answer is at most `SECONDS` old, and however many probes ask, PostgreSQL is asked once in that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import asyncpg
+
+from highwater.connectors.kafka.stopped import Stopped, all_stopped
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.telemetry import get_log
+
+# Probes come every few seconds; anybody may send them, since they carry no key.
+SECONDS = 1.0
+# A server that hangs must not hang the probe that says so.
+_READ_SECONDS_MAX = 1.0
+
+_log = get_log("api")
+
+
+class Degraded:
+    """Reads the stopped partitions of all consumers."""
+
+    def __init__(self, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
+        self._pool = pool
+        self._read_at: float | None = None
+        self._found: list[Stopped] = []
+
+    async def stopped(self) -> list[Stopped]:
+        """The stopped partitions; those seen last while PostgreSQL is unavailable, which readiness reports by itself."""
+        now = monotonic_seconds()
+        if self._read_at is not None and now - self._read_at < SECONDS:
+            return self._found
+        self._read_at = now
+        try:
+            async with asyncio.timeout(_READ_SECONDS_MAX):
+                self._found = await all_stopped(self._pool())
+        except asyncpg.UndefinedTableError:
+            self._found = []  # before `highwater init` no consumer has run
+        except (UnavailableError, TimeoutError) as error:
+            _log.debug("stopped partitions are not read", reason=str(error))
+        return self._found
+
+    async def by_group(self) -> dict[str, str]:
+        """For each consumer with stopped partitions what happened and the commands that resume them."""
+        found: dict[str, str] = {}
+        for stop in await self.stopped():
+            found[stop.group] = f"{found[stop.group]}; {stop.text}" if stop.group in found else stop.text
+        return found
