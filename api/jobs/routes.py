@@ -332,7 +332,7 @@ async def get_events(request: Request, job_id: JobId, principal: Viewer, service
     if found.has_ended and after >= found.seq:
         return Response(status_code=int(HTTPStatus.NO_CONTENT), headers={"Cache-Control": conditional.CACHE_NEVER})
     jobs.watchers.check_room()
-    authorization = request.headers.get("authorization") if principal.session_id is not None else None
+    authorization = request.headers.get("authorization") if principal.may_end else None
 
     async def is_still_allowed() -> bool:
         return authorization is None or await _is_valid(services, authorization)
@@ -341,7 +341,7 @@ async def get_events(request: Request, job_id: JobId, principal: Viewer, service
 
 
 async def _is_valid(services: Services, authorization: str) -> bool:
-    """Whether a session is still good; while that cannot be told it is."""
+    """Whether a session or key is still good; while that cannot be told it is."""
     try:
         await services.authenticator.principal(authorization)
     except UnauthorizedError:
