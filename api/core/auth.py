@@ -17,7 +17,7 @@ from typing import Annotated, Protocol
 from fastapi import Depends, Path, Request
 
 from highwater.api.core.errors import ForbiddenError, UnauthorizedError
-from highwater.schemas.errors import ConfigurationError
+from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.checks import check_id
 
 SESSION_PREFIX = "hws_"
@@ -179,6 +179,16 @@ class Authenticator:
         if found is None:
             raise UnauthorizedError("this key or session is not valid", headers=_CHALLENGE)
         return found
+
+    async def is_still_valid(self, authorization: str | None) -> bool:
+        """Whether what a stream was opened with is still good; while that cannot be told it is."""
+        try:
+            await self.principal(authorization)
+        except UnauthorizedError:
+            return False
+        except UnavailableError:
+            return True
+        return True
 
     def quick(self, authorization: str | None) -> Principal | None:
         """Who an `Authorization` field stands for, where that takes no asking; None leaves it to `principal`."""
