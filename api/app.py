@@ -25,6 +25,7 @@ from highwater.api.core.documentation import add_refusals
 from highwater.api.core.entrance import Entrance
 from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.freshness import KeepPositionedFromCaches
+from highwater.api.core.keys import read_key_file
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
@@ -258,8 +259,12 @@ def serve(settings: Settings) -> None:
     Raises:
         ConfigurationError: a setting or the certificate cannot be used, or the API would be open to others than this machine.
     """
-    refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
     check_tls(settings)
+    keys = parse_api_keys(settings.api_keys)
+    if settings.api_keys_file is None:
+        refuse_open_door(settings.host, keys)
+    else:
+        read_key_file(settings.api_keys_file)  # one that cannot be used is one line at the start
     app = create_app(settings)
     settle_heap()
     _log.info("the API listens", host=settings.host, port=settings.port, tls=settings.tls_cert_file is not None)

@@ -1,21 +1,21 @@
 """Who asks: API keys, sessions, roles, and the user and organization that a key or session is bound to.
 
-Laws. A role includes those below it. Keys are compared in constant time. Without keys the API is open, and then it listens on
-loopback only. What a principal may do is decided in `access.py`.
+Laws. A role includes those below it. Keys are looked up by their hash, so that no time taken tells of a key. Without keys the API
+is open, and then it listens on loopback only. What a principal may do is decided in `access.py`.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
 from ipaddress import ip_address
+from typing import Protocol
 
 from highwater.api.core.attempts import Attempts
 from highwater.api.core.errors import TooManyRequestsError, UnauthorizedError
-from highwater.schemas.errors import ConfigurationError
+from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.checks import is_uuid
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import KEYS_REFUSED, get_log
@@ -49,8 +49,8 @@ ROLES = {role.label: role for role in Role}
 class Principal:
     """The caller of a request; `user_id` and `organization_id` None: bound to no user, to no organization.
 
-    `plan` is that of a session. `key_id` names an API key where its secret must not stand. `scopes` are the households that a key
-    is limited to; None: it has all of them.
+    `plan` is that of a session. `session_id` and `key_id` name a session or API key where its secret must not stand. `scopes` are
+    the households that a key is limited to; None: it has all of them.
     """
 
     role: Role
@@ -60,6 +60,11 @@ class Principal:
     organization_id: str | None = None
     key_id: str | None = field(default=None, compare=False)
     scopes: frozenset[str] | None = None
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it may be revoked or expire while a stream of its runs: sessions and keys may, an open API's caller may not."""
+        return self.session_id is not None or self.key_id is not None
 
     @property
     def is_bound(self) -> bool:
@@ -114,7 +119,12 @@ def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
 
 def key_id_of(secret: bytes) -> str:
     """What stands for an API key in names of counters: nobody learns the key from it."""
-    return sha256(secret).hexdigest()[:_KEY_ID_CHARACTERS]
+    return key_id_of_hash(sha256(secret).hexdigest())
+
+
+def key_id_of_hash(secret_sha256: str) -> str:
+    """The same, of a key whose hash in hex is known."""
+    return secret_sha256[:_KEY_ID_CHARACTERS]
 
 
 def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
@@ -133,18 +143,31 @@ def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
         raise ConfigurationError(f"HIGHWATER_HOST={host} is not a loopback address: set HIGHWATER_API_KEYS first")
 
 
+class KeyLookup(Protocol):
+    """Keys that may change while the API runs (`keys.KeyFile`)."""
+
+    def find(self, sha256: str) -> Principal | None:
+        """Whom the key of this hash in hex stands for; None when there is none that is valid now."""
+
+
 class Authenticator:
     """Turns a request's token into a principal."""
 
-    def __init__(self, keys: tuple[ApiKey, ...], read_session: Callable[[str], Awaitable[Principal | None]]) -> None:
-        self._keys = keys
+    def __init__(
+        self,
+        keys: tuple[ApiKey, ...],
+        read_session: Callable[[str], Awaitable[Principal | None]],
+        key_file: KeyLookup | None = None,
+    ) -> None:
+        self._principals = {sha256(key.secret).hexdigest(): key.principal for key in keys}
+        self._key_file = key_file
         self._read_session = read_session
         self.attempts = Attempts()
 
     @property
     def is_open(self) -> bool:
-        """Whether no keys are set."""
-        return not self._keys
+        """Whether no keys are set; a file of keys closes the API even while it holds none."""
+        return not self._principals and self._key_file is None
 
     async def principal(self, authorization: str | None) -> Principal:
         """Who an `Authorization` field stands for.
@@ -167,6 +190,16 @@ class Authenticator:
             raise UnauthorizedError("this key or session is not valid", headers=_CHALLENGE)
         return found
 
+    async def is_still_valid(self, authorization: str | None) -> bool:
+        """Whether what a stream was opened with is still good; while that cannot be told it is."""
+        try:
+            await self.principal(authorization)
+        except UnauthorizedError:
+            return False
+        except UnavailableError:
+            return True
+        return True
+
     def quick(self, authorization: str | None) -> Principal | None:
         """Who an `Authorization` field stands for, where that takes no asking; None leaves it to `principal`."""
         if authorization is None:
@@ -178,11 +211,9 @@ class Authenticator:
         return self._of_key(token.encode("utf-8", "replace"))
 
     def _of_key(self, token: bytes) -> Principal | None:
-        found = None
-        for key in self._keys:  # all of them each time, so that the time taken tells nothing
-            if hmac.compare_digest(key.secret, token):
-                found = key.principal
-        return found
+        hashed = sha256(token).hexdigest()
+        found = self._principals.get(hashed)
+        return self._key_file.find(hashed) if found is None and self._key_file is not None else found
 
 
 async def authenticated(authenticator: Authenticator, authorization: str | None, address: str) -> Principal:

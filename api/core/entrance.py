@@ -51,7 +51,8 @@ class Entrance:
         self._on_refusal = on_refusal
         self._proxies = parse_networks(settings.trusted_proxies)
         allowed = parse_origins(settings.allowed_origins)
-        self._sites = Sites(is_open=not parse_api_keys(settings.api_keys), allowed_origins=allowed)
+        is_open = not parse_api_keys(settings.api_keys) and settings.api_keys_file is None
+        self._sites = Sites(is_open=is_open, allowed_origins=allowed)
         self._shared: ASGIApp | None = None
         if allowed:
             self._shared = CORSMiddleware(

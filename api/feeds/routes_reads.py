@@ -437,7 +437,10 @@ async def get_changes(request: Request, called: Called, services: Wired) -> Resp
     def is_visible(resource: str) -> bool:
         return may_read_key(principal, resource, passports)
 
+    async def is_still_allowed() -> bool:
+        return await services.authenticator.is_still_valid(request.headers.get("authorization"))
+
     CONDITIONAL_GETS.labels("changes", "sent").inc()
-    chunks = services.changes.stream(places, has_gap, services.registry.require(), is_visible)
+    chunks = services.changes.stream(places, has_gap, services.registry.require(), is_visible, is_still_allowed)
     headers = {"Cache-Control": CACHE_NEVER, "X-Accel-Buffering": "no"}
     return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)

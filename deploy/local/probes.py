@@ -70,12 +70,16 @@ def probe_redis(address: str, timeout_seconds: float) -> str | None:
 def probe_url(url: str, timeout_seconds: float, certificate: str | None = None) -> str | None:
     """Ask a URL for a 200; whoever answers an https one has to hold the certificate in that file, whatever its name."""
     try:
-        verify = True if certificate is None else _pinned(certificate)
-        # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-        answer = httpx.get(url, timeout=timeout_seconds, trust_env=False, verify=verify)
+        answer = _asked(url, timeout_seconds, certificate)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         return _line(error)
     return None if answer.status_code == 200 else f"{url} answered {answer.status_code}"
+
+
+def _asked(url: str, timeout_seconds: float, certificate: str | None) -> httpx.Response:
+    verify = True if certificate is None else _pinned(certificate)
+    # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
+    return httpx.get(url, timeout=timeout_seconds, trust_env=False, verify=verify)
 
 
 def _pinned(certificate: str) -> ssl.SSLContext:
@@ -89,8 +93,8 @@ def _pinned(certificate: str) -> ssl.SSLContext:
 def degraded_at(url: str, timeout_seconds: float, certificate: str | None = None) -> dict[str, str]:
     """What a role that is ready does not do, by name, as its `/readyz` says; empty when it says nothing."""
     try:
-        found = httpx.get(url, timeout=timeout_seconds, trust_env=False).json().get("degraded", {})
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, AttributeError):
+        found = _asked(url, timeout_seconds, certificate).json().get("degraded", {})
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, AttributeError):
         return {}  # it does not answer: `probe_url` says so
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
