@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from highwater.connectors.kafka.refusal import unavailable
 from highwater.schemas.errors import CatalogueMismatchError, UnavailableError
 from highwater.schemas.topics import Topic
 
@@ -29,6 +30,7 @@ class Admin:
     """What is asked of the broker about topics. Calls block in librdkafka, so each runs in a thread."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = client
         self._admin = AdminClient({**client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
 
     async def ensure_topics(self, topics: Iterable[Topic], *, replication_factor: int) -> list[str]:
@@ -51,7 +53,7 @@ class Admin:
                 self._created(name, future)
             differences = self._differences([topic for topic in topics if topic.name in existing], existing)
         except KafkaException as error:
-            raise UnavailableError(f"Kafka does not answer: {error.args[0].str()}") from error
+            raise unavailable(self._client, "Kafka does not answer", error) from error
         if differences:
             raise CatalogueMismatchError("topics differ from the catalogue: " + "; ".join(differences))
         return [topic.name for topic in missing]
@@ -94,7 +96,7 @@ class Admin:
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
             return {name: str(future.result(REQUEST_SECONDS).topic_id) for name, future in futures.items()}
         except KafkaException as error:
-            raise UnavailableError(f"Kafka does not describe its topics: {error.args[0].str()}") from error
+            raise unavailable(self._client, "Kafka does not describe its topics", error) from error
 
     async def log_ranges(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
         """First and one-past-last offset of each partition.
@@ -113,7 +115,7 @@ class Admin:
         try:
             low, high = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
         except KafkaException as error:
-            raise UnavailableError(f"Kafka does not list offsets: {error.args[0].str()}") from error
+            raise unavailable(self._client, "Kafka does not list offsets", error) from error
         return {key: LogRange(low[key], high[key]) for key in partitions}
 
     async def partition_counts(self) -> dict[str, int]:
@@ -122,8 +124,11 @@ class Admin:
         Raises:
             UnavailableError: the broker does not answer.
         """
+        return await asyncio.to_thread(self._partition_counts)
+
+    def _partition_counts(self) -> dict[str, int]:
         try:
-            metadata = await asyncio.to_thread(self._admin.list_topics, timeout=REQUEST_SECONDS)
+            metadata = self._admin.list_topics(timeout=REQUEST_SECONDS)
         except KafkaException as error:
-            raise UnavailableError(f"Kafka does not answer: {error.args[0].str()}") from error
+            raise unavailable(self._client, "Kafka does not answer", error) from error
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
