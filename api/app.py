@@ -21,6 +21,7 @@ from highwater.api.chunks import routes_search as chunk_search
 from highwater.api.core import errors, events, system
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.errors import TooLargeError, problem
+from highwater.api.core.keys import read_key_file
 from highwater.api.core.limits import parse_networks
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
@@ -213,7 +214,11 @@ def serve(settings: Settings) -> None:
     Raises:
         ConfigurationError: a setting cannot be used, or the API would be open to others than this machine.
     """
-    refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
+    keys = parse_api_keys(settings.api_keys)
+    if settings.api_keys_file is None:
+        refuse_open_door(settings.host, keys)
+    else:
+        read_key_file(settings.api_keys_file)  # one that cannot be used is one line at the start
     app = create_app(settings)
     settle_heap()
     _log.info("the API listens", host=settings.host, port=settings.port)

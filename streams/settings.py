@@ -66,7 +66,7 @@ def _setting(
 ) -> Any:
     """One setting; a `lenient` one that cannot be read keeps its default, with a warning (R4.10)."""
     told = {"name": name, "parse": parse, "about": about, "secret": secret, "lenient": lenient}
-    return field(default=default, metadata=told)
+    return field(default=default, metadata=told, repr=not secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,15 @@ class Settings:
     namespaces_file: Path | None = _setting(
         "HIGHWATER_NAMESPACES", _path, None, "TOML file, one table a namespace: how its chunks age (R3.16)"
     )
-    api_keys: str | None = _setting("HIGHWATER_API_KEYS", _text, None, "role:key[:user], comma-separated", True)
+    api_keys: str | None = _setting(
+        "HIGHWATER_API_KEYS", _text, None, "role:key[:user[:organization]], comma-separated", True
+    )
+    api_keys_file: Path | None = _setting(
+        "HIGHWATER_API_KEYS_FILE", _path, None, "file of hashed keys, made by `highwater keys`; re-read when it changes"
+    )
+    api_key: str | None = _setting(
+        "HIGHWATER_API_KEY", _text, None, "the key that commands and the Python client send to the API", True
+    )
     clock_file: Path | None = _setting("HIGHWATER_CLOCK_FILE", _path, None, "a file with an offset in seconds")
     rebuild_insights_max: int = _setting(
         "HIGHWATER_REBUILD_INSIGHTS_MAX", _positive_int, 20_000, "bound of a rebuild (R0.35)"

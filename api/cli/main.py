@@ -10,6 +10,7 @@ from highwater.api.chunks.cli_chunks import chunks
 from highwater.api.cli.bench import bench
 from highwater.api.cli.doctor import doctor
 from highwater.api.cli.importing import import_
+from highwater.api.cli.keys import keys
 from highwater.api.cli.lag import lag
 from highwater.api.cli.publish import publish
 from highwater.api.cli.replay import replay
@@ -34,7 +35,7 @@ def highwater() -> None:
 
 
 for _command in (
-    *(up, down, status, init, worker, connect, api, health),
+    *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench, ask, jobs, chunks),
     *(replay, verify, backtest, explain),
 ):

@@ -6,6 +6,7 @@ default one that is taken is avoided.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import zlib
@@ -37,6 +38,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 _HEALTH_PORT_FIRST, _HEALTH_PORTS = 20_000, 12_000
 _API_PORT_FALLBACK = 8880
 _READY_LOOK_SECONDS = 0.5
+_UMASK = 0o077  # the data folder's files are its owner's alone, as are those of every child
 
 
 def _local() -> Any:
@@ -62,11 +64,13 @@ def up(detach: bool, no_sample: bool) -> None:
     """Start the whole local stack: services, workers and API."""
     control = _local()
     settings = own_settings()
+    os.umask(_UMASK)
     running = control.status(settings.data_dir, _kafka_options(settings))
     if running["running"]:
         click.echo(f"a local stack is already running on {running['data_dir']}")
         _print_addresses(running)
         click.get_current_context().exit(0 if detach else FAILED)
+    _check_keys(settings)
     if settings.kafka is None or settings.schema_registry is None:
         _fetch_parts()
     plan = make_plan(settings, environment_with_file())
@@ -75,6 +79,22 @@ def up(detach: bool, no_sample: bool) -> None:
         _greet(status, plan.data_dir, no_sample=no_sample)
         return
     _run_in_foreground(control, plan, no_sample=no_sample)
+
+
+def _check_keys(settings: Settings) -> None:
+    """Refuse keys that the API would refuse, before anything is started.
+
+    Raises:
+        ConfigurationError: they cannot be used.
+    """
+    if settings.api_keys:
+        from highwater.api.core.auth import parse_api_keys
+
+        parse_api_keys(settings.api_keys)
+    if settings.api_keys_file is not None:
+        from highwater.api.core.keys import read_key_file
+
+        read_key_file(settings.api_keys_file)
 
 
 def _fetch_parts() -> None:
@@ -192,14 +212,31 @@ def _greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> Non
             sample.remember(data_dir, "loaded")
             click.echo(f"loaded the sample: {count:,} insights, read by user {sample.READER}", err=True)
     _print_addresses(status)
+    _hint_at_neighbours(status)
 
 
 def _print_addresses(status: Mapping[str, Any]) -> None:
+    """Print where everything is, for people: what is on a screen is seen by others, so passwords are hidden."""
+    from highwater.deploy.local.stack_secrets import hidden_password
+
     rows = [("API", status["api"]), ("docs", f"{status['api']}/docs"), ("Kafka", status["kafka"])]
     rows += [("schema registry", status["schema_registry"]), ("PostgreSQL", status["database"])]
     rows += [("Redis", status["redis"]), ("data", status["data_dir"]), ("logs", f"{status['data_dir']}/logs")]
     for name, address in rows:
-        click.echo(f"{name:<16} {address}")
+        click.echo(f"{name:<16} {address and hidden_password(address)}")
+
+
+def _hint_at_neighbours(status: Mapping[str, Any]) -> None:
+    """Say what other users of this machine can reach, where that is more than it has to be."""
+    settings = own_settings()
+    if settings.api_keys or settings.api_keys_file:
+        return
+    click.echo(
+        f"Other users of this machine can use the API at {status['api']}, Kafka and the schema registry, which ask for no"
+        " password; the data folder, PostgreSQL and Redis are closed to them. To close the API set HIGHWATER_API_KEYS or"
+        " HIGHWATER_API_KEYS_FILE (`highwater keys add`). Addresses with their passwords: `highwater status --json`.",
+        err=True,
+    )
 
 
 def _report(line: str) -> None:

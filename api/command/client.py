@@ -21,7 +21,9 @@ _REQUEST_SECONDS = 30.0
 
 
 def any_key(settings: Settings) -> str | None:
-    """The API's key that sees most; None where there are no keys."""
+    """The key to send: the own one, else that of the API's keys that sees most; None where there are no keys."""
+    if settings.api_key is not None:
+        return settings.api_key
     from highwater.api.core.auth import parse_api_keys
 
     keys = parse_api_keys(settings.api_keys)
@@ -31,11 +33,13 @@ def any_key(settings: Settings) -> str | None:
 
 
 def key_for(settings: Settings, user_id: str) -> str | None:
-    """The first of the API's keys that may ask for a user; None where there are no keys.
+    """The own key, else the first of the API's keys that may ask for a user; None where there are no keys.
 
     Raises:
         CommandFailedError: none may.
     """
+    if settings.api_key is not None:
+        return settings.api_key
     from highwater.api.core.auth import parse_api_keys
 
     keys = parse_api_keys(settings.api_keys)

@@ -1,18 +1,18 @@
 """Who asks, and what they may do: API keys, sessions, roles, and users whose resources are their own.
 
 Laws. A key or a session bound to a user reads and writes that user's resources only, unless it is an admin's. A role
-includes those below it. Keys are compared in constant time. Without keys the API is open, and then it listens on loopback only.
+includes those below it. Keys are looked up by their hash, so that no time taken tells of a key. Without
+keys the API is open, and then it listens on loopback only.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import Depends, Path, Request
 
@@ -46,9 +46,10 @@ ROLES = {role.label: role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever sent a request; `user_id` None: bound to no user. `plan` and `organization_id` are those of a session.
+    """Whoever sent a request; `user_id` None: bound to no user. `plan` is that of a session, `organization_id` that of a session
+    or key.
 
-    `key_id` names an API key where its secret must not stand.
+    `session_id` and `key_id` name a session or API key where its secret must not stand. `scopes` None: all that the role may.
     """
 
     role: Role
@@ -57,6 +58,7 @@ class Principal:
     plan: str | None = None
     organization_id: str | None = None
     key_id: str | None = field(default=None, compare=False)
+    scopes: frozenset[str] | None = None
 
     def may_touch(self, user_id: str) -> bool:
         """Whether this user's resources are open to it."""
@@ -75,7 +77,7 @@ class ApiKey:
 
 
 def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
-    """The keys in `role:key[:user]`, comma-separated.
+    """The keys in `role:key[:user[:organization]]`, comma-separated.
 
     Raises:
         ConfigurationError: an entry has another form; the message names its place, never the key.
@@ -85,12 +87,14 @@ def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
         if not entry.strip():
             continue
         role, _, rest = entry.strip().partition(":")
-        secret, has_user, user_id = rest.partition(":")
-        if role not in ROLES or not secret or (has_user and not user_id):
-            raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} is not viewer|editor|admin:key[:user]")
+        secret, *owners = rest.split(":", 2)
+        if role not in ROLES or not secret or not all(owners):
+            form = "viewer|editor|admin:key[:user[:organization]]"
+            raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} is not {form}")
         if secret.startswith(SESSION_PREFIX):
             raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} starts with {SESSION_PREFIX}, as sessions do")
-        principal = Principal(ROLES[role], user_id or None, key_id=key_id_of(secret.encode()))
+        user_id, organization_id, *_ = (*owners, None, None)
+        principal = Principal(ROLES[role], user_id, organization_id=organization_id, key_id=key_id_of(secret.encode()))
         keys.append(ApiKey(secret.encode(), principal))
     if text and not keys:
         raise ConfigurationError("HIGHWATER_API_KEYS holds no key; unset it to leave the API open on loopback")
@@ -99,7 +103,12 @@ def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
 
 def key_id_of(secret: bytes) -> str:
     """What stands for an API key in names of counters: nobody learns the key from it."""
-    return sha256(secret).hexdigest()[:_KEY_ID_CHARACTERS]
+    return key_id_of_hash(sha256(secret).hexdigest())
+
+
+def key_id_of_hash(secret_sha256: str) -> str:
+    """The same, of a key whose hash in hex is known."""
+    return secret_sha256[:_KEY_ID_CHARACTERS]
 
 
 def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
@@ -118,17 +127,30 @@ def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
         raise ConfigurationError(f"HIGHWATER_HOST={host} is not a loopback address: set HIGHWATER_API_KEYS first")
 
 
+class KeyLookup(Protocol):
+    """Keys that may change while the API runs (`keys.KeyFile`)."""
+
+    def find(self, sha256: str) -> Principal | None:
+        """Whom the key of this hash in hex stands for; None when there is none that is valid now."""
+
+
 class Authenticator:
     """Turns a request's token into a principal."""
 
-    def __init__(self, keys: tuple[ApiKey, ...], read_session: Callable[[str], Awaitable[Principal | None]]) -> None:
-        self._keys = keys
+    def __init__(
+        self,
+        keys: tuple[ApiKey, ...],
+        read_session: Callable[[str], Awaitable[Principal | None]],
+        key_file: KeyLookup | None = None,
+    ) -> None:
+        self._principals = {sha256(key.secret).hexdigest(): key.principal for key in keys}
+        self._key_file = key_file
         self._read_session = read_session
 
     @property
     def is_open(self) -> bool:
-        """Whether no keys are set."""
-        return not self._keys
+        """Whether no keys are set; a file of keys closes the API even while it holds none."""
+        return not self._principals and self._key_file is None
 
     async def principal(self, authorization: str | None) -> Principal:
         """Who an `Authorization` field stands for.
@@ -162,11 +184,9 @@ class Authenticator:
         return self._of_key(token.encode("utf-8", "replace"))
 
     def _of_key(self, token: bytes) -> Principal | None:
-        found = None
-        for key in self._keys:  # all of them each time, so that the time taken tells nothing
-            if hmac.compare_digest(key.secret, token):
-                found = key.principal
-        return found
+        hashed = sha256(token).hexdigest()
+        found = self._principals.get(hashed)
+        return self._key_file.find(hashed) if found is None and self._key_file is not None else found
 
 
 async def current_principal(request: Request) -> Principal:

@@ -18,6 +18,7 @@ from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import ROLES, Authenticator, Principal, parse_api_keys
 from highwater.api.core.changes import ChangeFeed
 from highwater.api.core.freshness import PositionWatcher, wait_until_fresh
+from highwater.api.core.keys import KeyFile
 from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.rate_limits import RateLimiter
@@ -174,14 +175,15 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     async def publish_activity(user_id: str, now_ms: int) -> None:
         await publisher.one("feeds.user-active", {"user_id": user_id, "ts": now_ms})
 
-    async def read_session(session_id: str) -> Principal | None:
-        session = await sessions.read(session_id, clock())
+    async def read_session(token: str) -> Principal | None:
+        session = await sessions.read(token, clock())
         if session is None:
             return None
         organization_id = session.organization_id or None
         role = ROLES[session.role]
-        return Principal(role, session.user_id, session_id, plan=session.plan, organization_id=organization_id)
+        return Principal(role, session.user_id, session.token_hash, plan=session.plan, organization_id=organization_id)
 
+    key_file = None if settings.api_keys_file is None else KeyFile(settings.api_keys_file, clock)
     _carry_over_when_back(link, sessions, clock)
     plans = load_plans(settings.plans_file)
     organizations = Organizations(link, database.require, plans)
@@ -195,7 +197,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         link=link,
         cache_link=link if settings.redis_cache is None else RedisLink(settings.redis_cache, "REDIS_CACHE_URL"),
         sessions=sessions,
-        authenticator=Authenticator(parse_api_keys(settings.api_keys), read_session),
+        authenticator=Authenticator(parse_api_keys(settings.api_keys), read_session, key_file),
         organizations=organizations,
         rate_limiter=RateLimiter(RateLimits(link), organizations.read_limits, plans, clock),
         activity=ActivityNotes(clock, link, publish_activity),

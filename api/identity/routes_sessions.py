@@ -95,10 +95,10 @@ async def post_session(
         role = _session_role(creator, rules["role"], body.role)
         plan = body.plan or await _plan_of(tx, body.organization_id)
         new = NewSession(body.user_id, body.organization_id, body.email, plan, ip)
-        session = await services.sessions.create(tx, new, role.label, services.clock())
+        token, session = await services.sessions.create(tx, new, role.label, services.clock())
     response.headers["Cache-Control"] = "no-store"
     return {
-        "session_id": session.session_id,
+        "session_id": token,
         "user_id": session.user_id,
         "role": session.role,
         "organization_id": session.organization_id,

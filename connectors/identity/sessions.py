@@ -3,13 +3,15 @@
 Laws. One request to a session is one write that also reads it, with no PostgreSQL (R2.5); a stored time decides, a TTL only
 collects garbage. A session made at or before its user's `revoked_at` is void, so one made between the reading of the set and
 its deletion does not survive (R2.10). A revocation is acknowledged only once Redis has it; one that found Redis
-away is written in PostgreSQL first and carried over before sessions are answered again.
+away is written in PostgreSQL first and carried over before sessions are answered again. Redis knows a token by its hash only,
+in names, values and lists: who reads its memory or its file has no session.
 Each script touches one key, so that it runs on Redis Cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,9 +47,9 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session, its times in milliseconds."""
+    """One session, its times in milliseconds; `token_hash` names it where its token must not stand."""
 
-    session_id: str
+    token_hash: str
     user_id: str
     role: str
     organization_id: str
@@ -82,8 +84,8 @@ class SessionStore:
             self._touch = link.client.register_script(_TOUCH)
             self._raise = link.client.register_script(_RAISE)
 
-    async def read(self, session_id: str, now_ms: int) -> Session | None:
-        """The session of this id, renewed; None when it is not, no longer, or revoked.
+    async def read(self, token: str, now_ms: int) -> Session | None:
+        """The session of this token, renewed; None when it is not, no longer, or revoked.
 
         Raises:
             RedisAwayError: sessions live in Redis alone.
@@ -91,11 +93,12 @@ class SessionStore:
         client = self._link.require()
         await self.carry_over(now_ms)
         args = [iso_from_ms(now_ms), SESSION_SECONDS]
-        fields = await self._link.run(self._touch(keys=[key(SESSION, session_id=session_id)], args=args))
+        hashed = token_hash(token)
+        fields = await self._link.run(self._touch(keys=[key(SESSION, session_id=hashed)], args=args))
         if not fields:
             return None
         pairs = zip(fields[::2], fields[1::2], strict=True)
-        session = _session(session_id, {name.decode(): value.decode() for name, value in pairs})
+        session = _session(hashed, {name.decode(): value.decode() for name, value in pairs})
         user_set = key(USER_SESSIONS, user_id=session.user_id)
         pipeline = client.pipeline(transaction=False)
         pipeline.get(key(REVOKED_AT, user_id=session.user_id))
@@ -107,24 +110,25 @@ class SessionStore:
             return None
         return session
 
-    async def peek(self, session_id: str) -> Session | None:
-        """The session of this id as it is, not renewed."""
+    async def peek(self, token: str) -> Session | None:
+        """The session of this token as it is, not renewed."""
         client = self._link.require()
-        fields = await self._link.run(client.hgetall(key(SESSION, session_id=session_id)))
+        hashed = token_hash(token)
+        fields = await self._link.run(client.hgetall(key(SESSION, session_id=hashed)))
         if not fields:
             return None
-        return _session(session_id, {name.decode(): value.decode() for name, value in fields.items()})
+        return _session(hashed, {name.decode(): value.decode() for name, value in fields.items()})
 
     async def delete(self, session: Session) -> None:
         """End one session (R2.7)."""
         client = self._link.require()
         pipeline = client.pipeline(transaction=False)
-        pipeline.delete(key(SESSION, session_id=session.session_id))
-        pipeline.srem(key(USER_SESSIONS, user_id=session.user_id), session.session_id)
+        pipeline.delete(key(SESSION, session_id=session.token_hash))
+        pipeline.srem(key(USER_SESSIONS, user_id=session.user_id), session.token_hash)
         await self._link.run(pipeline.execute())
 
-    async def create(self, tx: Connection, new: NewSession, role: str, now_ms: int) -> Session:
-        """Make a session; `tx` holds the user's session lock shared, and `role` was read under it.
+    async def create(self, tx: Connection, new: NewSession, role: str, now_ms: int) -> tuple[str, Session]:
+        """Make a session and its token; `tx` holds the user's session lock shared, and `role` was read under it.
 
         Raises:
             RedisAwayError: sessions live in Redis alone.
@@ -134,7 +138,8 @@ class SessionStore:
         revoked_ms = 0 if rules["revoked_at"] is None else to_ms(rules["revoked_at"])
         # A clock that runs behind the one that revoked must not make a session that is void from birth.
         created_at = max(now_ms, revoked_ms + 1)
-        session_id = PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        token = PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+        hashed = token_hash(token)
         times = {"created_at": iso_from_ms(created_at), "last_active": iso_from_ms(now_ms)}
         fields = {
             "user_id": new.user_id,
@@ -145,15 +150,15 @@ class SessionStore:
             "ip": new.ip,
             **times,
         }
-        name, user_set = key(SESSION, session_id=session_id), key(USER_SESSIONS, user_id=new.user_id)
+        name, user_set = key(SESSION, session_id=hashed), key(USER_SESSIONS, user_id=new.user_id)
         pipeline = client.pipeline(transaction=False)
         # The set first: a session that is not on the list would escape revocation.
-        pipeline.sadd(user_set, session_id)
+        pipeline.sadd(user_set, hashed)
         pipeline.expire(user_set, SESSION_SECONDS)
         pipeline.hset(name, mapping=fields)
         pipeline.expire(name, SESSION_SECONDS)
         await self._link.run(pipeline.execute())
-        return _session(session_id, fields)
+        return token, _session(hashed, fields)
 
     async def revoke_all(self, user_id: str, revoked_ms: int) -> int:
         """End every session of a user in Redis; returns their number (R2.8).
@@ -203,9 +208,14 @@ class SessionStore:
             self._carried_over_in = generation
 
 
-def _session(session_id: str, fields: dict[str, str]) -> Session:
+def token_hash(token: str) -> str:
+    """What stands for a token in Redis. A slow hash would add nothing: 256 random bits are not to be guessed."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def _session(hashed: str, fields: dict[str, str]) -> Session:
     return Session(
-        session_id=session_id,
+        token_hash=hashed,
         user_id=fields["user_id"],
         role=fields["role"],
         organization_id=fields.get("organization_id", ""),

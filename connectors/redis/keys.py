@@ -57,9 +57,10 @@ PLAN_LIMITS = "plan_limits:{organization_id}"
 PLAN_LIMITS_SECONDS = 300
 # STRING number of views of a deck that are not stored yet (R2.42); gone when they are (R2.43).
 PRESENTATION_VIEWS = "presentation_view_count:{presentation_id}"
-# HASH user_id, organization_id, role, email, plan, created_at, last_active, ip; 86400 s, sliding (R2.4, R2.5).
+# HASH user_id, organization_id, role, email, plan, created_at, last_active, ip; 86400 s, sliding (R2.4, R2.5). The id is the
+# SHA-256 of the token in hex; the token itself stands nowhere in Redis or in its file.
 SESSION = "session:{session_id}"
-# SET of session ids; its time to live is renewed with each of its sessions (R2.6).
+# SET of the hashes of a user's tokens; its time to live is renewed with each of its sessions (R2.6).
 USER_SESSIONS = "user_sessions:{user_id}"
 SESSION_SECONDS = 86_400
 # STRING ms; a user's sessions made at or before it are void (R2.10); mirrored from session_revocations.

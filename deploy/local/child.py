@@ -23,6 +23,7 @@ PR_CAP_AMBIENT_RAISE = 2
 CAP_DAC_READ_SEARCH = 2
 CAP_DAC_OVERRIDE = 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
+UMASK = 0o077  # what a child writes is its user's alone; `private.UMASK`, which a script on its own does not import
 EXIT_CANNOT_RUN = 126  # what a shell answers for a program that cannot be executed
 
 
@@ -76,6 +77,7 @@ def _run(options: argparse.Namespace) -> NoReturn:
     _prctl(libc, PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != options.parent_pid:
         sys.exit(EXIT_CANNOT_RUN)  # the parent died before the signal was set: nobody is left to tell
+    os.umask(UMASK)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # `nohup … &` leaves them ignored, and exec would keep that
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

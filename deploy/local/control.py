@@ -6,6 +6,7 @@ Law: what is said of it is looked at now; the state file only says where to look
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,12 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from highwater.deploy.local.datadir import checked, is_held
+from highwater.deploy.local.datadir import checked, is_held, secure
 from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError, PartFailedError
 from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.private import make_folder, open_file
 from highwater.deploy.local.probes import probe_service, probe_url
 from highwater.deploy.local.process import LOG_LINES_SHOWN
-from highwater.deploy.local.stack import hidden_password
+from highwater.deploy.local.stack_secrets import hidden_password
 from highwater.deploy.local.state import living, read_state
 from highwater.deploy.local.supervisor import Plan
 from highwater.deploy.local.watched import READY_STATES, State
@@ -112,7 +114,8 @@ def status(data_dir: Path, kafka_client_options: Mapping[str, str] | None = None
     """Return what runs on a data folder and whether all of it answers now.
 
     The shape is that of `highwater status --json`: the addresses, `ready`, and one entry a part with its own `ready`
-    and, where that is false, the `reason`.
+    and, where that is false, the `reason`. The addresses hold their passwords, for the tools of the folder's owner;
+    nobody else can read them, and what is printed for people hides them (`hidden_password`).
     """
     data_dir = checked(data_dir)
     state = read_state(data_dir)
@@ -124,7 +127,7 @@ def status(data_dir: Path, kafka_client_options: Mapping[str, str] | None = None
         parts = list(pool.map(lambda part: _looked_at(part, addresses), state["parts"]))
     return {
         "api": state["api"],
-        **{name: address and hidden_password(address) for name, address in named.items()},
+        **named,
         "ready": state["phase"] == "running" and all(part["ready"] for part in parts),
         "running": True,
         "phase": state["phase"],
@@ -151,8 +154,9 @@ class _Progress:
 
 def _spawn(plan: Plan, data_dir: Path) -> dict[str, Any]:
     log_path = data_dir / "logs" / LOG_NAME
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("wb") as log:  # of this start only: the parts have logs of their own
+    secure(data_dir)
+    make_folder(log_path.parent)
+    with open_file(log_path, os.O_TRUNC) as log:  # of this start only: the parts have logs of their own
         # The plan goes through a pipe: it holds addresses, which may hold passwords.
         answer = subprocess.run(
             [sys.executable, "-m", "highwater.deploy.local.detached"],
@@ -202,10 +206,7 @@ def _looked_at(part: dict[str, Any], addresses: Addresses) -> dict[str, Any]:
         reason = probe_service(part["name"], addresses, PROBE_SECONDS)
     elif part["ready_url"] is not None:
         reason = probe_url(part["ready_url"], PROBE_SECONDS)
-    shown = {**part, "ready": reason is None, "reason": reason}
-    if shown.get("address"):
-        shown["address"] = hidden_password(shown["address"])
-    return shown
+    return {**part, "ready": reason is None, "reason": reason}
 
 
 def _not_running(state: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,19 +1,24 @@
 """The data folder and who holds it.
 
-Law: at most one process runs a stack on a data folder, told by a kernel lock that ends with its holder, so neither a
-crash nor a reused process number can leave it taken.
+Invariants: nobody but its owner may enter it. At most one process runs a stack on a data
+folder, told by a kernel lock that ends with its holder, so neither a crash nor a reused process number can leave it taken.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError
+from highwater.deploy.local.private import FILE_MODE, FOLDER_MODE, OTHERS, make_folder, tighten_tree
 
 # Separators in the broker's list of log folders, in the registry's database URL, and escapes in property files.
 CHARACTERS_REFUSED = ",;\\\n"
+# The folders in a data folder. PostgreSQL sees to the permissions of its own, which may be another user's.
+FOLDERS = ("run", "logs", "kafka", "registry", "redis", "faust", "imports")
+POSTGRES_FOLDER = "postgres"
 
 
 def lock_path(data_dir: Path) -> Path:
@@ -34,6 +39,30 @@ def checked(data_dir: Path) -> Path:
     return path
 
 
+def secure(data_dir: Path) -> None:
+    """Make the data folder if need be, and its owner's alone: one that others may enter is tightened, with all in it.
+
+    Raises:
+        LocalStackError: It belongs to another user, or holds folders of something else, which may be meant for others.
+    """
+    make_folder(data_dir)
+    status = data_dir.stat()
+    if os.geteuid() not in {0, status.st_uid}:
+        raise LocalStackError(f"the data folder belongs to another user: {data_dir}; set HIGHWATER_DATA_DIR")
+    if not stat.S_IMODE(status.st_mode) & OTHERS:
+        return
+    ours = {*FOLDERS, POSTGRES_FOLDER}
+    strange = sorted(path.name for path in data_dir.iterdir() if path.is_dir() and path.name not in ours)
+    if strange:  # a home, /tmp, /var/lib: closing it would lock others out of what is theirs
+        raise LocalStackError(
+            f"other users may enter the data folder {data_dir}, and it holds {strange[0]!r}, which is not Highwater's:"
+            " set HIGHWATER_DATA_DIR to a folder of its own, or close this one (chmod 700)"
+        )
+    data_dir.chmod(FOLDER_MODE)  # first: from here on nobody passes
+    for name in FOLDERS:
+        tighten_tree(data_dir / name)
+
+
 class DataDirLock:
     """The lock of one data folder; taken twice by its holder it stays taken."""
 
@@ -51,12 +80,14 @@ class DataDirLock:
 
         Raises:
             AlreadyRunningError: Another process holds it.
+            LocalStackError: The folder cannot be made its owner's alone.
         """
         if self._descriptor is not None:
             return
+        secure(self._data_dir)
         path = lock_path(self._data_dir)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folder(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -15,6 +15,7 @@ from typing import ClassVar
 from highwater.deploy.local.errors import FetchError
 from highwater.deploy.local.installed import install_root
 from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
 
 PORT_DEFAULT = 9092
@@ -79,7 +80,7 @@ def scratch_options(folder: Path) -> tuple[str, ...]:
     """
     scratch = folder / "tmp"
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    make_folder(scratch)
     return (f"-Djava.io.tmpdir={scratch}", "-XX:-UsePerfData")
 
 
@@ -110,11 +111,11 @@ class Kafka(Part):
 
     def prepare(self) -> None:
         """Write the properties of this start, and format the storage the first time."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         log_dir = self.folder / "data"
-        self._properties_path().write_text(
+        write_file(
+            self._properties_path(),
             PROPERTIES.format(port=self._port, controller_port=self._controller_port, log_dir=log_dir),
-            encoding="utf-8",
         )
         if (log_dir / "meta.properties").exists():
             return

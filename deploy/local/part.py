@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.process import Command, ManagedProcess
+from highwater.deploy.local.stack_secrets import StackSecrets
 
 # What embedded servers inherit. Not the whole environment: KAFKA_* and JAVA_* names and the product's secrets are
 # meant for other programs.
@@ -61,6 +62,7 @@ class Part(ABC):
         self.data_dir = data_dir
         self.folder = data_dir / self.folder_name()
         self.ports = ports
+        self.secrets = StackSecrets(data_dir)
         self.process = ManagedProcess(self.name, data_dir / "logs" / f"{self.name}.log")
 
     @classmethod
@@ -71,7 +73,7 @@ class Part(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """What clients are given."""
+        """What clients are given, with the password where there is one."""
 
     @abstractmethod
     def take_ports(self) -> None:

@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 
 from highwater.deploy.local.errors import LocalStackError, PortTakenError
+from highwater.deploy.local.private import make_folder, replace_file
 
 # Searched upwards from the default. Never the kernel's ephemeral range: a client that keeps dialling a stopped
 # server there can be given the server's own port, connect to itself and keep it.
@@ -97,7 +98,5 @@ class PortBook:
 
     def _remember(self, name: str, port: int) -> None:
         self._taken[name] = port
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self._path.with_suffix(".tmp")
-        scratch.write_text(json.dumps({**self._read(), name: port}), encoding="utf-8")
-        os.replace(scratch, self._path)  # noqa: PTH105 - says that it is the atomic one
+        make_folder(self._path.parent)
+        replace_file(self._path, json.dumps({**self._read(), name: port}))

@@ -1,7 +1,7 @@
 """The embedded PostgreSQL with pgvector.
 
-Owns <data_dir>/postgres. Laws: it never runs as root; nobody's folder permissions are changed for it; and nobody
-can log in as its superuser, so the trust it gives on the loopback address ends at the database.
+Owns <data_dir>/postgres. Invariants: it never runs as root; nobody's folder permissions are changed for it; nobody
+logs in without the password, and nobody at all as its superuser.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import signal
 from pathlib import Path
@@ -18,7 +19,9 @@ import psutil
 
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command, ServerUser
+from highwater.deploy.local.stack_secrets import SCRAM_SALT_BYTES, fingerprint, scram_verifier
 
 PORT_DEFAULT = 5432
 DATABASE = "highwater"
@@ -27,11 +30,13 @@ UNPRIVILEGED_USER = "nobody"  # there on every Linux, which saves making one
 CONNECTIONS_MAX = 200
 SHARED_BUFFERS_MB = 256
 INITDB_SECONDS_MAX = 120.0
-READY_MARKER = "highwater.ready"  # in the cluster's folder: initdb and the bootstrap both ended well
+# In the cluster's folder: initdb and the bootstrap both ended well, and the password that they left is the one of this
+# fingerprint. Empty in a cluster of the time when nobody was asked for a password.
+READY_MARKER = "highwater.ready"
 
 # Only the application's role may connect, and it may not read files or run programs as the server's user.
 HOST_ACCESS = f"""\
-host all {DATABASE} 127.0.0.1/32 trust
+host all {DATABASE} 127.0.0.1/32 scram-sha-256
 """
 
 # Into template1 first: a database that a test makes has pgvector too, which only a superuser can install.
@@ -41,6 +46,7 @@ CREATE ROLE {DATABASE} LOGIN CREATEDB;
 GRANT pg_monitor, pg_signal_backend TO {DATABASE};
 CREATE DATABASE {DATABASE} OWNER {DATABASE};
 """
+PASSWORD = f"ALTER ROLE {DATABASE} PASSWORD '{{verifier}}';\n"
 
 
 def installation() -> Path:
@@ -66,21 +72,25 @@ class Postgres(Part):
     @property
     def address(self) -> str:
         """The URL of the product's database."""
-        return f"postgresql://{DATABASE}@127.0.0.1:{self._port}/{DATABASE}"
+        return f"postgresql://{DATABASE}:{self._password()}@127.0.0.1:{self._port}/{DATABASE}"
 
     def take_ports(self) -> None:
         """Choose the port."""
         self._port = self.ports.take("database", PORT_DEFAULT)
 
     def prepare(self) -> None:
-        """Make the cluster the first time; later only clear away what a killed server left."""
+        """Make the cluster the first time; later clear away what a killed server left, and see that the password holds."""
         cluster = self._cluster()
-        if (cluster / READY_MARKER).exists():
+        marker = cluster / READY_MARKER
+        if marker.exists():
             self._remove_stale_lock(cluster)
+            if marker.read_text(encoding="utf-8").strip() != fingerprint(self._password()):
+                self._execute(cluster, self._set_password())
+            self._close(cluster)
             return
         if self.folder.exists():  # a first start that was broken off: nothing was ever served from it
             shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True)
+        make_folder(self.folder)
         user = self._user()
         if user:
             os.chown(self.folder, user.uid, user.gid)
@@ -88,7 +98,8 @@ class Postgres(Part):
         collation = ("--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
         initdb = ("-D", str(cluster), "-U", SUPERUSER, "--auth=reject", *collation)
         self.process.run_to_end(self._run("initdb", *initdb), INITDB_SECONDS_MAX)
-        self._bootstrap(cluster)
+        self._execute(cluster, BOOTSTRAP + self._set_password())
+        self._close(cluster)
 
     def command(self) -> Command:
         """Return how to run PostgreSQL."""
@@ -106,21 +117,34 @@ class Postgres(Part):
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return self._run("postgres", "-D", str(self._cluster()), *options)
 
-    def _bootstrap(self, cluster: Path) -> None:
+    def _password(self) -> str:
+        return self.secrets.get(self.name)
+
+    def _set_password(self) -> str:
+        return PASSWORD.format(verifier=scram_verifier(self._password(), secrets.token_bytes(SCRAM_SALT_BYTES)))
+
+    def _execute(self, cluster: Path, statements: str) -> None:
         # In single-user mode, so that there is no moment in which a superuser can be reached over the network.
-        script = self.folder / "bootstrap.sql"
-        script.write_text(BOOTSTRAP, encoding="utf-8")
-        script.chmod(0o644)  # read by the server's user, whatever our umask
+        script = self.folder / "statements.sql"
+        write_file(script, statements)
+        user = self._user()
+        if user:
+            os.chown(script, user.uid, user.gid)
         words = ("--single", "-D", str(cluster), "-c", "exit_on_error=on", "template1")
         server = self._run("postgres", *words)
         shell = ("/bin/sh", "-c", 'exec "$@" < "$0"', str(script), *server.argv)
-        self.process.run_to_end(
-            Command(shell, env=server.env, cwd=server.cwd, user=server.user, stop_signal=server.stop_signal),
-            INITDB_SECONDS_MAX,
-        )
-        access = cluster / "pg_hba.conf"
-        access.write_text(HOST_ACCESS, encoding="utf-8")
-        (cluster / READY_MARKER).touch()
+        try:
+            self.process.run_to_end(
+                Command(shell, env=server.env, cwd=server.cwd, user=server.user, stop_signal=server.stop_signal),
+                INITDB_SECONDS_MAX,
+            )
+        finally:
+            script.unlink()
+
+    def _close(self, cluster: Path) -> None:
+        """Have the password asked for, then note which one it is: a start that is broken off before does both again."""
+        write_file(cluster / "pg_hba.conf", HOST_ACCESS)
+        write_file(cluster / READY_MARKER, fingerprint(self._password()))
 
     def _run(self, program: str, *arguments: str) -> Command:
         # SIGINT is the fast end: open transactions roll back. SIGTERM would wait for every client to leave.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from highwater.deploy.local.errors import PartFailedError
+from highwater.deploy.local.private import make_folder, open_file
 
 LOG_BYTES_MAX = 20_000_000  # above this a log is set aside at the next start; one older one is kept
 LOG_TAIL_BYTES = 16_384  # read from the end of a log to find its last lines
@@ -111,14 +112,14 @@ class ManagedProcess:
         if self.is_alive():
             raise PartFailedError(self.name, f"is already running as process {self.pid}", [])
         self._stop_signal = command.stop_signal
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.log_path.parent)
         _rotate(self.log_path)
         shim = [sys.executable, "-I", "-S", str(CHILD_PROGRAM), "--parent-pid", str(os.getpid())]
         if command.user:
             shim += ["--uid", str(command.user.uid), "--gid", str(command.user.gid)]
             shim += ["--reach"] if command.user.is_reaching else []
         argv = [*shim, "--", *command.argv]
-        with self.log_path.open("ab") as log:
+        with open_file(self.log_path, os.O_APPEND) as log:
 
             def start() -> subprocess.Popen[bytes]:
                 return subprocess.Popen(  # noqa: S603 - our own argument lists, no shell

@@ -1,7 +1,8 @@
 """The embedded Redis.
 
-Owns <data_dir>/redis. Law: it keeps everything it is given (append-only file, no eviction) and loses at most the
-last second when it is killed.
+Owns <data_dir>/redis. Invariants: it keeps everything it is given (append-only file, no eviction) and loses at most the
+last second when it is killed. It answers nobody without the password, and a client cannot make it write another file,
+load code or follow another server.
 """
 
 from __future__ import annotations
@@ -15,10 +16,20 @@ from typing import ClassVar
 
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.part import Part, server_environment
+from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
+from highwater.deploy.local.stack_secrets import fingerprint
 
 PORT_DEFAULT = 6379
+USER = "highwater"
 VERSION_PREFERRED_MIN = 7  # from here on a server of the system is taken before the bundled 6.2
+
+# The hash of a password of 256 random bits is enough to hold here. No client, not even ours, may turn the server into a
+# tool against its machine; CONFIG GET stays, for tools that people look through.
+ACCESS = f"""\
+user default off
+user {USER} on #{{password_sha256}} ~* &* +@all -config +config|get -module -debug -replicaof -slaveof -acl -shutdown
+"""
 
 
 def server_program() -> Path:
@@ -44,15 +55,16 @@ class Redis(Part):
     @property
     def address(self) -> str:
         """The URL, database 0."""
-        return f"redis://127.0.0.1:{self._port}/0"
+        return f"redis://{USER}:{self._password()}@127.0.0.1:{self._port}/0"
 
     def take_ports(self) -> None:
         """Choose the port."""
         self._port = self.ports.take("redis", PORT_DEFAULT)
 
     def prepare(self) -> None:
-        """Make the folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Make the folder, and say who may log in."""
+        make_folder(self.folder)
+        write_file(self._access_path(), ACCESS.format(password_sha256=fingerprint(self._password())))
 
     def command(self) -> Command:
         """Return how to run Redis."""
@@ -60,6 +72,7 @@ class Redis(Part):
             "bind": "127.0.0.1",
             "port": str(self._port),
             "dir": str(self.folder),
+            "aclfile": str(self._access_path()),
             "appendonly": "yes",
             "appendfsync": "everysec",
             "save": "",  # the append-only file is the one copy
@@ -68,3 +81,9 @@ class Redis(Part):
         }
         arguments = tuple(word for name, value in options.items() for word in (f"--{name}", value))
         return Command((str(server_program()), *arguments), env=server_environment(), cwd=self.folder)
+
+    def _password(self) -> str:
+        return self.secrets.get(self.name)
+
+    def _access_path(self) -> Path:
+        return self.folder / "users.acl"

@@ -24,6 +24,7 @@ from highwater.deploy.local.probes import probe_service
 from highwater.deploy.local.process import ManagedProcess, describe_exit
 from highwater.deploy.local.redis import Redis
 from highwater.deploy.local.registry import Registry
+from highwater.deploy.local.stack_secrets import hidden_password
 
 # In the order of starting; stopping goes backwards. None needs another, so they start side by side.
 PARTS: tuple[type[Part], ...] = (Postgres, Redis, Kafka, Registry)
@@ -172,7 +173,7 @@ class LocalStack:
             part.process.start(part.command())
             if self._is_up(part, begun + START_SECONDS_MAX, failed):
                 self.answered.add(part.name)
-                self._report(f"{part.name} is up at {part.address} ({time.monotonic() - begun:.1f} s)")
+                self._report(f"{part.name} is up at {hidden_password(part.address)} ({time.monotonic() - begun:.1f} s)")
                 return
             time.sleep(POLL_SECONDS * 10)  # a second: what a killed predecessor's children need to see that it died
         raise part.process.failure(f"{describe_exit(part.process.exit_status() or 0)} while starting")
@@ -204,13 +205,3 @@ class LocalStack:
                 raise PartFailedError(name, f"the address that was set does not answer ({reason})", [])
             time.sleep(POLL_SECONDS)
         raise StartCancelledError(f"{name}: the start was given up")
-
-
-def hidden_password(url: str) -> str:
-    """Return a URL with its password, if it has one, replaced by asterisks."""
-    scheme, separator, rest = url.partition("://")
-    credentials, at, host = rest.rpartition("@")
-    user, colon, _ = credentials.partition(":")
-    if not (separator and at and colon):
-        return url
-    return f"{scheme}://{user}:***@{host}"

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.private import replace_file
 
 BEGAN_SECONDS_APART = 0.5  # psutil reckons it from clock ticks and the time of boot: exact to a hundredth
 
@@ -26,13 +27,8 @@ def state_path(data_dir: Path) -> Path:
 
 
 def write_state(data_dir: Path, state: dict[str, Any]) -> None:
-    """Replace the state file; readable by its owner alone, for an address may hold a password."""
-    path = state_path(data_dir)
-    scratch = path.with_suffix(".tmp")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(state, stream, indent=1)
-    scratch.replace(path)
+    """Replace the state file; readable by its owner alone, for the addresses hold passwords."""
+    replace_file(state_path(data_dir), json.dumps(state, indent=1))
 
 
 def read_state(data_dir: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import sys
 import tempfile
 import threading
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import asyncpg
 import httpx
@@ -64,6 +66,22 @@ def is_gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def password_of(address: str) -> str:
+    """Return the password in a URL."""
+    return str(urlsplit(address).password)
+
+
+def open_to_others(folder: Path) -> dict[str, str]:
+    """Of a folder and all in it: what group or others may do anything with, and its mode."""
+    found = {}
+    for root, _, names in os.walk(folder):
+        for path in (Path(root), *(Path(root, name) for name in names)):
+            mode = path.lstat().st_mode
+            if not stat.S_ISLNK(mode) and mode & 0o077:
+                found[str(path.relative_to(folder))] = oct(mode & 0o7777)
+    return found
 
 
 def part(state: dict[str, Any], name: str) -> dict[str, Any]:
@@ -122,10 +140,66 @@ def test_postgresql_gives_nobody_the_machine(stack: LocalStack, private_dir: Pat
     assert pid is not None
     assert psutil.Process(pid).uids().real != 0
     with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
-        query(stack.addresses.database.replace("highwater@", "postgres@"), "SELECT 1")
+        query(stack.addresses.database.replace("//highwater:", "//postgres:"), "SELECT 1")
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         query(stack.addresses.database, "SELECT pg_read_file('/etc/passwd')")
     assert private_dir.stat().st_mode & 0o777 == 0o700
+
+
+def test_postgresql_asks_for_the_password(stack: LocalStack):
+    """Without it, with a wrong one and as another role nobody gets in; what it stores of it is a SCRAM verifier."""
+    address = stack.addresses.database
+    password = password_of(address)
+    for wrong in (f"highwater:{password}x@", "highwater:highwater@", "highwater@"):
+        with pytest.raises((asyncpg.InvalidPasswordError, asyncpg.InterfaceError), match="password"):
+            query(address.replace(f"highwater:{password}@", wrong), "SELECT 1")
+    assert query(stack.addresses.database, "SHOW password_encryption") == "scram-sha-256"
+    assert query(stack.addresses.database, "SHOW unix_socket_directories") == ""
+
+
+def test_redis_asks_for_the_password(stack: LocalStack):
+    """Without it every command is refused; with it none that would write elsewhere, load code or follow another server."""
+    address = stack.addresses.redis
+    for wrong in ("", "highwater:x@", "default:x@", ":x@"):
+        url = address.replace(f"highwater:{password_of(address)}@", wrong)
+        with redis.Redis.from_url(url) as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
+    with redis.Redis.from_url(stack.addresses.redis) as client:
+        for words in (("CONFIG", "SET", "dir", "/tmp"), ("MODULE", "LIST"), ("REPLICAOF", "h", "1"), ("ACL", "LIST")):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*words)
+        assert client.config_get("appendonly") == {"appendonly": "yes"}
+
+
+def test_a_cluster_that_trusted_everybody_asks_for_the_password_from_the_next_start_on(stack: LocalStack):
+    """A data folder of before there were passwords: it keeps its data, takes the folder's password, and refuses all others."""
+    address = stack.addresses.database
+    query(address, "CREATE TABLE before_passwords AS SELECT 9 AS n")
+    cluster = stack.data_dir / "postgres" / "cluster"
+    stack.stop_part("database")
+    access = cluster / "pg_hba.conf"
+    access.write_text(access.read_text(encoding="utf-8").replace("scram-sha-256", "trust"), encoding="utf-8")
+    (cluster / "highwater.ready").write_text("", encoding="utf-8")
+    stack.start_part("database")
+    assert query(address, "SELECT n FROM before_passwords") == 9
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        query(address.replace(password_of(address), "any"), "SELECT 1")
+
+
+def test_only_its_owner_may_open_anything_in_the_data_folder(stack: LocalStack):
+    """Of the whole tree, with all four services running: folders are 0700, files 0600."""
+    assert open_to_others(stack.data_dir) == {}
+
+
+def test_no_password_is_in_a_command_line_or_a_log(stack: LocalStack):
+    """What every user of the machine may read (arguments of processes) and what is copied into tickets (logs) holds none."""
+    passwords = {password_of(address) for address in (stack.addresses.database, stack.addresses.redis)}
+    assert min(len(password) for password in passwords) >= 43
+    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    logs = [path.read_text(encoding="utf-8", errors="replace") for path in (stack.data_dir / "logs").iterdir()]
+    assert any("redis-server" in line for line in lines)
+    assert any(logs)
+    assert [text for text in (*lines, *logs) if any(password in text for password in passwords)] == []
 
 
 def test_data_and_addresses_survive_a_crash_of_every_part(stack: LocalStack):
@@ -207,7 +281,7 @@ def test_a_second_supervisor_is_refused_and_a_killed_role_comes_back(plan: Plan)
     """One supervisor a folder; it starts a killed role and a killed part again; `stop` leaves nothing running."""
     started = start_detached(plan)
     assert started["ready"]
-    assert started["redis"].startswith("redis://127.0.0.1:")
+    assert urlsplit(started["redis"]).hostname == "127.0.0.1"
     with pytest.raises(AlreadyRunningError):
         start_detached(plan)
     for name in ("sleeper", "redis"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from highwater.connectors.identity.sessions import token_hash
 from tests.integration.api_server import Api, Seeds, eventually, running_api
 from tests.integration.identity.making import open_session, status_of
 
@@ -13,7 +14,7 @@ KEYS = "admin:root,editor:pen,viewer:eye,viewer:ada-key:ada"
 async def test_a_session_is_its_users_bearer_token(api: Api, admin, redis) -> None:
     """A session reads its own user and no other; Redis holds the fields of R2.4 and a day to live, renewed by each request."""
     made = await open_session(admin, "sue", email="s@x.org", organization_id="org", plan="pro", role="editor")
-    name = f"session:{made['session_id']}"
+    name = f"session:{token_hash(made['session_id'])}"
     assert set(await redis.hgetall(name)) == {
         "user_id", "organization_id", "role", "email", "plan", "created_at", "last_active", "ip",
     }  # fmt: skip
@@ -24,6 +25,19 @@ async def test_a_session_is_its_users_bearer_token(api: Api, admin, redis) -> No
     assert await redis.ttl("user_sessions:sue") > 86_000
     assert await status_of(api, made["session_id"], "/api/users/bob/feed") == 403
     assert made["expires_at"].endswith("Z")
+
+
+async def test_redis_holds_no_token(api: Api, admin, redis) -> None:
+    """Names and values have the hash of a token only; a session that is stored under its token, as once, is not accepted."""
+    token = (await open_session(admin, "tea"))["session_id"]
+    names = [name async for name in redis.scan_iter("*")]
+    assert f"session:{token_hash(token)}" in names
+    stored = await redis.hgetall(f"session:{token_hash(token)}")
+    assert [name for name in names if token in name] == []
+    assert token not in str(stored) + str(await redis.smembers("user_sessions:tea"))
+    old = "hws_" + "o" * 43
+    await redis.hset(f"session:{old}", mapping=stored)
+    assert await status_of(api, old, "/api/channels") == 401
 
 
 async def test_a_session_ends_a_day_after_its_last_request(api: Api, admin) -> None:
@@ -74,7 +88,7 @@ async def test_logout_ends_one_session(api: Api, admin, redis) -> None:
         assert (await own.delete(f"/api/sessions/{one}")).status_code == 204
     assert await status_of(api, one, "/api/channels") == 401
     assert await status_of(api, two, "/api/channels") == 200
-    assert await redis.smembers("user_sessions:una") == {two}
+    assert await redis.smembers("user_sessions:una") == {token_hash(two)}
 
 
 async def test_revoking_ends_all_and_says_how_many(api: Api, admin) -> None:
@@ -130,9 +144,11 @@ async def test_no_session_of_before_a_revocation_survives_it(api: Api, admin) ->
 async def test_a_session_that_redis_kept_is_void_by_its_time(api: Api, admin, redis) -> None:
     """A session that escaped deletion, made at or before the revocation, is refused all the same."""
     token = (await open_session(admin, "yan"))["session_id"]
-    kept = await redis.hgetall(f"session:{token}")
+    name = f"session:{token_hash(token)}"
+    kept = await redis.hgetall(name)
+    assert kept["user_id"] == "yan"
     await admin.delete("/api/users/yan/sessions")
-    await redis.hset(f"session:{token}", mapping=kept)
+    await redis.hset(name, mapping=kept)
     assert await status_of(api, token, "/api/channels") == 401
 
 

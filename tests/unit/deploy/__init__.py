@@ -1,0 +1,1 @@
+"""Decisions of the local stack, without a server."""
