@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from highwater.schemas.errors import ConfigurationError
 
@@ -172,6 +172,14 @@ class RegistryAccess:
             raise ConfigurationError("SCHEMA_REGISTRY_SSL_CA_LOCATION is set, and SCHEMA_REGISTRY_URL is not https")
         self.context()
         return self
+
+    @property
+    def address(self) -> str:
+        """The address with the credentials in it, as tools take it that know nothing else."""
+        if self.credentials is None:
+            return self.url
+        user = ":".join(quote(part, safe="") for part in self.credentials)
+        return self.url.replace("://", f"://{user}@", 1)
 
     @property
     def credentials(self) -> tuple[str, str] | None:

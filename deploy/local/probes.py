@@ -7,6 +7,7 @@ it is told.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,9 +31,17 @@ def probe_kafka(address: str, timeout_seconds: float, options: Mapping[str, str]
     return None if metadata.brokers else "the metadata names no broker"
 
 
-def probe_registry(address: str, timeout_seconds: float) -> str | None:
-    """Ask the registry for its subjects."""
-    return probe_url(f"{address.rstrip('/')}/subjects", timeout_seconds)
+def probe_registry(address: str, timeout_seconds: float, files: Mapping[str, str] | None = None) -> str | None:
+    """Ask the registry for its subjects; `files` are the PEM files `ca`, `certificate` and `key`."""
+    if not files:
+        return probe_url(f"{address.rstrip('/')}/subjects", timeout_seconds)
+    try:
+        context = ssl.create_default_context(cafile=files.get("ca"))
+        if "certificate" in files:
+            context.load_cert_chain(files["certificate"], files.get("key"))
+    except OSError as error:
+        return _line(error)
+    return probe_url(f"{address.rstrip('/')}/subjects", timeout_seconds, context)
 
 
 def probe_database(address: str, timeout_seconds: float) -> str | None:
@@ -66,11 +75,12 @@ def probe_redis(address: str, timeout_seconds: float) -> str | None:
     return None
 
 
-def probe_url(url: str, timeout_seconds: float) -> str | None:
-    """Ask a URL for a 200."""
+def probe_url(url: str, timeout_seconds: float, context: ssl.SSLContext | None = None) -> str | None:
+    """Ask a URL for a 200; `context` says whom to trust."""
     try:
         # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-        answer = httpx.get(url, timeout=timeout_seconds, trust_env=False)
+        verify = True if context is None else context
+        answer = httpx.get(url, timeout=timeout_seconds, trust_env=False, verify=verify)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return _line(error)
     return None if answer.status_code == 200 else f"{url} answered {answer.status_code}"
@@ -85,7 +95,7 @@ def probe_service(name: str, addresses: Addresses, timeout_seconds: float) -> st
         case "kafka":
             return probe_kafka(address, timeout_seconds, addresses.kafka_client_options)
         case "schema_registry":
-            return probe_registry(address, timeout_seconds)
+            return probe_registry(address, timeout_seconds, addresses.registry_files)
         case "database":
             return probe_database(address, timeout_seconds)
         case _:
