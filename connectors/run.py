@@ -11,12 +11,13 @@ from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.consumer import degraded, not_ready
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.outbox import Relay
+from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.slices import SLICES
 from highwater.connectors.wiring import Connector, Make, Wiring
-from highwater.schemas.errors import ConfigurationError, UnavailableError
+from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
 from highwater.streams.clock import ProductClock
 from highwater.streams.health import serve_health
 from highwater.streams.heap import settle_heap
@@ -107,11 +108,13 @@ async def _surroundings(
 ) -> Surroundings | None:
     """Open what all connectors need; a part that is away is waited for, and said once."""
     attempt = 0
-    registry = Registry(settings.schema_registry)
+    registry = Registry(settings.registry_access())
     while not stop.is_set():
         try:
             codec = await registry.codec()
             pool = await resources.enter_async_context(await open_pool(settings.database, size_max=20))
+        except AccessRefusedError:  # no waiting makes a password right
+            raise
         except UnavailableError as error:
             attempt += 1
             if waiting.get("connect") != str(error):
@@ -120,5 +123,8 @@ async def _surroundings(
             await pause(stop, unavailable_seconds(attempt))
             continue
         client = settings.kafka_client()
+        refusal = await asyncio.to_thread(refusal_of, client)
+        if refusal is not None:
+            raise AccessRefusedError(f"Kafka refuses us: {refusal}")
         return Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
     return None

@@ -96,11 +96,13 @@ class Wiring:
 
     async def redis_of_cache(self) -> RedisLink:
         """The link to the Redis of evictable keys, which may be the same."""
-        return await self._link(self.settings.redis_cache or self.settings.redis)
+        if self.settings.redis_cache is None:
+            return await self.redis()
+        return await self._link(self.settings.redis_cache, "REDIS_CACHE_URL")
 
-    async def _link(self, url: str | None) -> RedisLink:
+    async def _link(self, url: str | None, setting: str = "REDIS_URL") -> RedisLink:
         if url not in self._redis:
-            link = self._redis[url] = await open_redis(url)
+            link = self._redis[url] = await open_redis(url, setting)
             self._resources.push_async_callback(link.close)
         return self._redis[url]
 

@@ -33,6 +33,10 @@ class UnavailableError(HighwaterError):
     retry_after_ms = 1000
 
 
+class AccessRefusedError(UnavailableError):
+    """A service refuses the credentials, or its certificate is not trusted. Correct the setting that the message names."""
+
+
 class FencedError(HighwaterError):
     """Another consumer moved this position: the batch is void and the partition is handed over. Nothing to do."""
 

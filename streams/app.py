@@ -20,6 +20,7 @@ from faust.transport.drivers import aiokafka as driver
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers
 from highwater.schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
+from highwater.streams.access import KafkaAccess
 from highwater.streams.agents import GROUP, TableAgent, Wiring
 from highwater.streams.chunks.agents import IngestAgent, NamespaceAgent
 from highwater.streams.chunks.passports import load_passports
@@ -31,7 +32,7 @@ from highwater.streams.intake import Intake, Learn
 from highwater.streams.jobs.agents import UsageAgent
 from highwater.streams.league.agents import SeasonAgent
 from highwater.streams.league.windows import window_options
-from highwater.streams.preflight import claim_state_dir, security_of
+from highwater.streams.preflight import claim_state_dir
 from highwater.streams.queries.agents import RunAgent
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import TICK_LAG_SECONDS
@@ -237,10 +238,10 @@ def _watch_assignments(worker: Worker) -> None:
 
 
 def _app_settings(settings: Settings, state_dir: Path) -> dict[str, Any]:
-    brokers = settings.kafka_client()["bootstrap.servers"]
+    access = settings.kafka_access()
     return {
-        "broker": [f"kafka://{address.strip()}" for address in brokers.split(",") if address.strip()],
-        "broker_credentials": _credentials(settings),
+        "broker": [f"kafka://{address.strip()}" for address in access.brokers.split(",") if address.strip()],
+        "broker_credentials": _credentials(access),
         "broker_session_timeout": _SESSION_SECONDS,
         "broker_heartbeat_interval": _HEARTBEAT_SECONDS,
         "datadir": state_dir,
@@ -268,19 +269,16 @@ def _app_settings(settings: Settings, state_dir: Path) -> dict[str, Any]:
     }
 
 
-def _credentials(settings: Settings) -> Any:
-    """The security settings in the library's terms; None = plain text."""
-    security = security_of(settings)
-    if security.protocol == "PLAINTEXT":
-        return None
-    if security.protocol == "SSL":
-        return SSLCredentials(security.context)
-    return SASLCredentials(
-        username=settings.kafka_sasl_username,
-        password=settings.kafka_sasl_password,
-        ssl_context=security.context,
-        mechanism=security.mechanism,
-    )
+def _credentials(access: KafkaAccess) -> Any:
+    """The access in the library's terms; None = plain text."""
+    if access.is_authenticated:
+        return SASLCredentials(
+            username=access.username,
+            password=access.password,
+            ssl_context=access.context(),
+            mechanism=access.mechanism,
+        )
+    return SSLCredentials(access.context()) if access.is_encrypted else None
 
 
 def run_worker(

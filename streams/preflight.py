@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import ssl
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,8 +23,9 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
-from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError
+from highwater.schemas.errors import AccessRefusedError, CatalogueMismatchError, ConfigurationError
 from highwater.schemas.topics import PARTITIONS
+from highwater.streams.refusal import kafka_refusal
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
@@ -59,38 +58,6 @@ def claim_state_dir(root: Path) -> tuple[Path, IO[str]]:
     raise ConfigurationError(f"{PARTITIONS} workers use {root} already; more would have no partition to serve")
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
-    """How to talk to the broker: the protocol, the SASL mechanism, and the TLS context where there is one."""
-
-    protocol: str
-    mechanism: str
-    context: ssl.SSLContext | None
-
-
-def security_of(settings: Settings) -> Security:
-    """The security settings, checked.
-
-    Raises:
-        ConfigurationError: an unknown protocol or mechanism, or certificates that cannot be loaded.
-    """
-    protocol = (settings.kafka_security_protocol or "PLAINTEXT").upper()
-    if protocol not in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
-        raise ConfigurationError(f"KAFKA_SECURITY_PROTOCOL={protocol} is not a protocol of Kafka")
-    mechanism = (settings.kafka_sasl_mechanism or "PLAIN").upper()
-    if mechanism not in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}:
-        raise ConfigurationError(f"KAFKA_SASL_MECHANISM={mechanism} is not supported by the worker")
-    context: ssl.SSLContext | None = None
-    if protocol.endswith("SSL"):
-        try:
-            context = ssl.create_default_context(cafile=settings.kafka_ssl_ca_location)
-            if settings.kafka_ssl_certificate_location is not None:
-                context.load_cert_chain(settings.kafka_ssl_certificate_location, settings.kafka_ssl_key_location)
-        except OSError as error:
-            raise ConfigurationError(f"KAFKA_SSL_*: the certificates cannot be loaded: {error}") from error
-    return Security(protocol, mechanism, context)
-
-
 async def prepare_topics(
     settings: Settings, sources: Collection[str], changelogs: Mapping[str, Mapping[str, str]]
 ) -> None:
@@ -98,6 +65,7 @@ async def prepare_topics(
 
     Raises:
         CatalogueMismatchError: a source topic is missing or has another number of partitions.
+        AccessRefusedError: the broker refuses the credentials, or is not trusted.
     """
     admin = await _connect(settings)
     try:
@@ -123,7 +91,7 @@ async def prepare_offsets(settings: Settings, group: str, sources: Collection[st
     it stays where it was, and the events thrown away are never seen. (Seen in one of three first rebalances.)
     """
     places = [TopicPartition(topic, partition) for topic in sorted(sources) for partition in range(PARTITIONS)]
-    consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **_client_settings(settings))
+    consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **settings.kafka_access().aiokafka())
     await consumer.start()
     try:
         consumer.assign(places)
@@ -137,27 +105,19 @@ async def prepare_offsets(settings: Settings, group: str, sources: Collection[st
         await consumer.stop()
 
 
-def _client_settings(settings: Settings) -> dict[str, Any]:
-    security = security_of(settings)
-    return {
-        "bootstrap_servers": settings.kafka_client()["bootstrap.servers"],
-        "security_protocol": security.protocol,
-        "ssl_context": security.context,
-        "sasl_mechanism": security.mechanism,
-        "sasl_plain_username": settings.kafka_sasl_username,
-        "sasl_plain_password": settings.kafka_sasl_password,
-    }
-
-
 async def _connect(settings: Settings) -> Any:
+    access = settings.kafka_access()
     attempt = 0
     while True:
         attempt += 1
-        admin = AIOKafkaAdminClient(**_client_settings(settings))
+        admin = AIOKafkaAdminClient(**access.aiokafka())
         try:
             await admin.start()
         except KafkaError as error:
             await admin.close()
+            refusal = await kafka_refusal(access)
+            if refusal is not None:
+                raise AccessRefusedError(f"Kafka refuses us: {refusal}") from error
             if attempt == 1:
                 _log.error("broker_away", brokers=settings.kafka, error=str(error), effect="waiting for it")
             await asyncio.sleep(unavailable_seconds(attempt))

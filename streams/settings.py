@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from highwater.schemas.errors import ConfigurationError
+from highwater.streams.access import KafkaAccess, RegistryAccess
 
 # The standard library's, which `telemetry.configure_logging` takes over: `--help` reads settings and is to stay quick.
 _log = logging.getLogger("highwater.settings")
@@ -77,12 +78,34 @@ class Settings:
     kafka_sasl_mechanism: str | None = _setting("KAFKA_SASL_MECHANISM", _text, None, "as in the Kafka clients")
     kafka_sasl_username: str | None = _setting("KAFKA_SASL_USERNAME", _text, None, "as in the Kafka clients")
     kafka_sasl_password: str | None = _setting("KAFKA_SASL_PASSWORD", _text, None, "as in the Kafka clients", True)
+    kafka_sasl_password_file: Path | None = _setting(
+        "KAFKA_SASL_PASSWORD_FILE", _path, None, "a file that holds KAFKA_SASL_PASSWORD"
+    )
     kafka_ssl_ca_location: str | None = _setting("KAFKA_SSL_CA_LOCATION", _text, None, "as in the Kafka clients")
     kafka_ssl_certificate_location: str | None = _setting(
         "KAFKA_SSL_CERTIFICATE_LOCATION", _text, None, "as in the Kafka clients"
     )
     kafka_ssl_key_location: str | None = _setting("KAFKA_SSL_KEY_LOCATION", _text, None, "as in the Kafka clients")
+    kafka_ssl_key_password: str | None = _setting(
+        "KAFKA_SSL_KEY_PASSWORD", _text, None, "as in the Kafka clients", True
+    )
     schema_registry: str | None = _setting("SCHEMA_REGISTRY_URL", _text, None, "registry; unset = the embedded one")
+    schema_registry_username: str | None = _setting(
+        "SCHEMA_REGISTRY_USERNAME", _text, None, "its user (basic authentication)"
+    )
+    schema_registry_password: str | None = _setting("SCHEMA_REGISTRY_PASSWORD", _text, None, "and the password", True)
+    schema_registry_password_file: Path | None = _setting(
+        "SCHEMA_REGISTRY_PASSWORD_FILE", _path, None, "a file that holds SCHEMA_REGISTRY_PASSWORD"
+    )
+    schema_registry_ssl_ca_location: str | None = _setting(
+        "SCHEMA_REGISTRY_SSL_CA_LOCATION", _text, None, "PEM file of the authorities that may certify the registry"
+    )
+    schema_registry_ssl_certificate_location: str | None = _setting(
+        "SCHEMA_REGISTRY_SSL_CERTIFICATE_LOCATION", _text, None, "PEM file of the client's certificate"
+    )
+    schema_registry_ssl_key_location: str | None = _setting(
+        "SCHEMA_REGISTRY_SSL_KEY_LOCATION", _text, None, "PEM file of its key"
+    )
     database: str | None = _setting("DATABASE_URL", _text, None, "PostgreSQL; unset = the embedded one", True)
     redis: str | None = _setting("REDIS_URL", _text, None, "Redis; unset = the embedded one", True)
     redis_cache: str | None = _setting(
@@ -258,26 +281,70 @@ class Settings:
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
     replication_factor: int = _setting("HIGHWATER_REPLICATION_FACTOR", _positive_int, 1, "replicas of each topic")
 
+    def kafka_access(self) -> KafkaAccess:
+        """How the brokers are reached.
+
+        Raises:
+            ConfigurationError: no broker is known, or a setting of its security cannot be used.
+        """
+        if self.kafka is None:
+            raise ConfigurationError("KAFKA_BOOTSTRAP_SERVERS is not set; `highwater up` sets it for its own processes")
+        return KafkaAccess(
+            brokers=self.kafka,
+            protocol=self.kafka_security_protocol,
+            mechanism=self.kafka_sasl_mechanism,
+            username=self.kafka_sasl_username,
+            password=_secret("KAFKA_SASL_PASSWORD", self.kafka_sasl_password, self.kafka_sasl_password_file),
+            ca=self.kafka_ssl_ca_location,
+            certificate=self.kafka_ssl_certificate_location,
+            key=self.kafka_ssl_key_location,
+            key_password=self.kafka_ssl_key_password,
+        ).checked()
+
     def kafka_client(self) -> dict[str, str]:
         """The connection settings of a librdkafka client.
 
         Raises:
-            ConfigurationError: no broker is known.
+            ConfigurationError: no broker is known, or a setting of its security cannot be used.
         """
-        if self.kafka is None:
-            raise ConfigurationError("KAFKA_BOOTSTRAP_SERVERS is not set; `highwater up` sets it for its own processes")
-        given = {
-            "bootstrap.servers": self.kafka,
-            "security.protocol": self.kafka_security_protocol,
-            "sasl.mechanism": self.kafka_sasl_mechanism,
-            "sasl.username": self.kafka_sasl_username,
-            "sasl.password": self.kafka_sasl_password,
-            "ssl.ca.location": self.kafka_ssl_ca_location,
-            "ssl.certificate.location": self.kafka_ssl_certificate_location,
-            "ssl.key.location": self.kafka_ssl_key_location,
-        }
         # Nagle's algorithm holds a small request back until the one before is acknowledged, which takes Linux up to 40 ms.
-        return {key: value for key, value in given.items() if value is not None} | {"socket.nagle.disable": "true"}
+        return self.kafka_access().librdkafka() | {"socket.nagle.disable": "true"}
+
+    def registry_access(self) -> RegistryAccess | None:
+        """How the registry is reached; None where no address is known.
+
+        Raises:
+            ConfigurationError: a setting of its security cannot be used.
+        """
+        if self.schema_registry is None:
+            return None
+        password = _secret(
+            "SCHEMA_REGISTRY_PASSWORD", self.schema_registry_password, self.schema_registry_password_file
+        )
+        return RegistryAccess.of(
+            self.schema_registry,
+            username=self.schema_registry_username,
+            password=password,
+            ca=self.schema_registry_ssl_ca_location,
+            certificate=self.schema_registry_ssl_certificate_location,
+            key=self.schema_registry_ssl_key_location,
+        ).checked()
+
+
+def _secret(name: str, value: str | None, path: Path | None) -> str | None:
+    """A secret that is set, or the first line of the file that holds it.
+
+    Raises:
+        ConfigurationError: both are set, or the file cannot be read.
+    """
+    if path is None:
+        return value
+    if value is not None:
+        raise ConfigurationError(f"{name} and {name}_FILE are both set; set one of them")
+    try:
+        return path.read_text(encoding="utf-8").split("\n", 1)[0].strip()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{name}_FILE={path} cannot be read: {error}") from error
 
 
 # Name in the environment -> what it is for. The documentation and docker-compose are checked against it.

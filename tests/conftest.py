@@ -85,7 +85,7 @@ async def _init(settings: Settings) -> None:
                 break
             except UnavailableError:
                 await asyncio.sleep(0.05)
-    await Registry(settings.schema_registry).register(TOPICS.values())
+    await Registry(settings.registry_access()).register(TOPICS.values())
 
 
 # What is running for the session, by fixture, and the last test that uses each. A product that ticks takes a third of the

@@ -125,6 +125,7 @@ async def check_kafka(settings: Settings) -> list[Check]:
     from confluent_kafka.admin import AdminClient
 
     from highwater.connectors.kafka.admin import Admin
+    from highwater.connectors.kafka.refusal import refusal_of
     from highwater.schemas.errors import CatalogueMismatchError
     from highwater.schemas.topics import all_topics
 
@@ -135,11 +136,11 @@ async def check_kafka(settings: Settings) -> list[Check]:
     try:
         metadata = await asyncio.to_thread(admin.list_topics, timeout=_ANSWER_SECONDS)
     except KafkaException as error:
-        return [
-            Check(
-                "kafka", BAD, f"{settings.kafka}: {error.args[0].str()}", "start it, or correct KAFKA_BOOTSTRAP_SERVERS"
-            )
-        ]
+        refusal = await asyncio.to_thread(refusal_of, client)
+        if refusal is not None:
+            return [Check("kafka", BAD, refusal, "correct the setting; see docs/secure.md")]
+        told = f"{settings.kafka}: {error.args[0].str()}"
+        return [Check("kafka", BAD, told, "start it, or correct KAFKA_BOOTSTRAP_SERVERS")]
     brokers = f"{len(metadata.brokers)} broker{'' if len(metadata.brokers) == 1 else 's'}"
     found = [Check("kafka", OK, f"{brokers} at {settings.kafka}, librdkafka {libversion()[0]}")]
     missing = [topic.name for topic in all_topics() if topic.name not in metadata.topics]
@@ -163,10 +164,10 @@ async def check_registry(settings: Settings) -> list[Check]:
 
     if settings.schema_registry is None:
         return []
-    registry = Registry(settings.schema_registry)
-    url = settings.schema_registry.rstrip("/")
+    registry = Registry(settings.registry_access())
+    url = registry.access.url
     missing, loose = [], []
-    async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=_ANSWER_SECONDS, **registry.access.httpx()) as http:
         version = await _registry_version(http, url)
         for topic in TOPICS.values():
             try:
@@ -234,22 +235,17 @@ def migrations_verdict(wanted: dict[str, str], applied: dict[str, str]) -> Check
 
 async def check_redis(settings: Settings) -> list[Check]:
     """Redis."""
-    import redis.asyncio
+    from highwater.connectors.redis.link import ask_once
 
     if settings.redis is None:
         return []
-    client = redis.asyncio.Redis.from_url(
-        settings.redis, socket_timeout=_ANSWER_SECONDS, socket_connect_timeout=_ANSWER_SECONDS
-    )
     try:
-        info = await client.info("server")
-    except (redis.RedisError, OSError) as error:
+        version = await ask_once(settings.redis, _ANSWER_SECONDS)
+    except UnavailableError as error:
         return [
             Check("redis", BAD, f"{error}", "start it, or correct REDIS_URL; reads go on from PostgreSQL meanwhile")
         ]
-    finally:
-        await client.aclose()
-    return [Check("redis", OK, f"Redis {info['redis_version']}")]
+    return [Check("redis", OK, f"Redis {version}")]
 
 
 async def check_lag(settings: Settings) -> list[Check]:

@@ -151,7 +151,7 @@ class _Replay:
     def _subject(self) -> Subject:
         from highwater.connectors.replay.subject import Subject
 
-        return Subject.fetch(self._topic, self._settings.schema_registry)
+        return Subject.fetch(self._topic, self._settings.registry_access())
 
     @cached_property
     def _decoder(self) -> Decoder:
@@ -222,7 +222,7 @@ class _Replay:
             def tasks() -> list[Task]:
                 from highwater.connectors.replay.task import Task
 
-                known = (self._client, self._settings.schema_registry, self._topic, self._subject.versions)
+                known = (self._client, self._settings.registry_access(), self._topic, self._subject.versions)
                 return [Task(*known, share, self._key, self._condition, kind) for share in shares]
 
             write_in_parts(kind, len(shares), tasks, file, self._counts, bar.update)

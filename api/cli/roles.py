@@ -51,7 +51,7 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
 
     async with database(settings) as pool:
         migrations = await migrate(pool)
-    registry = Registry(settings.schema_registry)
+    registry = Registry(settings.registry_access())
     admin = Admin(kafka_client(settings))
     # A producer may write as soon as it sees a topic, so its schema is there first.
     known = await _registered(registry)
@@ -94,7 +94,7 @@ def worker() -> None:
         from highwater.connectors.kafka.registry import Registry
 
         # A client of its own each time: fresh ids are rare, and the worker's event loop is not the one of the start.
-        codec.teach(schema_id, await Registry(settings.schema_registry).text_of(schema_id))
+        codec.teach(schema_id, await Registry(settings.registry_access()).text_of(schema_id))
 
     status = run_worker(settings, codec, ProductClock(settings.clock_file), learn=learn)
     click.get_current_context().exit(status)
@@ -103,15 +103,17 @@ def worker() -> None:
 async def _codec_when_there(settings: Settings) -> Codec:
     """The codec; a registry that is away, or was not told of the schemas yet, is waited for and said once."""
     from highwater.connectors.kafka.registry import Registry
-    from highwater.schemas.errors import ConfigurationError, UnavailableError
+    from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
     from highwater.streams.retry import unavailable_seconds
     from highwater.streams.telemetry import get_log
 
-    registry = Registry(settings.schema_registry)
+    registry = Registry(settings.registry_access())
     attempt = 0
     while True:
         try:
             return await registry.codec()
+        except AccessRefusedError:  # no waiting makes a password right
+            raise
         except (UnavailableError, ConfigurationError) as error:
             attempt += 1
             if attempt == 1:

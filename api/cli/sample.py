@@ -60,7 +60,7 @@ def load_sample(settings: Settings) -> int:
     load_season(settings)  # before the insights, whose storing is waited for: the season is stored meanwhile
     clock = ProductClock(settings.clock_file)
     now_ms = clock()
-    codec = asyncio.run(Registry(settings.schema_registry).codec())
+    codec = asyncio.run(Registry(settings.registry_access()).codec())
     publisher = Publisher(kafka_client(settings))
     dimensions = settings.embedding_dimensions
     with SAMPLE.open("rb") as stream:

@@ -22,6 +22,7 @@ from highwater.api.command.terminal import print_json, print_table, warn
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
+    from highwater.deploy.local.part import Addresses
     from highwater.deploy.local.ports import PortBook
     from highwater.deploy.local.supervisor import Plan, Role
     from highwater.streams.settings import Settings
@@ -60,12 +61,13 @@ def _local() -> Any:
 @click.command(cls=Command)
 @click.option("--detach", is_flag=True, help="Return when everything is ready; `highwater down` stops it.")
 @click.option("--no-sample", is_flag=True, help="Do not load the bundled sample on the first start.")
-def up(detach: bool, no_sample: bool) -> None:
+@click.option("--secure", is_flag=True, help="Have the services speak TLS and ask for a password, Kafka included.")
+def up(detach: bool, no_sample: bool, secure: bool) -> None:
     """Start the whole local stack: services, workers and API."""
     control = _local()
     settings = own_settings()
     os.umask(_UMASK)
-    running = control.status(settings.data_dir, _kafka_options(settings))
+    running = control.status(settings.data_dir, _given(settings))
     if running["running"]:
         click.echo(f"a local stack is already running on {running['data_dir']}")
         _print_addresses(running)
@@ -73,7 +75,7 @@ def up(detach: bool, no_sample: bool) -> None:
     _check_keys(settings)
     if settings.kafka is None or settings.schema_registry is None:
         _fetch_parts()
-    plan = make_plan(settings, environment_with_file())
+    plan = make_plan(settings, environment_with_file(), is_secure=secure)
     if detach:
         status = control.start_detached(plan, report=_report)
         _greet(status, plan.data_dir, no_sample=no_sample)
@@ -113,27 +115,20 @@ def _fetch_parts() -> None:
         raise CommandFailedError("the broker and the schema registry could not be installed")
 
 
-def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
+def make_plan(settings: Settings, environment: Mapping[str, str], *, is_secure: bool = False) -> Plan:
     """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be."""
     from highwater.api.command.connection import own_api_address
     from highwater.deploy.local.datadir import checked
-    from highwater.deploy.local.part import Addresses
     from highwater.deploy.local.ports import PortBook
     from highwater.deploy.local.supervisor import Plan
 
     data_dir = checked(settings.data_dir)
     ports = PortBook(data_dir)
     port = _api_port(ports, settings, is_set=bool(environment.get("HIGHWATER_PORT", "").strip()))
-    given = Addresses(
-        kafka=settings.kafka,
-        schema_registry=settings.schema_registry,
-        database=settings.database,
-        redis=settings.redis,
-        kafka_client_options=_kafka_options(settings),
-    )
+    given = _given(settings)
     api_url = own_api_address(settings, port)
     certificate = None if settings.tls_cert_file is None else str(settings.tls_cert_file.absolute())
-    return Plan(data_dir, given, _roles(ports, data_dir, port, api_url, certificate), api_url)
+    return Plan(data_dir, given, _roles(ports, data_dir, port, api_url, certificate), api_url, is_secure)
 
 
 def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str, certificate: str | None) -> tuple[Role, ...]:
@@ -171,11 +166,23 @@ def _api_port(ports: PortBook, settings: Settings, *, is_set: bool) -> int:
     return int(ports.take("api", wanted, host=settings.host))
 
 
-def _kafka_options(settings: Settings) -> dict[str, str]:
-    """The options of librdkafka besides the address, for a broker of somebody else's."""
-    if settings.kafka is None:
-        return {}
-    return {name: value for name, value in settings.kafka_client().items() if name != "bootstrap.servers"}
+def _given(settings: Settings) -> Addresses:
+    """The services of somebody else's, and how each is reached."""
+    from highwater.deploy.local.part import Addresses
+
+    options = {} if settings.kafka is None else settings.kafka_client()
+    registry = settings.registry_access()
+    files: dict[str, str | None] = {}
+    if registry is not None:
+        files = {"ca": registry.ca, "certificate": registry.certificate, "key": registry.key}
+    return Addresses(
+        kafka=settings.kafka,
+        schema_registry=None if registry is None else registry.address,
+        database=settings.database,
+        redis=settings.redis,
+        kafka_client_options={name: value for name, value in options.items() if name != "bootstrap.servers"},
+        registry_files={name: path for name, path in files.items() if path is not None},
+    )
 
 
 def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
@@ -186,7 +193,7 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
 
     def greet_when_ready() -> None:
         while not ended.wait(_READY_LOOK_SECONDS):
-            status = control.status(plan.data_dir, plan.given.kafka_client_options)
+            status = control.status(plan.data_dir, plan.given)
             if status["ready"]:
                 try:
                     _greet(status, plan.data_dir, no_sample=no_sample)
@@ -267,7 +274,7 @@ def status(as_json: bool) -> None:
     """Show the parts of the local stack; exit status 0 when all are ready."""
     control = _local()
     settings = own_settings()
-    found = control.status(settings.data_dir, _kafka_options(settings))
+    found = control.status(settings.data_dir, _given(settings))
     if as_json:
         print_json(found)
     elif not found["running"]:

@@ -41,7 +41,7 @@ def tail(topic: Topic, count: int | None, follow: bool, from_beginning: bool, as
         raise click.UsageError("-n and --from-beginning exclude each other", click.get_current_context())
     settings = stack_settings("kafka", "schema_registry")
     client = kafka_client(settings)
-    decoder = asyncio.run(Decoder.of(topic.name, Registry(settings.schema_registry)))
+    decoder = asyncio.run(Decoder.of(topic.name, Registry(settings.registry_access())))
     ranges = asyncio.run(log_ranges_of(Admin(client), [topic.name]))
     wanted = _RECORDS_DEFAULT if count is None else count
 

@@ -71,7 +71,7 @@ async def run_verification(
         "error", settings.log_format
     )  # sinks and agents speak of what they refuse, as they did when it was new
     client = kafka_client(settings)
-    registry = Registry(settings.schema_registry)
+    registry = Registry(settings.registry_access())
     codec = await registry.codec()
     async with database(settings) as pool:
         clock = ProductClock(settings.clock_file)

@@ -179,7 +179,7 @@ class Client:
         settings = self._settings("kafka", "schema_registry")
         selection = Selection(_topic(name), start, end, where, key, limit)
         now_ms = ProductClock(settings.clock_file)()
-        yield from topic_batches(kafka_client(settings), settings.schema_registry, selection, now_ms)
+        yield from topic_batches(kafka_client(settings), settings.registry_access(), selection, now_ms)
 
     # -- read models -------------------------------------------------------------------------------------------------
 

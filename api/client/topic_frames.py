@@ -33,6 +33,7 @@ from highwater.connectors.replay.where import Where
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import Topic
+from highwater.streams.access import RegistryAccess
 
 Moment = str | int | datetime | timedelta | Position
 
@@ -70,7 +71,7 @@ def text_of(moment: Moment) -> str:
 
 
 def topic_batches(
-    client: Mapping[str, str], schema_registry: str | None, selection: Selection, now_ms: int
+    client: Mapping[str, str], schema_registry: RegistryAccess | None, selection: Selection, now_ms: int
 ) -> Iterator[pa.Table]:
     """The records of a selection, some at a time: in order in each partition; with a limit, in the order of arrival.
 
@@ -97,7 +98,7 @@ def in_order(table: pa.Table) -> pa.Table:
 
 
 def _read(
-    client: Mapping[str, str], schema_registry: str | None, asked: Selection, now_ms: int
+    client: Mapping[str, str], schema_registry: RegistryAccess | None, asked: Selection, now_ms: int
 ) -> Generator[pa.Table, None, None]:
     """Tables; the first is empty, so that there always is one with the columns."""
     name = asked.topic.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+# Setting of an address -> how the settings that go with it begin.
+_GOES_WITH = {"KAFKA_BOOTSTRAP_SERVERS": "KAFKA_S", "SCHEMA_REGISTRY_URL": "SCHEMA_REGISTRY_S"}
 ADDRESSES = {
     "kafka": "KAFKA_BOOTSTRAP_SERVERS",
     "schema_registry": "SCHEMA_REGISTRY_URL",
@@ -42,8 +43,14 @@ def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Sett
     if all(getattr(settings, name) is not None for name in ADDRESSES):
         return settings
     running = running_addresses(settings)
-    found = {name: running.get(name) for name in ADDRESSES if getattr(settings, name) is None}
-    settings = dataclasses.replace(settings, **{name: value for name, value in found.items() if value})
+    found = {setting: running.get(name) for name, setting in ADDRESSES.items() if getattr(settings, name) is None}
+    # What goes with an address, such as the password for Kafka, is of use with that address alone.
+    found |= {
+        setting: value
+        for setting, value in running.get("settings", {}).items()
+        if any(setting.startswith(_GOES_WITH[address]) for address in found if address in _GOES_WITH)
+    }
+    settings = own_settings({**{name: value for name, value in found.items() if value}, **(given or {})})
     for name in needed:
         if getattr(settings, name) is None:
             raise CommandFailedError(

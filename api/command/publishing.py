@@ -153,7 +153,7 @@ async def codec_of(settings: Settings, names: Iterable[str]) -> Codec:
     for topic in wanted:
         if topic.name not in present:
             raise CommandFailedError(f"{topic.name} is not on the broker; run `highwater init`")
-    return await Registry(settings.schema_registry).codec(wanted)
+    return await Registry(settings.registry_access()).codec(wanted)
 
 
 class EventPublisher:

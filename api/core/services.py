@@ -36,7 +36,7 @@ from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import AWAY, open_pool, transaction
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.codec import Codec
-from highwater.schemas.errors import UnavailableError
+from highwater.schemas.errors import AccessRefusedError, UnavailableError
 from highwater.schemas.security import ACTION_RECORDED, ActionRecorded
 from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock
@@ -145,6 +145,7 @@ class KafkaCheck:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._asking: asyncio.Task[dict[str, int]] | None = None
+        self._refusal: str | None = None  # why the brokers refused us, when they were last heard
 
     async def __call__(self, _producer: AsyncProducer) -> None:
         """Raise `UnavailableError` or `TimeoutError` when the broker does not answer."""
@@ -152,8 +153,13 @@ class KafkaCheck:
             self._asking = asyncio.create_task(self._admin.partition_counts(), name="kafka-check")
         try:
             await asyncio.wait_for(asyncio.shield(self._asking), CHECK_SECONDS_MAX)
+        except AccessRefusedError as error:
+            self._refusal = str(error)
+            raise
         except TimeoutError:
-            raise UnavailableError(f"Kafka does not answer within {CHECK_SECONDS_MAX} s") from None
+            # librdkafka takes longer to give up: until then what the last call found still holds.
+            raise UnavailableError(self._refusal or f"Kafka does not answer within {CHECK_SECONDS_MAX} s") from None
+        self._refusal = None
 
 
 def make_services(settings: Settings, clock: Clock) -> Services:
@@ -170,7 +176,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
 
     database = Part("database", lambda: open_pool(settings.database, size_max=POOL_SIZE), _check_database, _close_pool)
     kafka = Part("kafka", open_producer, KafkaCheck(admin), AsyncProducer.close, KAFKA_CHECK_SECONDS)
-    registry = Part("schema_registry", lambda: Registry(settings.schema_registry).codec(), _nothing, _nothing)
+    registry = Part("schema_registry", lambda: Registry(settings.registry_access()).codec(), _nothing, _nothing)
     link = RedisLink(settings.redis)
     sessions = SessionStore(link, database.require)
     watcher = PositionWatcher(lambda asked: feeds_reads.next_offsets(database.require(), asked))
@@ -209,7 +215,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         registry=registry,
         admin=admin,
         link=link,
-        cache_link=link if settings.redis_cache is None else RedisLink(settings.redis_cache),
+        cache_link=link if settings.redis_cache is None else RedisLink(settings.redis_cache, "REDIS_CACHE_URL"),
         sessions=sessions,
         authenticator=Authenticator(parse_api_keys(settings.api_keys), read_session, key_file),
         organizations=organizations,

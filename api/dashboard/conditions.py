@@ -16,6 +16,7 @@ from highwater.connectors.replay.subject import Subject
 from highwater.connectors.replay.where import Where, WhereError
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import Topic
+from highwater.streams.access import RegistryAccess
 
 
 class UnreadableConditionError(HighwaterError):
@@ -25,7 +26,7 @@ class UnreadableConditionError(HighwaterError):
 class Condition:
     """One condition over records of one topic. Blocking: it asks the registry once."""
 
-    def __init__(self, text: str, topic: Topic, registry: str | None) -> None:
+    def __init__(self, text: str, topic: Topic, registry: RegistryAccess | None) -> None:
         """Read the condition.
 
         Raises:

@@ -49,7 +49,7 @@ class Hub:
         self.lags: Sequence[GroupLag] = ()
         self.problem: str | None = None
         self.samples = 0
-        self.tails = Tails(self._quiet, services.settings.schema_registry)
+        self.tails = Tails(self._quiet, services.settings.registry_access())
 
     def look(self) -> None:
         """Somebody looks: go on sampling, or begin."""

@@ -20,6 +20,7 @@ from highwater.connectors.kafka.reading import Decoder, is_end, log_ranges_of, o
 from highwater.connectors.kafka.records import Record, record_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.access import RegistryAccess
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
@@ -56,7 +57,7 @@ class Shown(NamedTuple):
 class Tail:
     """The latest records of a topic, and those that come."""
 
-    def __init__(self, topic: str, client: Mapping[str, str], registry: str | None) -> None:
+    def __init__(self, topic: str, client: Mapping[str, str], registry: RegistryAccess | None) -> None:
         self.topic = topic
         self._client = client
         self._registry = registry
@@ -150,7 +151,7 @@ class Tail:
 class Tails:
     """The tails that are open, by topic."""
 
-    def __init__(self, client: Mapping[str, str], registry: str | None) -> None:
+    def __init__(self, client: Mapping[str, str], registry: RegistryAccess | None) -> None:
         self._client = client
         self._registry = registry
         self._open: dict[str, Tail] = {}

@@ -120,7 +120,7 @@ def _edited(
         after = apply_edit(before, [_assignment(text) for text in assigned], removed)
     else:
         after = _from_editor(before)
-    codec = asyncio.run(Registry(settings.schema_registry).codec([TOPICS[letter.topic]]))
+    codec = asyncio.run(Registry(settings.registry_access()).codec([TOPICS[letter.topic]]))
     return planned_edit(letter, after, before, codec, settings.embedding_dimensions)
 
 

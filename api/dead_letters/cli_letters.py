@@ -27,7 +27,7 @@ def box_of(settings: Settings) -> LetterBox:
     from highwater.api.dead_letters.reading import LetterBox
     from highwater.connectors.kafka.registry import Registry
 
-    return LetterBox(kafka_client(settings), Registry(settings.schema_registry))
+    return LetterBox(kafka_client(settings), Registry(settings.registry_access()))
 
 
 def name_of(topic: Topic) -> str:
@@ -46,7 +46,7 @@ async def handler_of(settings: Settings, partitions: Mapping[str, int], note: st
     from highwater.connectors.kafka.registry import Registry
     from highwater.streams.clock import ProductClock
 
-    codec = await Registry(settings.schema_registry).codec([TOPICS[HANDLED]])
+    codec = await Registry(settings.registry_access()).codec([TOPICS[HANDLED]])
     producer = AsyncProducer(kafka_client(settings), client_id="highwater-dlq", linger_ms=5)
     try:
         clock = ProductClock(settings.clock_file)

@@ -66,7 +66,7 @@ async def _explained(ask: Callable[[Explainer], Awaitable[Explanation]]) -> Expl
     from highwater.connectors.kafka.registry import Registry
 
     settings = stack_settings("kafka", "schema_registry", "database")
-    registry = Registry(settings.schema_registry)
+    registry = Registry(settings.registry_access())
     codec = await registry.codec()
     async with database(settings) as pool:
         return await ask(Explainer(pool, codec, kafka_client(settings), registry.text_of))

@@ -67,7 +67,7 @@ def explainer_of(services: Services) -> Explainer:
     Raises:
         UnavailableError: a part is away.
     """
-    learn = Registry(services.settings.schema_registry).text_of
+    learn = Registry(services.settings.registry_access()).text_of
     return Explainer(services.database.require(), services.registry.require(), services.settings.kafka_client(), learn)
 
 

@@ -155,7 +155,7 @@ def _recorded(
     from highwater.streams.clock import ProductClock
 
     now_ms = ProductClock(settings.clock_file)()
-    registry = Registry(settings.schema_registry)
+    registry = Registry(settings.registry_access())
     codec = asyncio.run(registry.codec())
     finder = Finder(kafka_client(settings), codec)
     try:

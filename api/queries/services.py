@@ -31,7 +31,7 @@ def make_queries(core: Services) -> QueryServices:
     """Wire them."""
 
     async def learn(codec: Codec, schema_id: int) -> None:
-        codec.teach(schema_id, await Registry(core.settings.schema_registry).text_of(schema_id))
+        codec.teach(schema_id, await Registry(core.settings.registry_access()).text_of(schema_id))
 
     async def read_answers(request_ids: Sequence[str]) -> Mapping[str, query_reads.Answer]:
         return await query_reads.answers(core.database.require(), request_ids)

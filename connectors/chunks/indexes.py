@@ -15,8 +15,9 @@ import asyncpg
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import AWAY
+from highwater.connectors.postgres.pool import AWAY, open_connection
 from highwater.connectors.retrieval.search import COMPARED_MAX
+from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
@@ -53,14 +54,14 @@ class ChunkIndexes:
                     look.cancel()  # asyncpg has the server cancel the statement too
                 await asyncio.gather(look, ending, return_exceptions=True)
             if not look.cancelled() and (error := look.exception()) is not None:
-                if not isinstance(error, (*AWAY, asyncpg.PostgresError)):
+                if not isinstance(error, (*AWAY, UnavailableError, asyncpg.PostgresError)):
                     raise error
                 _log.warning("index_not_built", reason=str(error)[:300] or type(error).__name__)
             await pause(stop, LOOK_SECONDS)
 
     async def _look(self) -> None:
         # A build takes as long as it takes; nothing waits for it.
-        connection = await asyncpg.connect(self._url, timeout=5.0)
+        connection = await open_connection(self._url, timeout=5.0)
         try:
             if await connection.fetchval(QUERIES["try_index_keeper"], LockClass.CHUNK_INDEXES, 1):
                 for wanted in await connection.fetch(QUERIES["vector_indexes_wanted"], COMPARED_MAX, DIMENSIONS_MAX):

@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import asyncpg
-
 from highwater.connectors.chunks import waiting as chunk_backfill
 from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.chunks.statements import QUERIES
@@ -21,7 +19,7 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.models.embeddings import Embedder, EmbeddingError
-from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection
+from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection, open_connection
 from highwater.schemas.chunks import EMBEDDING_REQUESTED, EmbeddingRequested
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
@@ -118,7 +116,7 @@ class BackfillWorker:
         while not stop.is_set():
             connection = None
             try:
-                connection = await asyncpg.connect(
+                connection = await open_connection(
                     self._url, timeout=5.0, command_timeout=60.0, server_settings={"timezone": "UTC"}
                 )
                 lane = _Lane(connection)

@@ -10,12 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-import asyncpg
-
 from highwater.connectors.engines.liveness import Liveness
 from highwater.connectors.engines.slots import Slots
 from highwater.connectors.patience import pause
-from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection
+from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection, open_connection
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.retry import unavailable_seconds
@@ -68,7 +66,7 @@ class Watch(Generic[T]):
         while not stop.is_set():
             connection = None
             try:
-                connection = await asyncpg.connect(self._url, timeout=5.0, command_timeout=30.0)
+                connection = await open_connection(self._url, timeout=5.0, command_timeout=30.0)
                 await self._liveness.hold(connection)
                 self.is_held.set()
                 while not stop.is_set():

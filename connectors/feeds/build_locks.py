@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 import asyncpg
 
 from highwater.connectors.feeds.statements import QUERIES
-from highwater.connectors.postgres.pool import AWAY
+from highwater.connectors.postgres.pool import AWAY, open_connection
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.clock import monotonic_seconds
 
@@ -55,7 +55,7 @@ class BuildLocks:
         async with self._using:
             try:
                 if self._connection is None or self._connection.is_closed():
-                    self._connection = await asyncpg.connect(
+                    self._connection = await open_connection(
                         self._url, timeout=CONNECT_SECONDS_MAX, command_timeout=STATEMENT_SECONDS_MAX
                     )
                 return bool(await self._connection.fetchval(query, user_id))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
+from highwater.connectors.kafka.refusal import unavailable
 from highwater.schemas.errors import CatalogueMismatchError, UnavailableError
 from highwater.schemas.topics import Topic
 
@@ -32,12 +33,12 @@ _AGAIN_SECONDS = 0.2
 
 
 @contextmanager
-def _answering(what: str) -> Iterator[None]:
+def _answering(client: Mapping[str, str], what: str) -> Iterator[None]:
     """Turn what a client raises into an `UnavailableError`; its futures raise the built-in `TimeoutError`."""
     try:
         yield
     except KafkaException as error:
-        raise UnavailableError(f"{what}: {error.args[0].str()}") from error
+        raise unavailable(client, what, error) from error
     except TimeoutError as error:
         raise UnavailableError(f"{what} within {REQUEST_SECONDS:g} s") from error
 
@@ -54,6 +55,7 @@ class Admin:
     """What is asked of the broker about topics. Calls block in librdkafka, so each runs in a thread."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = client
         self._admin = AdminClient({**client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
 
     async def ensure_topics(self, topics: Iterable[Topic], *, replication_factor: int) -> list[str]:
@@ -66,7 +68,7 @@ class Admin:
         return await asyncio.to_thread(self._ensure_topics, list(topics), replication_factor)
 
     def _ensure_topics(self, topics: list[Topic], replication_factor: int) -> list[str]:
-        with _answering("Kafka does not answer"):
+        with _answering(self._client, "Kafka does not answer"):
             existing = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
             missing = [topic for topic in topics if topic.name not in existing]
             new = [
@@ -114,7 +116,7 @@ class Admin:
         return await asyncio.to_thread(self._topic_ids, list(names))
 
     def _topic_ids(self, names: list[str]) -> dict[str, str]:
-        with _answering("Kafka does not describe its topics"):
+        with _answering(self._client, "Kafka does not describe its topics"):
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
             return {name: str(future.result(REQUEST_SECONDS).topic_id) for name, future in futures.items()}
 
@@ -127,7 +129,7 @@ class Admin:
         return await asyncio.to_thread(self._log_ranges, list(partitions))
 
     def _log_ranges(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
-        with _answering("Kafka does not list offsets"):
+        with _answering(self._client, "Kafka does not list offsets"):
             low = self._offsets(partitions, OffsetSpec.earliest())
             high = self._offsets(partitions, OffsetSpec.latest())
         return {key: LogRange(low[key], high[key]) for key in partitions}
@@ -153,6 +155,9 @@ class Admin:
         Raises:
             UnavailableError: the broker does not answer.
         """
-        with _answering("Kafka does not answer"):
-            metadata = await asyncio.to_thread(self._admin.list_topics, timeout=REQUEST_SECONDS)
+        return await asyncio.to_thread(self._partition_counts)
+
+    def _partition_counts(self) -> dict[str, int]:
+        with _answering(self._client, "Kafka does not answer"):
+            metadata = self._admin.list_topics(timeout=REQUEST_SECONDS)
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-import asyncpg
 import orjson
 
 from highwater.connectors.kafka.murmur2 import murmur2_partition
@@ -22,7 +21,7 @@ from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import AWAY, Connection, Row
+from highwater.connectors.postgres.pool import AWAY, Connection, Row, open_connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -140,10 +139,10 @@ class Relay:
         attempt = 0
         while not stop.is_set():
             try:
-                connection = await asyncpg.connect(self._url, timeout=5.0, command_timeout=30.0)
-            except AWAY as error:
+                connection = await open_connection(self._url, timeout=5.0, command_timeout=30.0)
+            except UnavailableError as error:
                 attempt += 1
-                await self._pause(f"PostgreSQL is away: {error or type(error).__name__}", attempt, stop)
+                await self._pause(str(error), attempt, stop)
                 continue
             try:
                 await connection.add_listener(CHANNEL, self._on_notify)

@@ -17,8 +17,21 @@ except ImportError:  # a client from before it had a choice
 
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.codec import Codec
-from highwater.schemas.errors import CatalogueMismatchError, ConfigurationError, UnavailableError, UnknownSchemaError
+from highwater.schemas.errors import (
+    AccessRefusedError,
+    CatalogueMismatchError,
+    ConfigurationError,
+    UnavailableError,
+    UnknownSchemaError,
+)
 from highwater.schemas.topics import TOPICS, Topic
+from highwater.streams.access import (
+    REGISTRY_CREDENTIALS,
+    REGISTRY_REFUSED,
+    RegistryAccess,
+    registry_untrusted,
+    tls_refusal,
+)
 
 COMPATIBILITY = ConfigCompatibilityLevel.FULL_TRANSITIVE
 # The registry answers in milliseconds; a caller waits this long for one that is stuck.
@@ -30,10 +43,10 @@ _CONFLICT = 409
 class Registry:
     """A client of a registry with the Confluent API. Calls block, so each runs in a thread."""
 
-    def __init__(self, url: str | None) -> None:
-        if url is None:
-            raise ConfigurationError("SCHEMA_REGISTRY_URL is not set; `highwater up` sets it for its own processes")
-        self._client = SchemaRegistryClient({"url": url, "timeout": REQUEST_SECONDS, "max.retries": 0})
+    def __init__(self, address: RegistryAccess | str | None) -> None:
+        self.access = RegistryAccess.required(address)
+        options = self.access.confluent()
+        self._client = SchemaRegistryClient({**options, "timeout": REQUEST_SECONDS, "max.retries": 0})
         weakref.finalize(self, self._client.close)  # its connections end with it, wherever it was made
 
     async def register(self, topics: Iterable[Topic]) -> dict[str, int]:
@@ -107,6 +120,12 @@ class Registry:
         try:
             return await asyncio.to_thread(function, argument)
         except (httpx.HTTPError, OSError) as error:
+            refusal = tls_refusal(error)
+            if refusal is not None:
+                raise AccessRefusedError(registry_untrusted(refusal)) from error
             raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
         except SchemaRegistryError as error:
-            raise UnavailableError(f"the schema registry refuses: {error.error_message}") from error
+            told = f"the schema registry refuses: {error.error_message}"
+            if error.http_status_code in REGISTRY_REFUSED:
+                raise AccessRefusedError(f"{told}; {REGISTRY_CREDENTIALS}") from error
+            raise UnavailableError(told) from error

@@ -18,11 +18,9 @@ import asyncio
 import contextlib
 from typing import Any
 
-import asyncpg
-
 from highwater.connectors.pages.copies import Copies
 from highwater.connectors.pages.statements import QUERIES
-from highwater.connectors.postgres.pool import AWAY
+from highwater.connectors.postgres.pool import AWAY, open_connection
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import lease_seconds
 from highwater.streams.telemetry import LEASE_HELD, get_log
@@ -85,7 +83,7 @@ class CopyLease:
     async def _hold(self, url: str) -> None:
         while True:
             try:
-                connection = await asyncpg.connect(
+                connection = await open_connection(
                     url, timeout=_CONNECT_SECONDS_MAX, command_timeout=_STATEMENT_SECONDS_MAX
                 )
                 try:
@@ -96,7 +94,7 @@ class CopyLease:
                     with contextlib.suppress(*AWAY):
                         await connection.execute(QUERIES["end_copy_lease"], self._holder)
                     connection.terminate()
-            except AWAY as error:
+            except (*AWAY, UnavailableError) as error:
                 _log.warning("lease_lost", reason=str(error) or type(error).__name__, effect="reads ask for versions")
                 await asyncio.sleep(_RETRY_SECONDS)
 

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.schemas.errors import ConfigurationError, UnavailableError
+from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
+from highwater.streams.access import tls_refusal
 
 # A statement that takes longer than this is stuck (the longest, reading 20,000 vectors, takes well under a second).
 STATEMENT_SECONDS_MAX = 60.0
@@ -32,6 +33,8 @@ AWAY = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
 )
+# What it raises when the server does not let this user in, or not in this way.
+REFUSED = (asyncpg.InvalidAuthorizationSpecificationError,)
 # Worth another attempt: another transaction stood in the way.
 CONFLICT = (
     asyncpg.SerializationError,
@@ -56,6 +59,7 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
 
     Raises:
         ConfigurationError: no address is known.
+        AccessRefusedError: the server refuses the credentials, or is not trusted.
         UnavailableError: the server does not answer.
     """
     if url is None:
@@ -70,8 +74,33 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
             server_settings={"timezone": "UTC", "application_name": "highwater"},
             reset=None if is_cleaned else _kept_as_it_is,
         )
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL does not answer: {error or type(error).__name__}") from error
+    except (*AWAY, *REFUSED) as error:
+        raise connecting_error(error) from error
+
+
+async def open_connection(url: str, **options: Any) -> asyncpg.Connection[asyncpg.Record]:
+    """A connection of the caller's own; `options` are asyncpg's.
+
+    Raises:
+        AccessRefusedError: the server refuses the credentials, or is not trusted.
+        UnavailableError: the server does not answer.
+    """
+    try:
+        return await asyncpg.connect(url, **options)
+    except (*AWAY, *REFUSED) as error:
+        raise connecting_error(error) from error
+
+
+def connecting_error(error: BaseException) -> UnavailableError:
+    """What a failure to connect means: a server that is away, or one that refuses us or that we refuse."""
+    untrusted = tls_refusal(error)
+    if untrusted is not None:
+        return AccessRefusedError(f"the server of DATABASE_URL is not trusted (sslrootcert, sslmode): {untrusted}")
+    if isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error):
+        return AccessRefusedError("DATABASE_URL: sslmode asks for TLS, which the server does not have")
+    if isinstance(error, (*REFUSED, asyncpg.ClientConfigurationError)):
+        return AccessRefusedError(f"DATABASE_URL is refused: {error}")
+    return UnavailableError(f"PostgreSQL does not answer: {error or type(error).__name__}")
 
 
 @asynccontextmanager
@@ -106,5 +135,7 @@ def unavailable_when_away() -> Iterator[None]:
     """A server that is away is an `UnavailableError`."""
     try:
         yield
+    except REFUSED as error:  # of a connection that a pool opens later
+        raise connecting_error(error) from error
     except AWAY as error:
         raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error

@@ -18,17 +18,20 @@ from typing import Any, TypeVar
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from highwater.connectors.redis.keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, key
-from highwater.schemas.errors import UnavailableError
+from highwater.schemas.errors import AccessRefusedError, UnavailableError
+from highwater.streams.access import tls_refusal
 from highwater.streams.telemetry import REDIS_UP, get_log
 
 # The bound on an old answer from Redis: two seconds from the moment the version was last read from its truth.
 TRUSTED_MS = 2_000
 # Redis answers in well under a millisecond; one that needs this long is as good as away.
 TIMEOUT_SECONDS = 0.25
+# With TLS a connection is made in three round trips and some arithmetic.
+HANDSHAKE_SECONDS = 1.0
 # Of one process at once; a hundred callers share them in turns of well under a millisecond.
 CONNECTIONS_MAX = 50
 # A single timeout may be a turn of our own event loop that took too long; this many in a row are Redis.
@@ -95,8 +98,9 @@ class Head:
 class RedisLink:
     """One client and the knowledge whether it works; every use goes through `run`."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, setting: str = "REDIS_URL") -> None:
         self.client: Any = None
+        self._setting = setting  # that the address is from
         if url is not None:
             self.client = Redis.from_pool(
                 # A call that finds all connections in use waits for one: that is no Redis that is away.
@@ -105,7 +109,7 @@ class RedisLink:
                     max_connections=CONNECTIONS_MAX,
                     timeout=TIMEOUT_SECONDS,
                     socket_timeout=TIMEOUT_SECONDS,
-                    socket_connect_timeout=TIMEOUT_SECONDS,
+                    socket_connect_timeout=HANDSHAKE_SECONDS if url.startswith("rediss://") else TIMEOUT_SECONDS,
                     retry=Retry(NoBackoff(), 0),  # a repeat is the caller's business; a hidden one triples the wait
                     protocol=2,
                 )
@@ -115,7 +119,7 @@ class RedisLink:
         self._refusal = ""  # the last one logged
         self.generation = 0  # counts the times it came back
         self.on_back: Callable[[], None] | None = None
-        self.reason = "it was not reached yet" if url else "REDIS_URL is not set"
+        self.reason = "it was not reached yet" if url else f"{setting} is not set"
         self._probing: asyncio.Task[None] | None = None
         self._is_reported = False
         REDIS_UP.set(0)
@@ -134,7 +138,7 @@ class RedisLink:
                 _log.warning("Redis refuses a command", reason=str(error))
             raise RedisAwayError(f"Redis refuses: {error}") from error
         except _FAILURES as error:
-            reason = str(error) or type(error).__name__
+            reason = failure_reason(error, self._setting)
             self._timeouts += isinstance(error, _TIMEOUTS)
             if not isinstance(error, _TIMEOUTS) or self._timeouts >= TIMEOUTS_MAX:
                 self._lost(reason)
@@ -159,7 +163,7 @@ class RedisLink:
         try:
             await self.client.ping()
         except _FAILURES as error:
-            self._lost(str(error) or type(error).__name__)
+            self._lost(failure_reason(error, self._setting))
             return False
         if not self.is_up:
             _log.info("Redis is ready")
@@ -194,11 +198,42 @@ class RedisLink:
             await self.client.aclose()
 
 
-async def open_redis(url: str | None) -> RedisLink:
+async def open_redis(url: str | None, setting: str = "REDIS_URL") -> RedisLink:
     """A link to Redis, whether it is there or not; it is looked for in the background until it is."""
-    link = RedisLink(url)
+    link = RedisLink(url, setting)
     await link.probe()
     return link
+
+
+async def ask_once(url: str, seconds: float) -> str:
+    """The version of the Redis at an address, asked for over a connection of its own.
+
+    Raises:
+        AccessRefusedError: it refuses the credentials, or is not trusted.
+        UnavailableError: it does not answer.
+    """
+    client = Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds)
+    try:
+        return str((await client.info("server"))["redis_version"])
+    except (*_FAILURES, ValueError) as error:
+        kind = AccessRefusedError if _is_refusal(error) else UnavailableError
+        raise kind(failure_reason(error, "REDIS_URL")) from error
+    finally:
+        await client.aclose()
+
+
+def failure_reason(error: BaseException, setting: str) -> str:
+    """Why a call failed, in one line; where the address of `setting` is to blame, with its name."""
+    untrusted = tls_refusal(error)
+    if untrusted is not None:
+        return f"the server of {setting} is not trusted (ssl_ca_certs): {untrusted}"
+    if isinstance(error, AuthenticationError):
+        return f"{setting} is refused: {error}"
+    return str(error) or type(error).__name__
+
+
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, AuthenticationError) or tls_refusal(error) is not None
 
 
 class ResourceCache:

@@ -12,12 +12,19 @@ from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from highwater.schemas.avro_files import schema_text
-from highwater.schemas.errors import ConfigurationError, UnavailableError, UnknownSchemaError
+from highwater.schemas.errors import AccessRefusedError, UnavailableError, UnknownSchemaError
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
+from highwater.streams.access import (
+    REGISTRY_CREDENTIALS,
+    REGISTRY_REFUSED,
+    RegistryAccess,
+    registry_untrusted,
+    tls_refusal,
+)
 
 _NOT_FOUND = 404
 # As long as the others wait for the registry; it answers in milliseconds.
@@ -44,24 +51,23 @@ def merged_schema(own: str, versions: Iterable[str]) -> dict[str, Any]:
 class Subject:
     """The schemas of one topic's values: what they are read into, and those they were written with, by id."""
 
-    def __init__(self, topic: Topic, versions: Mapping[int, str], url: str | None = None) -> None:
-        """`versions` are those known so far; the registry at `url`, if any, is asked for others."""
+    def __init__(self, topic: Topic, versions: Mapping[int, str], registry: RegistryAccess | str | None = None) -> None:
+        """`versions` are those known so far; the registry, if any, is asked for others."""
         self.topic = source_of(topic)
         self.schema = merged_schema(schema_text(self.topic.schema), versions.values())
         self.versions = dict(versions)
-        self._url = url
+        self._registry = registry
 
     @classmethod
-    def fetch(cls, topic: Topic, url: str | None) -> Subject:
+    def fetch(cls, topic: Topic, registry: RegistryAccess | str | None) -> Subject:
         """The subject as the registry has it.
 
         Raises:
             UnavailableError: the registry does not answer.
         """
-        if url is None:
-            raise ConfigurationError("SCHEMA_REGISTRY_URL is not set; `highwater up` sets it for its own processes")
+        access = RegistryAccess.required(registry)
         source = source_of(topic)
-        return cls(source, _versions(url, source.subject), url)
+        return cls(source, _versions(access, source.subject), access)
 
     def text_of(self, schema_id: int) -> str:
         """The schema under an id.
@@ -71,17 +77,17 @@ class Subject:
             UnavailableError: the registry does not answer.
         """
         if schema_id not in self.versions:
-            if self._url is None:
+            if self._registry is None:
                 raise UnknownSchemaError(schema_id)
             import asyncio  # noqa: PLC0415
 
             from highwater.connectors.kafka.registry import Registry  # noqa: PLC0415 - as in `fetch`
 
-            self.versions[schema_id] = asyncio.run(Registry(self._url).text_of(schema_id))
+            self.versions[schema_id] = asyncio.run(Registry(self._registry).text_of(schema_id))
         return self.versions[schema_id]
 
 
-def _versions(url: str, subject: str) -> dict[int, str]:
+def _versions(registry: RegistryAccess, subject: str) -> dict[int, str]:
     """Every schema of a subject by id, the oldest first; none where the registry does not know it.
 
     Two plain reads of the registry's API: its client brings an OAuth library, cryptography and a second HTTP library, 20 MB for
@@ -92,25 +98,30 @@ def _versions(url: str, subject: str) -> dict[int, str]:
     """
     path = f"subjects/{quote(subject, safe='')}/versions"
     try:
-        found = [_read(url, f"{path}/{number}") for number in _read(url, path)]
+        found = [_read(registry, f"{path}/{number}") for number in _read(registry, path)]
         return {int(one["id"]): str(one["schema"]) for one in found}
     except HTTPError as error:
         if error.code == _NOT_FOUND:
             return {}
-        raise UnavailableError(f"the schema registry refuses: {error.code} {error.reason}") from error
+        told = f"the schema registry refuses: {error.code} {error.reason}"
+        if error.code in REGISTRY_REFUSED:
+            raise AccessRefusedError(f"{told}; {REGISTRY_CREDENTIALS}") from error
+        raise UnavailableError(told) from error
     except URLError as error:
+        refusal = tls_refusal(error.reason) if isinstance(error.reason, BaseException) else None
+        if refusal is not None:
+            raise AccessRefusedError(registry_untrusted(refusal)) from error
         raise UnavailableError(f"the schema registry does not answer: {error.reason}") from error
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
 
 
-def _read(url: str, path: str) -> Any:
-    """What a registry says under a path; a name and a password in its address go into a header (RFC 7617)."""
-    parts = urlsplit(url)
+def _read(registry: RegistryAccess, path: str) -> Any:
+    """What a registry says under a path."""
     headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
-    if parts.username is not None:
-        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    if registry.credentials is not None:
+        secret = ":".join(registry.credentials).encode()
         headers["Authorization"] = f"Basic {base64.b64encode(secret).decode()}"
-    address = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], f"{parts.path.rstrip('/')}/{path}", "", ""))
-    with urlopen(Request(address, headers=headers), timeout=_REQUEST_SECONDS) as answer:  # noqa: S310 - the setting's address
+    request = Request(f"{registry.url}/{path}", headers=headers)  # noqa: S310 - the setting's address
+    with urlopen(request, timeout=_REQUEST_SECONDS, context=registry.context()) as answer:  # noqa: S310 - as above
         return json.load(answer)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from highwater.connectors.replay.shares import Share
 from highwater.schemas.topics import Topic
+from highwater.streams.access import RegistryAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Task:
     """What one process is to do. `versions` are the schemas of the topic by id, `key` and `condition` what is kept."""
 
     client: dict[str, str]
-    schema_registry: str | None
+    schema_registry: RegistryAccess | None
     topic: Topic
     versions: dict[int, str]
     spans: dict[int, Share]

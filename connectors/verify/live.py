@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
-
-from highwater.connectors.postgres.pool import STATEMENT_SECONDS_MAX, unavailable_when_away
+from highwater.connectors.postgres.pool import STATEMENT_SECONDS_MAX, open_connection
 from highwater.connectors.verify.statements import QUERIES
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
@@ -33,13 +31,12 @@ async def live_snapshot(settings: Settings) -> AsyncIterator[Any]:
     """
     if settings.database is None:
         raise ConfigurationError("DATABASE_URL is not set")
-    with unavailable_when_away():
-        connection: Any = await asyncpg.connect(
-            settings.database,
-            timeout=5.0,
-            command_timeout=STATEMENT_SECONDS_MAX,
-            server_settings={"timezone": "UTC", "application_name": "highwater verify"},
-        )
+    connection: Any = await open_connection(
+        settings.database,
+        timeout=5.0,
+        command_timeout=STATEMENT_SECONDS_MAX,
+        server_settings={"timezone": "UTC", "application_name": "highwater verify"},
+    )
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             # The moment is that of the first statement, not of the beginning.

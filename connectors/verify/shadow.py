@@ -31,7 +31,13 @@ from highwater.connectors.league.sink_posts import PostsSink
 from highwater.connectors.league.sink_results import ResultsSink
 from highwater.connectors.league.sink_votes import VotesSink
 from highwater.connectors.postgres.migrate import migrate
-from highwater.connectors.postgres.pool import Connection, open_pool, transaction, unavailable_when_away
+from highwater.connectors.postgres.pool import (
+    Connection,
+    open_connection,
+    open_pool,
+    transaction,
+    unavailable_when_away,
+)
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
 from highwater.connectors.verify.log import decoded
@@ -233,13 +239,12 @@ async def shadow_database(around: Surroundings, settings: Settings, patience: Pa
 @asynccontextmanager
 async def _owner(url: str) -> AsyncIterator[Any]:
     """A connection that makes and drops the database, and holds the lock for as long."""
-    with unavailable_when_away():
-        connection: Any = await asyncpg.connect(
-            url,
-            timeout=5.0,
-            command_timeout=_MAKING_SECONDS_MAX,
-            server_settings={"application_name": "highwater verify"},
-        )
+    connection: Any = await open_connection(
+        url,
+        timeout=5.0,
+        command_timeout=_MAKING_SECONDS_MAX,
+        server_settings={"application_name": "highwater verify"},
+    )
     try:
         until = monotonic_seconds() + _LOCK_SECONDS_MAX
         while not await connection.fetchval(QUERIES["verify_lock"], _LOCK):

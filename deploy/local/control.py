@@ -18,7 +18,7 @@ from typing import Any
 
 from highwater.deploy.local.datadir import checked, is_held, secure
 from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError, PartFailedError
-from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.part import Addresses, with_settings
 from highwater.deploy.local.private import make_folder, open_file
 from highwater.deploy.local.probes import degraded_at, probe_service, probe_url
 from highwater.deploy.local.process import LOG_LINES_SHOWN
@@ -71,7 +71,7 @@ def start_detached(
                 told.tell(state)
                 _refuse_failed(state, data_dir)
                 if state["phase"] == "running" and all(map(_counts_as_up, state["parts"])):
-                    return status(data_dir, plan.given.kafka_client_options)
+                    return status(data_dir, plan.given)
             if time.monotonic() > deadline:
                 _refuse_late(state, time_limit_seconds)
             time.sleep(POLL_SECONDS)
@@ -110,25 +110,28 @@ def stop(data_dir: Path, time_limit_seconds: float = STOP_SECONDS_MAX) -> bool:
     return True
 
 
-def status(data_dir: Path, kafka_client_options: Mapping[str, str] | None = None) -> dict[str, Any]:
+def status(data_dir: Path, given: Addresses | None = None) -> dict[str, Any]:
     """Return what runs on a data folder and whether all of it answers now.
 
     The shape is that of `highwater status --json`: the addresses, `ready`, and one entry a part with its own `ready`
     and, where that is false, the `reason`; `degraded` names what a part that is ready does not do, and the command that mends
     it. The addresses hold their passwords, for the tools of the folder's owner;
-    nobody else can read them, and what is printed for people hides them (`hidden_password`).
+    nobody else can read them, and what is printed for people hides them (`hidden_password`). `settings` are what clients of
+    a stack with TLS need besides. `given` says how services of somebody else's are probed.
     """
     data_dir = checked(data_dir)
     state = read_state(data_dir)
     if state is None or not is_held(data_dir) or living(state["supervisor"]) is None:
         return _not_running(state)
     named = {name: state[name] for name in Addresses().by_name()}
-    addresses = Addresses(**named, kafka_client_options=dict(kafka_client_options or {}))
+    addresses = with_settings(given or Addresses(), named, state["settings"])
     with ThreadPoolExecutor(max(1, len(state["parts"]))) as pool:
         parts = list(pool.map(lambda part: _looked_at(part, addresses), state["parts"]))
     return {
         "api": state["api"],
         **named,
+        "secure": state["secure"],
+        "settings": state["settings"],
         "ready": state["phase"] == "running" and all(part["ready"] for part in parts),
         "running": True,
         "phase": state["phase"],

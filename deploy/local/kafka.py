@@ -9,28 +9,33 @@ from __future__ import annotations
 import base64
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from highwater.deploy.local.errors import FetchError
+from highwater.deploy.local.errors import FetchError, LocalStackError
 from highwater.deploy.local.installed import install_root
 from highwater.deploy.local.part import Part, server_environment
 from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
+from highwater.deploy.local.stack_secrets import FILE_NAME as SECRETS_FILE
+from highwater.deploy.local.stack_secrets import fingerprint
 
 PORT_DEFAULT = 9092
 CONTROLLER_PORT_DEFAULT = 9192
 HEAP_MB = 512  # the smallest that took the benchmarks' load; the page cache does the rest
 FORMAT_SECONDS_MAX = 60.0
+USER = "highwater"
+MECHANISM = "SCRAM-SHA-512"
 
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=CLIENT://127.0.0.1:{port}
+inter.broker.listener.name=CLIENT
 log.dirs={log_dir}
 auto.create.topics.enable=false
 num.partitions=4
@@ -52,6 +57,28 @@ group.min.session.timeout.ms=1000
 num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=33554432
+"""
+
+OPEN = """\
+listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT
+"""
+
+# Clients prove themselves by a password (SCRAM), the controller and its broker to each other by the certificate. Nobody else
+# may do anything: who has logged in is the one superuser.
+SECURE = f"""\
+listener.security.protocol.map=CLIENT:SASL_SSL,CONTROLLER:SSL
+ssl.keystore.type=PEM
+ssl.keystore.location={{identity}}
+ssl.truststore.type=PEM
+ssl.truststore.location={{authority}}
+listener.name.controller.ssl.client.auth=required
+sasl.enabled.mechanisms={MECHANISM}
+sasl.mechanism.inter.broker.protocol={MECHANISM}
+listener.name.client.{MECHANISM.lower()}.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+username="{USER}" password="{{password}}";
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=false
+super.users=User:{USER};User:CN=kafka
 """
 
 LOGGING = (
@@ -104,26 +131,79 @@ class Kafka(Part):
         """The bootstrap server."""
         return f"127.0.0.1:{self._port}"
 
+    @property
+    def client_settings(self) -> Mapping[str, str]:
+        """How clients log in, and the authority that the broker's certificate is from."""
+        if self.certificates is None:
+            return {}
+        return {
+            "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+            "KAFKA_SASL_MECHANISM": MECHANISM,
+            "KAFKA_SASL_USERNAME": USER,
+            "KAFKA_SASL_PASSWORD": self._password(),
+            "KAFKA_SSL_CA_LOCATION": str(self.certificates.authority),
+        }
+
     def take_ports(self) -> None:
         """Choose the client's and the controller's port."""
         self._port = self.ports.take("kafka", PORT_DEFAULT)
         self._controller_port = self.ports.take("kafka_controller", CONTROLLER_PORT_DEFAULT)
 
     def prepare(self) -> None:
-        """Write the properties of this start, and format the storage the first time."""
+        """Write the properties of this start, and format the storage the first time.
+
+        Raises:
+            LocalStackError: The storage is of a time without a password, or knows another one.
+        """
         make_folder(self.folder)
         log_dir = self.folder / "data"
-        write_file(
-            self._properties_path(),
-            PROPERTIES.format(port=self._port, controller_port=self._controller_port, log_dir=log_dir),
-        )
+        ports = {"port": self._port, "controller_port": self._controller_port, "log_dir": log_dir}
+        write_file(self._properties_path(), PROPERTIES.format(**ports) + self._security())
         if (log_dir / "meta.properties").exists():
+            if self.certificates is not None:
+                self._check_password()
             return
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # An id that opens with a dash would be read as an option.
         cluster_id = "h" + cluster_id[1:]
-        arguments = ("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties_path()))
-        self.process.run_to_end(self._java(64, *arguments, "--ignore-formatted"), FORMAT_SECONDS_MAX)
+        # Arguments in a file, one a line: the command line of a process can be read by every user of the machine. The password
+        # is made known to every broker, so that a folder begun without TLS can be run with it later.
+        words = ("-t", cluster_id, "-c", str(self._properties_path()), "--ignore-formatted")
+        credential = f"{MECHANISM}=[name={USER},password={self._password()}]"
+        arguments = self.folder / "format.arguments"
+        write_file(arguments, "\n".join((*words, "--add-scram", credential)) + "\n")
+        try:
+            format_storage = self._java(64, "kafka.tools.StorageTool", "format", f"@{arguments}")
+            self.process.run_to_end(format_storage, FORMAT_SECONDS_MAX)
+        finally:
+            arguments.unlink()
+        write_file(self._password_path(), fingerprint(self._password()))
+
+    def _security(self) -> str:
+        if self.certificates is None:
+            return OPEN
+        files = {"identity": self.certificates.both(self.name), "authority": self.certificates.authority}
+        return SECURE.format(**files, password=self._password())
+
+    def _check_password(self) -> None:
+        """Refuse a storage that would refuse us: its password was written when it was formatted."""
+        path = self._password_path()
+        if not path.is_file():
+            raise LocalStackError(
+                f"{self.folder} was made before Kafka had a password: run it without --secure, or set HIGHWATER_DATA_DIR to"
+                " a new folder"
+            )
+        if path.read_text(encoding="utf-8").strip() != fingerprint(self._password()):
+            raise LocalStackError(
+                f"{self.folder} was made for another password than the one in {self.data_dir / SECRETS_FILE}: restore that file,"
+                " run without --secure, or set HIGHWATER_DATA_DIR to a new folder"
+            )
+
+    def _password(self) -> str:
+        return self.secrets.get(self.name)
+
+    def _password_path(self) -> Path:
+        return self.folder / "password.sha256"
 
     def command(self) -> Command:
         """Return how to run the broker."""

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from highwater.deploy.local.certificates import Certificates
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.process import Command, ManagedProcess
+from highwater.deploy.local.relay import Relayed
 from highwater.deploy.local.stack_secrets import StackSecrets
 
 # What embedded servers inherit. Not the whole environment: KAFKA_* and JAVA_* names and the product's secrets are
@@ -22,8 +24,9 @@ ENVIRONMENT_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 class Addresses:
     """Where the four services are; None is one that nobody named yet.
 
-    kafka_client_options are librdkafka's own names (security.protocol, sasl.…), needed to probe a broker of somebody
-    else's.
+    kafka_client_options are librdkafka's own names (security.protocol, sasl.…) and registry_files the PEM files `ca`,
+    `certificate` and `key`, both needed to probe; settings are what the embedded ones want their clients to know besides
+    the addresses, by their names in the environment.
     """
 
     kafka: str | None = None
@@ -31,6 +34,8 @@ class Addresses:
     database: str | None = None
     redis: str | None = None
     kafka_client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    registry_files: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def by_name(self) -> dict[str, str | None]:
         """Return the four addresses under the names that status gives them."""
@@ -42,14 +47,36 @@ class Addresses:
         }
 
     def environment(self) -> dict[str, str]:
-        """Return the addresses under the names of the settings, those that are known."""
+        """Return the addresses under the names of the settings, those that are known, and what goes with them."""
         names = {
             "KAFKA_BOOTSTRAP_SERVERS": self.kafka,
             "SCHEMA_REGISTRY_URL": self.schema_registry,
             "DATABASE_URL": self.database,
             "REDIS_URL": self.redis,
         }
-        return {name: value for name, value in names.items() if value is not None}
+        return {**{name: value for name, value in names.items() if value is not None}, **self.settings}
+
+
+# What librdkafka calls the settings of the embedded broker.
+_KAFKA_OPTIONS: Mapping[str, str] = {
+    "KAFKA_SECURITY_PROTOCOL": "security.protocol",
+    "KAFKA_SASL_MECHANISM": "sasl.mechanism",
+    "KAFKA_SASL_USERNAME": "sasl.username",
+    "KAFKA_SASL_PASSWORD": "sasl.password",
+    "KAFKA_SSL_CA_LOCATION": "ssl.ca.location",
+}
+
+
+def with_settings(given: Addresses, known: Mapping[str, str | None], settings: Mapping[str, str]) -> Addresses:
+    """Return the addresses that are known by name, those of `given` among them, and what the embedded ones want known."""
+    options = {option: settings[name] for name, option in _KAFKA_OPTIONS.items() if name in settings}
+    authority = settings.get("SCHEMA_REGISTRY_SSL_CA_LOCATION")
+    return Addresses(
+        **known,
+        kafka_client_options=options or given.kafka_client_options,
+        registry_files={"ca": authority} if authority else given.registry_files,
+        settings=settings,
+    )
 
 
 class Part(ABC):
@@ -58,7 +85,9 @@ class Part(ABC):
     name: ClassVar[str]  # the key of its address in status
     grace_seconds: ClassVar[float] = 15.0  # given to end by itself before it is killed
 
-    def __init__(self, data_dir: Path, ports: PortBook) -> None:
+    def __init__(self, data_dir: Path, ports: PortBook, certificates: Certificates | None = None) -> None:
+        """`certificates` are those of a stack that is run with TLS; without them it is run without."""
+        self.certificates = certificates
         self.data_dir = data_dir
         self.folder = data_dir / self.folder_name()
         self.ports = ports
@@ -74,6 +103,16 @@ class Part(ABC):
     @abstractmethod
     def address(self) -> str:
         """What clients are given, with the password where there is one."""
+
+    @property
+    def client_settings(self) -> Mapping[str, str]:
+        """What clients are to know besides the address, by the names of the settings."""
+        return {}
+
+    @property
+    def relayed(self) -> Relayed | None:
+        """How TLS is put in front of a server that is built without; None for one that has it, or needs none."""
+        return None
 
     @abstractmethod
     def take_ports(self) -> None:

@@ -14,6 +14,7 @@ import shutil
 import signal
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import quote
 
 import psutil
 
@@ -21,6 +22,7 @@ from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.part import Part, server_environment
 from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command, ServerUser
+from highwater.deploy.local.relay import Relayed
 from highwater.deploy.local.stack_secrets import SCRAM_SALT_BYTES, fingerprint, scram_verifier
 
 PORT_DEFAULT = 5432
@@ -37,6 +39,9 @@ READY_MARKER = "highwater.ready"
 # Only the application's role may connect, and it may not read files or run programs as the server's user.
 HOST_ACCESS = f"""\
 host all {DATABASE} 127.0.0.1/32 scram-sha-256
+"""
+SOCKET_ACCESS = f"""\
+local all {DATABASE} scram-sha-256
 """
 
 # Into template1 first: a database that a test makes has pgvector too, which only a superuser can install.
@@ -72,7 +77,17 @@ class Postgres(Part):
     @property
     def address(self) -> str:
         """The URL of the product's database."""
-        return f"postgresql://{DATABASE}:{self._password()}@127.0.0.1:{self._port}/{DATABASE}"
+        url = f"postgresql://{DATABASE}:{self._password()}@127.0.0.1:{self._port}/{DATABASE}"
+        if self.certificates is None:
+            return url
+        return f"{url}?sslmode=verify-full&sslrootcert={quote(str(self.certificates.authority))}"
+
+    @property
+    def relayed(self) -> Relayed | None:
+        """The bundled server is built without TLS."""
+        if self.certificates is None:
+            return None
+        return Relayed(self.name, self._port, self._cluster() / f".s.PGSQL.{self._port}", is_postgres=True)
 
     def take_ports(self) -> None:
         """Choose the port."""
@@ -104,9 +119,10 @@ class Postgres(Part):
     def command(self) -> Command:
         """Return how to run PostgreSQL."""
         settings = {
-            "listen_addresses": "127.0.0.1",
+            # Behind TLS only a socket, in the cluster's own folder, to which paths are relative.
+            "listen_addresses": "127.0.0.1" if self.certificates is None else "",
+            "unix_socket_directories": "" if self.certificates is None else ".",
             "port": str(self._port),
-            "unix_socket_directories": "",
             "max_connections": str(CONNECTIONS_MAX),
             "shared_buffers": f"{SHARED_BUFFERS_MB}MB",
             "fsync": "on",
@@ -143,7 +159,7 @@ class Postgres(Part):
 
     def _close(self, cluster: Path) -> None:
         """Have the password asked for, then note which one it is: a start that is broken off before does both again."""
-        write_file(cluster / "pg_hba.conf", HOST_ACCESS)
+        write_file(cluster / "pg_hba.conf", HOST_ACCESS if self.certificates is None else SOCKET_ACCESS)
         write_file(cluster / READY_MARKER, fingerprint(self._password()))
 
     def _run(self, program: str, *arguments: str) -> Command:

@@ -31,9 +31,17 @@ def probe_kafka(address: str, timeout_seconds: float, options: Mapping[str, str]
     return None if metadata.brokers else "the metadata names no broker"
 
 
-def probe_registry(address: str, timeout_seconds: float) -> str | None:
-    """Ask the registry for its subjects."""
-    return probe_url(f"{address.rstrip('/')}/subjects", timeout_seconds)
+def probe_registry(address: str, timeout_seconds: float, files: Mapping[str, str] | None = None) -> str | None:
+    """Ask the registry for its subjects; `files` are the PEM files `ca`, `certificate` and `key`."""
+    if not files:
+        return probe_url(f"{address.rstrip('/')}/subjects", timeout_seconds)
+    try:
+        context = ssl.create_default_context(cafile=files.get("ca"))
+        if "certificate" in files:
+            context.load_cert_chain(files["certificate"], files.get("key"))
+    except OSError as error:
+        return _line(error)
+    return _probed(f"{address.rstrip('/')}/subjects", timeout_seconds, context)
 
 
 def probe_database(address: str, timeout_seconds: float) -> str | None:
@@ -70,16 +78,23 @@ def probe_redis(address: str, timeout_seconds: float) -> str | None:
 def probe_url(url: str, timeout_seconds: float, certificate: str | None = None) -> str | None:
     """Ask a URL for a 200; whoever answers an https one has to hold the certificate in that file, whatever its name."""
     try:
-        answer = _asked(url, timeout_seconds, certificate)
+        context = None if certificate is None else _pinned(certificate)
+    except OSError as error:
+        return _line(error)
+    return _probed(url, timeout_seconds, context)
+
+
+def _probed(url: str, timeout_seconds: float, context: ssl.SSLContext | None) -> str | None:
+    try:
+        answer = _asked(url, timeout_seconds, context)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         return _line(error)
     return None if answer.status_code == 200 else f"{url} answered {answer.status_code}"
 
 
-def _asked(url: str, timeout_seconds: float, certificate: str | None) -> httpx.Response:
-    verify = True if certificate is None else _pinned(certificate)
+def _asked(url: str, timeout_seconds: float, context: ssl.SSLContext | None) -> httpx.Response:
     # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-    return httpx.get(url, timeout=timeout_seconds, trust_env=False, verify=verify)
+    return httpx.get(url, timeout=timeout_seconds, trust_env=False, verify=True if context is None else context)
 
 
 def _pinned(certificate: str) -> ssl.SSLContext:
@@ -93,7 +108,8 @@ def _pinned(certificate: str) -> ssl.SSLContext:
 def degraded_at(url: str, timeout_seconds: float, certificate: str | None = None) -> dict[str, str]:
     """What a role that is ready does not do, by name, as its `/readyz` says; empty when it says nothing."""
     try:
-        found = _asked(url, timeout_seconds, certificate).json().get("degraded", {})
+        context = None if certificate is None else _pinned(certificate)
+        found = _asked(url, timeout_seconds, context).json().get("degraded", {})
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, AttributeError):
         return {}  # it does not answer: `probe_url` says so
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
@@ -108,7 +124,7 @@ def probe_service(name: str, addresses: Addresses, timeout_seconds: float) -> st
         case "kafka":
             return probe_kafka(address, timeout_seconds, addresses.kafka_client_options)
         case "schema_registry":
-            return probe_registry(address, timeout_seconds)
+            return probe_registry(address, timeout_seconds, addresses.registry_files)
         case "database":
             return probe_database(address, timeout_seconds)
         case _:

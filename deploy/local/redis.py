@@ -13,15 +13,18 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import quote
 
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.part import Part, server_environment
 from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
+from highwater.deploy.local.relay import Relayed
 from highwater.deploy.local.stack_secrets import fingerprint
 
 PORT_DEFAULT = 6379
 USER = "highwater"
+SOCKET = "redis.sock"
 VERSION_PREFERRED_MIN = 7  # from here on a server of the system is taken before the bundled 6.2
 
 # The hash of a password of 256 random bits is enough to hold here. No client, not even ours, may turn the server into a
@@ -54,8 +57,18 @@ class Redis(Part):
 
     @property
     def address(self) -> str:
-        """The URL, database 0."""
+        """The URL, database 0; with TLS, the authority too, as redis-py reads it."""
+        if self.certificates is not None:
+            trusted = quote(str(self.certificates.authority))
+            return f"rediss://{USER}:{self._password()}@127.0.0.1:{self._port}/0?ssl_ca_certs={trusted}"
         return f"redis://{USER}:{self._password()}@127.0.0.1:{self._port}/0"
+
+    @property
+    def relayed(self) -> Relayed | None:
+        """The bundled server is built without TLS; one of the system is treated alike."""
+        if self.certificates is None:
+            return None
+        return Relayed(self.name, self._port, self.folder / SOCKET, is_postgres=False)
 
     def take_ports(self) -> None:
         """Choose the port."""
@@ -69,8 +82,7 @@ class Redis(Part):
     def command(self) -> Command:
         """Return how to run Redis."""
         options = {
-            "bind": "127.0.0.1",
-            "port": str(self._port),
+            **self._place(),
             "dir": str(self.folder),
             "aclfile": str(self._access_path()),
             "appendonly": "yes",
@@ -81,6 +93,12 @@ class Redis(Part):
         }
         arguments = tuple(word for name, value in options.items() for word in (f"--{name}", value))
         return Command((str(server_program()), *arguments), env=server_environment(), cwd=self.folder)
+
+    def _place(self) -> dict[str, str]:
+        if self.certificates is None:
+            return {"bind": "127.0.0.1", "port": str(self._port)}
+        # Relative to its folder: the path of a socket has 107 bytes at most.
+        return {"port": "0", "unixsocket": SOCKET, "unixsocketperm": "700"}
 
     def _password(self) -> str:
         return self.secrets.get(self.name)

@@ -5,19 +5,37 @@ Owns <data_dir>/registry. Law: a schema id that was answered is on disk, because
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from highwater.deploy.local.errors import FetchError
 from highwater.deploy.local.installed import install_root
 from highwater.deploy.local.kafka import class_archive_options, java_program, scratch_options
 from highwater.deploy.local.part import Part, server_environment
-from highwater.deploy.local.private import make_folder
+from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
 
 PORT_DEFAULT = 8081
 MANAGEMENT_PORT_DEFAULT = 8181
 API_PATH = "/apis/ccompat/v7"
 HEAP_MB = 256
+USER = "highwater"
+# Read by Quarkus from `config` below the folder that it is run in: a file, since the environment and the command line of a
+# process are not where a password belongs.
+ACCESS = f"""\
+quarkus.http.insecure-requests=disabled
+quarkus.http.ssl-port={{port}}
+quarkus.http.ssl.certificate.files={{certificate}}
+quarkus.http.ssl.certificate.key-files={{key}}
+quarkus.http.auth.basic=true
+quarkus.security.users.embedded.plain-text=true
+quarkus.security.users.embedded.users.{USER}={{password}}
+quarkus.security.users.embedded.roles.{USER}=sr-admin
+quarkus.http.auth.permission.everything.paths=/*
+quarkus.http.auth.permission.everything.policy=authenticated
+quarkus.http.auth.permission.everything.auth-mechanism=basic
+"""
 
 
 class Registry(Part):
@@ -35,7 +53,16 @@ class Registry(Part):
     @property
     def address(self) -> str:
         """The root of the Confluent interface."""
-        return f"http://127.0.0.1:{self._port}{API_PATH}"
+        if self.certificates is None:
+            return f"http://127.0.0.1:{self._port}{API_PATH}"
+        return f"https://{USER}:{self.secrets.get(self.name)}@127.0.0.1:{self._port}{API_PATH}"
+
+    @property
+    def client_settings(self) -> Mapping[str, str]:
+        """The authority that its certificate is from."""
+        if self.certificates is None:
+            return {}
+        return {"SCHEMA_REGISTRY_SSL_CA_LOCATION": str(self.certificates.authority)}
 
     def take_ports(self) -> None:
         """Choose the interface's and the management port."""
@@ -43,8 +70,18 @@ class Registry(Part):
         self._management_port = self.ports.take("schema_registry_management", MANAGEMENT_PORT_DEFAULT)
 
     def prepare(self) -> None:
-        """Make the folder; the registry makes its own tables."""
-        make_folder(self.folder)
+        """Make the folder, and say who may log in; the registry makes its own tables."""
+        make_folder(self._properties_path().parent)
+        if self.certificates is None:
+            self._properties_path().unlink(missing_ok=True)
+            return
+        text = ACCESS.format(
+            port=self._port,
+            certificate=self.certificates.certificate(self.name),
+            key=self.certificates.key(self.name),
+            password=self.secrets.get(self.name),
+        )
+        write_file(self._properties_path(), text)
 
     def command(self) -> Command:
         """Return how to run the registry."""
@@ -72,3 +109,6 @@ class Registry(Part):
             QUARKUS_BANNER_ENABLED="false",
         )
         return Command((java_program(), *before, cache, *options, "-jar", str(jar)), env=env, cwd=self.folder)
+
+    def _properties_path(self) -> Path:
+        return self.folder / "config" / "application.properties"

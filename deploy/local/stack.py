@@ -10,20 +10,23 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from highwater.deploy.local.certificates import Certificates, certificates_of
 from highwater.deploy.local.datadir import DataDirLock, checked
 from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
 from highwater.deploy.local.kafka import Kafka
-from highwater.deploy.local.part import Addresses, Part
+from highwater.deploy.local.part import Addresses, Part, with_settings
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
 from highwater.deploy.local.probes import probe_service
 from highwater.deploy.local.process import ManagedProcess, describe_exit
 from highwater.deploy.local.redis import Redis
 from highwater.deploy.local.registry import Registry
+from highwater.deploy.local.relay import TlsRelay
 from highwater.deploy.local.stack_secrets import hidden_password
 
 # In the order of starting; stopping goes backwards. None needs another, so they start side by side.
@@ -42,7 +45,15 @@ Report = Callable[[str], None]
 class LocalStack:
     """The four services under one data folder."""
 
-    def __init__(self, data_dir: Path, given: Addresses | None = None, report: Report | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        given: Addresses | None = None,
+        report: Report | None = None,
+        *,
+        is_secure: bool = False,
+    ) -> None:
+        """`is_secure` has every service started here speak TLS and ask for a password."""
         self.data_dir = checked(data_dir)
         self.given = given or Addresses()
         self.ports = PortBook(self.data_dir)
@@ -54,6 +65,8 @@ class LocalStack:
         self._parts: dict[str, Part] = {
             kind.name: kind(self.data_dir, self.ports) for kind in PARTS if named[kind.name] is None
         }
+        self.is_secure = is_secure
+        self._relay: TlsRelay | None = None
 
     def __enter__(self) -> Self:
         """Start, so that a `with` stops whatever happens."""
@@ -75,8 +88,10 @@ class LocalStack:
     def addresses(self) -> Addresses:
         """Where the four services are; of one that is still to be started, None."""
         known = self.given.by_name()
-        known |= {name: part.address for name, part in self._parts.items() if part.process.pid is not None}
-        return Addresses(**known, kafka_client_options=self.given.kafka_client_options)
+        started = {name: part for name, part in self._parts.items() if part.process.pid is not None}
+        known |= {name: part.address for name, part in started.items()}
+        settings = {name: value for part in started.values() for name, value in part.client_settings.items()}
+        return with_settings(self.given, known, settings)
 
     def start(self) -> Addresses:
         """Start what was not given and return all addresses, once every service answers.
@@ -89,8 +104,11 @@ class LocalStack:
         was_locked = self.lock.is_taken  # by a supervisor, which gives the folder back when it has written its state
         self.lock.take()
         try:
+            certificates = self._certificates() if self.is_secure else None
             for part in self._parts.values():
+                part.certificates = certificates
                 part.take_ports()
+            self._relay = None if certificates is None else TlsRelay(certificates)
             self._side_by_side()
         except BaseException:
             self.stop_parts()
@@ -109,6 +127,8 @@ class LocalStack:
         """Stop every part, the last started first, and keep the folder."""
         for part in reversed(self._parts.values()):
             part.process.stop(part.grace_seconds)
+        if self._relay is not None:
+            self._relay.stop()
 
     def process(self, name: str) -> ManagedProcess:
         """Return the process of a part."""
@@ -142,6 +162,10 @@ class LocalStack:
         """Return None if the service answers, else one line that says why not."""
         return probe_service(name, self.addresses, timeout_seconds)
 
+    def _certificates(self) -> Certificates:
+        now = datetime.now(UTC)  # noqa: TID251 - the machine's clock, by which clients check them
+        return certificates_of(self.data_dir, now)
+
     def _part(self, name: str) -> Part:
         try:
             return self._parts[name]
@@ -170,6 +194,8 @@ class LocalStack:
             if launch > 1 and may_move:
                 part.take_ports()
             part.prepare()
+            if self._relay is not None and part.relayed is not None:
+                self._relay.serve(part.relayed)
             part.process.start(part.command())
             if self._is_up(part, begun + START_SECONDS_MAX, failed):
                 self.answered.add(part.name)

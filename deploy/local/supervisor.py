@@ -60,6 +60,7 @@ class Plan:
     given: Addresses = field(default_factory=Addresses)
     roles: tuple[Role, ...] = ()
     api_url: str | None = None
+    is_secure: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -70,7 +71,7 @@ class Plan:
         """Return the plan that `to_json` was made from."""
         roles = tuple(Role(**{**role, "argv": tuple(role["argv"])}) for role in values["roles"])
         given = Addresses(**values["given"])
-        return cls(Path(values["data_dir"]), given, roles, values["api_url"])
+        return cls(Path(values["data_dir"]), given, roles, values["api_url"], values["is_secure"])
 
 
 class Supervisor:
@@ -79,7 +80,7 @@ class Supervisor:
     def __init__(self, plan: Plan, report: Callable[[str], None] | None = None) -> None:
         self.plan = plan
         self._report = report or (lambda _line: None)
-        self.stack = LocalStack(plan.data_dir, plan.given, self._heard)
+        self.stack = LocalStack(plan.data_dir, plan.given, self._heard, is_secure=plan.is_secure)
         self.data_dir = self.stack.data_dir
         self._stop_requested = self.stack.cancelled
         self._phase = "starting"
@@ -211,7 +212,8 @@ class Supervisor:
             self._record_locked()
 
     def _record_locked(self) -> None:
-        addresses = self.stack.addresses.by_name()
+        known = self.stack.addresses
+        addresses = known.by_name()
         parts = [{**s.snapshot(), "address": addresses[s.name]} for s in self._services]
         parts += [
             {**w.snapshot(), "ready_url": r.ready_url, "certificate": r.certificate}
@@ -223,6 +225,8 @@ class Supervisor:
             "supervisor": own_identity(),
             "api": self.plan.api_url,
             **addresses,
+            "secure": self.plan.is_secure,
+            "settings": dict(known.settings),
             "parts": parts,
         }
         if state == self._written or self.stack.lock.is_orphaned():

@@ -134,7 +134,7 @@ async def _run(stack: LocalStack, runs: int) -> list[dict[str, Any]]:
     }
     settings = read_settings({name: value or "" for name, value in given.items()})
     client = settings.kafka_client()
-    registry, admin = Registry(settings.schema_registry), Admin(client)
+    registry, admin = Registry(settings.registry_access()), Admin(client)
     async with await open_pool(settings.database) as pool:
         await migrate(pool)
         await admin.ensure_topics(all_topics(), replication_factor=1)

@@ -57,7 +57,7 @@ async def until(look: Callable[[], Any], what: str, seconds: float = WAIT_SECOND
 async def surroundings(stack: Stack) -> AsyncIterator[Surroundings]:
     """What every consumer of a process shares, on the session's parts."""
     settings = stack.settings()
-    registry = Registry(settings.schema_registry)
+    registry = Registry(settings.registry_access())
     codec = await registry.codec(tuple(TOPICS.values()))
     client = settings.kafka_client()
     async with await open_pool(settings.database, size_max=20) as pool:

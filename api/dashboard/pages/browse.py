@@ -135,7 +135,7 @@ class _Browser:
     def _met(self, expression: str, records: list[Shown]) -> list[Shown]:
         if self._condition is None or self._condition[0] != expression:
             topic = next(one for one in all_topics() if one.name == self._topic)
-            self._condition = expression, Condition(expression, topic, self._view.services.settings.schema_registry)
+            self._condition = expression, Condition(expression, topic, self._view.services.settings.registry_access())
         return self._condition[1].kept(records)
 
     async def _open(self, event: events.GenericEventArguments) -> None:

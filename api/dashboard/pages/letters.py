@@ -67,7 +67,7 @@ class _Letters:
     def __init__(self, view: View, topic: str) -> None:
         self._view = view
         self._topic = topic if topic in TOPICS else ""
-        self._box = LetterBox(view.services.settings.kafka_client(), Registry(view.services.settings.schema_registry))
+        self._box = LetterBox(view.services.settings.kafka_client(), Registry(view.services.settings.registry_access()))
         self._letters: dict[int, Letter] = {}
         self._known: tuple[int, int] | None = None
 

@@ -35,7 +35,7 @@ KINDS = ["insight", "advance", "dirty", "novelty", "request", "rebuild", "bump",
 async def explainer(stack, seeds: Seeds, codec: Codec) -> AsyncIterator[Explainer]:
     """An explainer over the session's log and this module's database."""
     settings = stack.settings()
-    registry = Registry(settings.schema_registry)
+    registry = Registry(settings.registry_access())
     async with await open_pool(seeds.url, size_max=2) as pool:
         yield Explainer(pool, codec, settings.kafka_client(), registry.text_of)
 

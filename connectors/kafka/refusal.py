@@ -1,0 +1,36 @@
+"""What a failed call to Kafka means: brokers that are away, or brokers that refuse us, with the setting to correct."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaException
+
+from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
+from highwater.streams.access import KafkaAccess
+
+
+def unavailable(client: Mapping[str, str], what: str, error: KafkaException) -> UnavailableError:
+    """The error of a call that failed; librdkafka itself says only that brokers are away, whatever the reason.
+
+    Blocks for some seconds where there are credentials or certificates that may be refused.
+    """
+    refusal = refusal_of(client)
+    if refusal is not None:
+        return AccessRefusedError(f"Kafka refuses us: {refusal}")
+    return UnavailableError(f"{what}: {error.args[0].str()}")
+
+
+def refusal_of(client: Mapping[str, str]) -> str | None:
+    """Why the brokers refuse the options of a librdkafka client; None when they do not, or are away."""
+    access = KafkaAccess.of_client(client)
+    if not (access.is_encrypted or access.is_authenticated):
+        return None
+    # Only what fails pays for loading a second client library.
+    from highwater.streams.refusal import kafka_refusal  # noqa: PLC0415
+
+    try:
+        return asyncio.run(kafka_refusal(access))
+    except ConfigurationError as error:  # a file was taken away since the settings were read
+        return str(error)

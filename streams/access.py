@@ -1,0 +1,257 @@
+"""How Kafka and the registry are reached: what each client library is given to prove who we are and to check who answers.
+
+Law: every client of the two is built from these values, so a setting holds for all clients; what cannot be used is refused
+before anything is dialled, under the name of its setting.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from highwater.schemas.errors import ConfigurationError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+# What all client libraries in use can do; a mechanism that only some know would stop the others later.
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+# Field of `KafkaAccess` -> librdkafka's name of it.
+_LIBRDKAFKA: Mapping[str, str] = {
+    "brokers": "bootstrap.servers",
+    "protocol": "security.protocol",
+    "mechanism": "sasl.mechanism",
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "ca": "ssl.ca.location",
+    "certificate": "ssl.certificate.location",
+    "key": "ssl.key.location",
+    "key_password": "ssl.key.password",
+}
+
+
+# What a registry answers to credentials that it does not accept (RFC 9110), and what to do about that.
+REGISTRY_REFUSED = (401, 403)
+REGISTRY_CREDENTIALS = "correct SCHEMA_REGISTRY_USERNAME and SCHEMA_REGISTRY_PASSWORD"
+
+
+def registry_untrusted(refusal: str) -> str:
+    """What is said of a registry that TLS refuses."""
+    return f"the schema registry at SCHEMA_REGISTRY_URL is not trusted (SCHEMA_REGISTRY_SSL_CA_LOCATION): {refusal}"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAccess:
+    """How the brokers are reached. Certificates and keys are paths of PEM files."""
+
+    brokers: str
+    protocol: str | None = None
+    mechanism: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_client(cls, client: Mapping[str, str]) -> KafkaAccess:
+        """The access that librdkafka's options were made from."""
+        return cls(**{name: client[option] for name, option in _LIBRDKAFKA.items() if option in client})
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the connection is TLS."""
+        return (self.protocol or "PLAINTEXT").endswith("SSL")
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether a name and a password are sent."""
+        return (self.protocol or "PLAINTEXT").startswith("SASL")
+
+    def checked(self) -> KafkaAccess:
+        """This access, the protocol and the mechanism in capitals.
+
+        Raises:
+            ConfigurationError: a protocol or mechanism is unknown, a credential is missing, or a file cannot be used.
+        """
+        protocol = None if self.protocol is None else self.protocol.upper()
+        mechanism = None if self.mechanism is None else self.mechanism.upper()
+        if protocol is not None and protocol not in PROTOCOLS:
+            raise ConfigurationError(f"KAFKA_SECURITY_PROTOCOL={protocol} is not one of {', '.join(PROTOCOLS)}")
+        if mechanism is not None and mechanism not in MECHANISMS:
+            raise ConfigurationError(f"KAFKA_SASL_MECHANISM={mechanism} is not one of {', '.join(MECHANISMS)}")
+        if protocol is not None and protocol.startswith("SASL"):
+            needed = {
+                "KAFKA_SASL_MECHANISM": mechanism,
+                "KAFKA_SASL_USERNAME": self.username,
+                "KAFKA_SASL_PASSWORD": self.password,
+            }
+            missing = [name for name, value in needed.items() if value is None]
+            if missing:
+                raise ConfigurationError(f"KAFKA_SECURITY_PROTOCOL={protocol} needs {' and '.join(missing)}")
+        values = {name: getattr(self, name) for name in _LIBRDKAFKA}
+        access = KafkaAccess(**{**values, "protocol": protocol, "mechanism": mechanism})
+        access.context()
+        return access
+
+    def librdkafka(self) -> dict[str, str]:
+        """The connection options of confluent-kafka's clients."""
+        values = {option: getattr(self, name) for name, option in _LIBRDKAFKA.items()}
+        return {option: value for option, value in values.items() if value is not None}
+
+    def aiokafka(self) -> dict[str, Any]:
+        """The connection options of aiokafka's clients."""
+        return {
+            "bootstrap_servers": self.brokers,
+            "security_protocol": self.protocol or "PLAINTEXT",
+            "ssl_context": self.context(),
+            "sasl_mechanism": self.mechanism or "PLAIN",
+            "sasl_plain_username": self.username,
+            "sasl_plain_password": self.password,
+        }
+
+    def context(self) -> ssl.SSLContext | None:
+        """How Python's own TLS checks the brokers, and names itself; None without TLS.
+
+        Raises:
+            ConfigurationError: a certificate or key cannot be loaded.
+        """
+        if not self.is_encrypted:
+            return None
+        context = _verifying("KAFKA_SSL_CA_LOCATION", self.ca)
+        if self.certificate is not None:
+            _identify(context, "KAFKA_SSL_", self.certificate, self.key, self.key_password)
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryAccess:
+    """How the schema registry is reached; `url` holds no credentials."""
+
+    url: str
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, address: str, **more: str | None) -> RegistryAccess:
+        """The access of an address, whose name and password are used where `more` has none."""
+        parts = urlsplit(address)
+        known = {name: value for name, value in more.items() if value is not None}
+        if parts.username is not None:
+            own = {"username": unquote(parts.username), "password": unquote(parts.password or "")}
+            known = {**own, **known}
+        bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return cls(bare.rstrip("/"), **known)
+
+    @classmethod
+    def required(cls, address: RegistryAccess | str | None) -> RegistryAccess:
+        """The access; a bare address is one without more.
+
+        Raises:
+            ConfigurationError: no address is known.
+        """
+        if address is None:
+            raise ConfigurationError("SCHEMA_REGISTRY_URL is not set; `highwater up` sets it for its own processes")
+        return cls.of(address) if isinstance(address, str) else address
+
+    def checked(self) -> RegistryAccess:
+        """This access.
+
+        Raises:
+            ConfigurationError: a file cannot be used, or is given for an address without TLS.
+        """
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"SCHEMA_REGISTRY_URL={self.url} is not an address of http or https")
+        if self.ca is not None and not self.url.startswith("https://"):
+            raise ConfigurationError("SCHEMA_REGISTRY_SSL_CA_LOCATION is set, and SCHEMA_REGISTRY_URL is not https")
+        self.context()
+        return self
+
+    @property
+    def address(self) -> str:
+        """The address with the credentials in it, as tools take it that know nothing else."""
+        if self.credentials is None:
+            return self.url
+        user = ":".join(quote(part, safe="") for part in self.credentials)
+        return self.url.replace("://", f"://{user}@", 1)
+
+    @property
+    def credentials(self) -> tuple[str, str] | None:
+        """Name and password for basic authentication (RFC 7617)."""
+        return None if self.username is None else (self.username, self.password or "")
+
+    def confluent(self) -> dict[str, str]:
+        """The options of confluent-kafka's registry client."""
+        values = {
+            "url": self.url,
+            "basic.auth.user.info": None if self.username is None else f"{self.username}:{self.password or ''}",
+            "ssl.ca.location": self.ca,
+            "ssl.certificate.location": self.certificate,
+            "ssl.key.location": self.key,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def httpx(self) -> dict[str, Any]:
+        """The options of an httpx client."""
+        context = self.context()
+        return {"auth": self.credentials, "verify": True if context is None else context, "trust_env": False}
+
+    def context(self) -> ssl.SSLContext | None:
+        """How Python's own TLS checks the registry, and names itself; None without TLS.
+
+        Raises:
+            ConfigurationError: a certificate or key cannot be loaded.
+        """
+        if not self.url.startswith("https://"):
+            return None
+        context = _verifying("SCHEMA_REGISTRY_SSL_CA_LOCATION", self.ca)
+        if self.certificate is not None:
+            _identify(context, "SCHEMA_REGISTRY_SSL_", self.certificate, self.key, None)
+        return context
+
+
+def tls_refusal(error: BaseException) -> str | None:
+    """What TLS found wrong with the other side, in one line; None for an error of another kind.
+
+    Looked for in the causes too: an HTTP client wraps what its sockets raise.
+    """
+    seen: list[BaseException] = []
+    found: BaseException | None = error
+    while found is not None and found not in seen:
+        if isinstance(found, ssl.SSLCertVerificationError):
+            return found.verify_message or found.reason or "its certificate is not trusted"
+        if isinstance(found, ssl.SSLError):
+            if found.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE"):
+                return "it does not answer in TLS"
+            return (found.reason or str(found)).lower().replace("_", " ")
+        seen.append(found)
+        found = found.__cause__ or found.__context__
+    return None
+
+
+def _verifying(setting: str, ca: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)  # checks the chain and the host name
+    except OSError as error:
+        raise ConfigurationError(f"{setting}={ca}: no certificates can be read there: {_told(error)}") from error
+
+
+def _identify(context: ssl.SSLContext, prefix: str, certificate: str, key: str | None, password: str | None) -> None:
+    try:
+        # A function: without one OpenSSL asks the terminal for the password of an encrypted key.
+        context.load_cert_chain(certificate, key, lambda: password or "")
+    except (OSError, ValueError) as error:
+        where = f"{prefix}CERTIFICATE_LOCATION={certificate}" + (f", {prefix}KEY_LOCATION={key}" if key else "")
+        raise ConfigurationError(f"{where}: certificate and key cannot be used: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
