@@ -29,7 +29,7 @@ _MAGIC = 0
 PREFIX_BYTES = _HEADER.size
 # Text of the schemas of others that are kept ready, in characters; parsed they take some twenty times as much, and the oldest go
 # first. Versions of ours have 3 KB, so a thousand of them fit; whoever names ever new schemas does not fill the memory.
-_OTHERS_BYTES_MAX = 4 << 20
+_TAUGHT_BYTES_MAX = 4 << 20
 # What a schema that was refused counts for; its text is not kept.
 _REFUSAL_BYTES = 1_000
 
@@ -66,7 +66,6 @@ class _Known:
     """A schema under an id, or why it is not decoded. `readings` are made as topics ask for them."""
 
     schema: Readable | UnsafeSchemaError
-    text_bytes: int
     readings: dict[str | None, Reading | UnsafeSchemaError] = field(default_factory=dict)
 
 
@@ -78,9 +77,9 @@ class Codec:
         self._prefix = {topic: _HEADER.pack(_MAGIC, schema_id) for topic, schema_id in ids.items()}
         self._own = {topic: parsed_schema(TOPICS[topic].schema) for topic in ids}
         self._current = dict(ids)
-        self._catalogued = {schema_id: _Known(own_schema(TOPICS[topic].schema), 0) for topic, schema_id in ids.items()}
-        self._others: dict[int, _Known] = {}
-        self._others_bytes = 0
+        self._known = {schema_id: _Known(own_schema(TOPICS[topic].schema)) for topic, schema_id in ids.items()}
+        self._taught: dict[int, int] = {}  # schema id -> what its text counts for, the oldest first
+        self._taught_bytes = 0
         self._teaching = threading.Lock()
 
     def teach(self, schema_id: int, text: str) -> None:
@@ -88,20 +87,21 @@ class Codec:
 
         One that is not to be decoded is remembered as such: `decode` refuses its records by name.
         """
-        if schema_id in self._catalogued:
-            return
+        if schema_id in self._known and schema_id not in self._taught:
+            return  # of the catalogue
         schema: Readable | UnsafeSchemaError
         try:
             schema, size = readable(text), len(text)
         except UnsafeSchemaError as error:
             schema, size = error.with_traceback(None), _REFUSAL_BYTES
         with self._teaching:  # readers in threads share a codec
-            replaced = self._others.pop(schema_id, None)
-            self._others_bytes += size - (replaced.text_bytes if replaced else 0)
-            self._others[schema_id] = _Known(schema, size)
-            while self._others_bytes > _OTHERS_BYTES_MAX and len(self._others) > 1:
-                oldest = next(iter(self._others))
-                self._others_bytes -= self._others.pop(oldest).text_bytes
+            self._taught_bytes += size - self._taught.pop(schema_id, 0)
+            self._taught[schema_id] = size
+            self._known[schema_id] = _Known(schema)
+            while self._taught_bytes > _TAUGHT_BYTES_MAX and len(self._taught) > 1:
+                oldest = next(iter(self._taught))
+                self._taught_bytes -= self._taught.pop(oldest)
+                del self._known[oldest]
 
     def encode(self, topic: str, event: Mapping[str, object]) -> bytes:
         """The bytes of an event under the topic's current schema.
@@ -128,7 +128,7 @@ class Codec:
         if value is None:
             raise InvalidEventError("empty_value", "the record has no value")
         schema_id = schema_id_of(value)
-        known = self._catalogued.get(schema_id) or self._others.get(schema_id)
+        known = self._known.get(schema_id)
         if known is None:
             raise UnknownSchemaError(schema_id)
         reader = None if self._current.get(topic) == schema_id else topic

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from highwater.api.command.command import FAILED, Command, json_option
+from highwater.api.command.command import FAILED, Command, RoleCommand, json_option
 from highwater.api.command.connection import database, kafka_client, own_settings, reachable, stack_settings
 from highwater.api.command.terminal import print_json
 
@@ -70,7 +70,7 @@ async def _registered(registry: object) -> set[str]:
     return known
 
 
-@click.command(cls=Command)
+@click.command(cls=RoleCommand)
 def worker() -> None:
     """Run the decision plane: planner and fan-out decisions (Faust)."""
     from highwater.streams.app import run_worker
@@ -111,7 +111,7 @@ async def _codec_when_there(settings: Settings) -> Codec:
             await asyncio.sleep(unavailable_seconds(attempt))
 
 
-@click.command(cls=Command)
+@click.command(cls=RoleCommand)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def connect(names: tuple[str, ...]) -> None:
     """Run connectors: those named, a group of them (sinks, workers, materializers), or all."""
@@ -127,7 +127,7 @@ def connect(names: tuple[str, ...]) -> None:
         runner.run(run_connectors(settings, wanted))
 
 
-@click.command(cls=Command)
+@click.command(cls=RoleCommand)
 def api() -> None:
     """Run the HTTP API."""
     from highwater.api.app import serve

@@ -76,6 +76,15 @@ def probe_url(url: str, timeout_seconds: float) -> str | None:
     return None if answer.status_code == 200 else f"{url} answered {answer.status_code}"
 
 
+def is_answering(url: str, timeout_seconds: float) -> bool:
+    """Whether anything is answered at a URL in time, be it 503."""
+    try:
+        httpx.get(url, timeout=timeout_seconds, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return False
+    return True
+
+
 def probe_service(name: str, addresses: Addresses, timeout_seconds: float) -> str | None:
     """Probe one of the four services by its name in status."""
     address = addresses.by_name()[name]
