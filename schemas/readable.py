@@ -21,17 +21,21 @@ from highwater.schemas.bounds import Bounds, ReaderCosts, bounds_of, reader_cost
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.shapes import Kind, Shape, UnsafeSchemaError, clean_schema
 
-# Half a second of decoding and 100 MB at worst. The fullest events of ours, novelty packed to 200 KB, hold a tenth of it.
-VALUES_MAX = 1_000_000
+# A third of a second of decoding and 60 MB at worst. The fullest events of ours, novelty packed to 200 KB, hold a tenth of it.
+VALUES_MAX = 500_000
 # Where the schema of a value is no record, one of this name with this one field stands around it.
 _WRAPPER, _WRAPPED = "highwater.Wrapped", "value"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readable:
-    """A schema that may be decoded. `parsed` is for the Avro library alone; times are the integers that they are written as."""
+    """A schema that may be decoded, and as the Avro library takes it, times left as the integers that they are written as.
 
-    parsed: Any
+    `as_writer` is what data were written with, `as_reader` what others are read into.
+    """
+
+    as_writer: Any
+    as_reader: Any
     shape: Shape
     canonical_form: str
     is_record: bool
@@ -52,12 +56,12 @@ def readable(text: str) -> Readable:
     if not is_record:
         document = {"type": "record", "name": _WRAPPER, "fields": [{"name": _WRAPPED, "type": document}]}
     try:
-        parsed = parse_schema(document)
+        as_writer, as_reader = parse_schema(document), parse_schema(document)
     except Exception as error:  # the library raises whatever a schema provokes, down to KeyError and TypeError
         raise UnsafeSchemaError(f"the schema cannot be parsed: {error or type(error).__name__}"[:500]) from error
-    _make_strict(parsed)
-    form = to_parsing_canonical_form(parsed)
-    return Readable(parsed, clean.shape, form, is_record, bounds, reader_costs(clean.shape))
+    form = to_parsing_canonical_form(as_reader)
+    _make_strict(as_writer)
+    return Readable(as_writer, as_reader, clean.shape, form, is_record, bounds, reader_costs(clean.shape))
 
 
 def parsed_for_writing(text: str) -> Any:
@@ -102,7 +106,9 @@ class Reading:
         body = _Counted(value, self.bounds, values_max) if is_counted else io.BytesIO(value)
         body.seek(begin)
         try:
-            datum = schemaless_reader(body, self.writer.parsed, None if self.reader is None else self.reader.parsed)
+            datum = schemaless_reader(
+                body, self.writer.as_writer, None if self.reader is None else self.reader.as_reader
+            )
         except InvalidEventError:
             raise
         except Exception as error:  # the library raises whatever the bytes provoke, down to IndexError and MemoryError
@@ -134,7 +140,14 @@ class _Counted(io.BytesIO):
 
 
 class _Strict(list[Any]):
-    """Branches of a union, or symbols of an enum: an index below 0 is none of them."""
+    """Branches of a union, or symbols of an enum: an index below 0 is none of them.
+
+    The library adds the length to an index below 0 before it asks; to that end the list says that it has none. Nothing else asks
+    for the length of a writer's list; a reader's is another one, a plain list.
+    """
+
+    def __len__(self) -> int:
+        return 0
 
     def __getitem__(self, index: Any) -> Any:
         if index < 0:

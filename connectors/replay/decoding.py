@@ -137,7 +137,7 @@ class Decoder:
         try:
             if self._reading(schema_id).reader is not None:
                 return None
-            return Flat(self._target.parsed, self.arrow_type)
+            return Flat(self._target.as_reader, self.arrow_type)
         except (NotFlatError, InvalidEventError, UnknownSchemaError):
             return None
 
