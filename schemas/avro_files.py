@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fastavro import parse_schema
+from highwater.schemas.readable import Readable, parsed_for_writing, readable
 
 _FOLDER = Path(__file__).parent / "avro"
 
@@ -29,19 +29,12 @@ def schema_names() -> list[str]:
 
 
 @functools.cache
+def own_schema(name: str) -> Readable:
+    """The schema ready to be read with."""
+    return readable(schema_text(name))
+
+
+@functools.cache
 def parsed_schema(name: str) -> Any:
-    """The schema ready for fastavro, times left as integers (milliseconds since 1970-01-01 UTC)."""
-    return parse_for_reading(schema_text(name))
-
-
-def parse_for_reading(text: str) -> Any:
-    """Parse a schema and drop its logical types: a time stays the long it is, at a third of the cost of a datetime."""
-    return parse_schema(_without_logical_types(json.loads(text)))
-
-
-def _without_logical_types(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _without_logical_types(value) for key, value in node.items() if key != "logicalType"}
-    if isinstance(node, list):
-        return [_without_logical_types(item) for item in node]
-    return node
+    """The schema ready to be written with, times left as integers (milliseconds since 1970-01-01 UTC)."""
+    return parsed_for_writing(schema_text(name))

@@ -1,7 +1,8 @@
 """Avro in the Confluent wire format: byte 0, a big-endian schema id, the Avro body. No I/O.
 
 The codec knows only the ids it was told of; a fresh id is reported as `UnknownSchemaError`, and whoever talks to the
-registry teaches it. Format: Confluent Schema Registry documentation, "Wire format".
+registry teaches it. What it is taught is read through `readable.py`, so that no schema and no bytes stop the reader.
+Format: Confluent Schema Registry documentation, "Wire format".
 """
 
 from __future__ import annotations
@@ -9,19 +10,28 @@ from __future__ import annotations
 import io
 import json
 import struct
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from fastavro import schemaless_reader, schemaless_writer
+from fastavro import schemaless_writer
 
-from highwater.schemas.avro_files import parse_for_reading, parsed_schema, schema_text
+from highwater.schemas.avro_files import own_schema, parsed_schema, schema_text
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.readable import Readable, Reading, readable
+from highwater.schemas.shapes import UnsafeSchemaError
 from highwater.schemas.topics import TOPICS
 
 _HEADER = struct.Struct(">bI")
 _MAGIC = 0
 # What stands before the Avro body.
 PREFIX_BYTES = _HEADER.size
+# Text of the schemas of others that are kept ready, in characters; parsed they take some twenty times as much, and the oldest go
+# first. Versions of ours have 3 KB, so a thousand of them fit; whoever names ever new schemas does not fill the memory.
+_TAUGHT_BYTES_MAX = 4 << 20
+# What a schema that was refused counts for; its text is not kept.
+_REFUSAL_BYTES = 1_000
 
 
 def schema_id_of(value: bytes) -> int:
@@ -36,25 +46,27 @@ def schema_id_of(value: bytes) -> int:
     return schema_id
 
 
-def read_event(value: bytes, schema_id: int, writer: Any, reader: Any) -> dict[str, Any]:
-    """The event in a value that was written with the parsed schema `writer`, read into `reader` (None: the same).
+def read_event(value: bytes, schema_id: int, reading: Reading) -> dict[str, Any]:
+    """The event in a value in the wire format.
 
     Raises:
-        InvalidEventError: the bytes do not fit the schema.
+        InvalidEventError: the bytes do not fit the schema, or hold more than is decoded.
     """
-    body = io.BytesIO(value)
-    body.seek(PREFIX_BYTES)
-    try:
-        event = schemaless_reader(body, writer, reader)
-    except Exception as error:  # fastavro raises whatever the bytes provoke, down to IndexError and MemoryError
-        raise InvalidEventError(
-            "not_avro", f"schema {schema_id} does not fit: {error or type(error).__name__}"
-        ) from error
-    if body.tell() != len(value):
-        raise InvalidEventError("not_avro", f"{len(value) - body.tell()} bytes are left over after the event")
-    if not isinstance(event, dict):
+    if not reading.writer.is_record:
         raise InvalidEventError("not_avro", f"schema {schema_id} is not a record")
+    try:
+        event: dict[str, Any] = reading.read(value, PREFIX_BYTES)
+    except InvalidEventError as error:
+        raise InvalidEventError(error.reason, f"schema {schema_id} does not fit: {error}") from error
     return event
+
+
+@dataclass(slots=True)
+class _Known:
+    """A schema under an id, or why it is not decoded. `readings` are made as topics ask for them."""
+
+    schema: Readable | UnsafeSchemaError
+    readings: dict[str | None, Reading | UnsafeSchemaError] = field(default_factory=dict)
 
 
 class Codec:
@@ -65,15 +77,31 @@ class Codec:
         self._prefix = {topic: _HEADER.pack(_MAGIC, schema_id) for topic, schema_id in ids.items()}
         self._own = {topic: parsed_schema(TOPICS[topic].schema) for topic in ids}
         self._current = dict(ids)
-        self._texts: dict[int, str] = {}
-        self._writers: dict[int, Any] = {}
-        for topic, schema_id in ids.items():
-            self.teach(schema_id, schema_text(TOPICS[topic].schema))
+        self._known = {schema_id: _Known(own_schema(TOPICS[topic].schema)) for topic, schema_id in ids.items()}
+        self._taught: dict[int, int] = {}  # schema id -> what its text counts for, the oldest first
+        self._taught_bytes = 0
+        self._teaching = threading.Lock()
 
     def teach(self, schema_id: int, text: str) -> None:
-        """Make a schema id known; `text` is the Avro schema as the registry holds it."""
-        self._texts[schema_id] = text
-        self._writers[schema_id] = parse_for_reading(text)
+        """Make a schema id known; `text` is the Avro schema as the registry holds it.
+
+        One that is not to be decoded is remembered as such: `decode` refuses its records by name.
+        """
+        if schema_id in self._known and schema_id not in self._taught:
+            return  # of the catalogue
+        schema: Readable | UnsafeSchemaError
+        try:
+            schema, size = readable(text), len(text)
+        except UnsafeSchemaError as error:
+            schema, size = error.with_traceback(None), _REFUSAL_BYTES
+        with self._teaching:  # readers in threads share a codec
+            self._taught_bytes += size - self._taught.pop(schema_id, 0)
+            self._taught[schema_id] = size
+            self._known[schema_id] = _Known(schema)
+            while self._taught_bytes > _TAUGHT_BYTES_MAX and len(self._taught) > 1:
+                oldest = next(iter(self._taught))
+                self._taught_bytes -= self._taught.pop(oldest)
+                del self._known[oldest]
 
     def encode(self, topic: str, event: Mapping[str, object]) -> bytes:
         """The bytes of an event under the topic's current schema.
@@ -93,18 +121,34 @@ class Codec:
         """The event in a record's value, times as milliseconds.
 
         Raises:
-            InvalidEventError: the bytes are not Avro in the wire format, or do not fit the topic's schema.
+            InvalidEventError: the bytes are not Avro in the wire format, or do not fit the topic's schema, or their schema or
+                their size is one that is not decoded.
             UnknownSchemaError: the id is not known here; ask the registry, teach, and decode again.
         """
         if value is None:
             raise InvalidEventError("empty_value", "the record has no value")
         schema_id = schema_id_of(value)
-        writer = self._writers.get(schema_id)
-        if writer is None:
+        known = self._known.get(schema_id)
+        if known is None:
             raise UnknownSchemaError(schema_id)
-        reader = None if self._current.get(topic) == schema_id else self._own[topic]
-        return read_event(value, schema_id, writer, reader)
+        reader = None if self._current.get(topic) == schema_id else topic
+        reading = known.readings.get(reader)
+        if reading is None:
+            reading = known.readings[reader] = _reading(known, reader)
+        if isinstance(reading, UnsafeSchemaError):
+            raise UnsafeSchemaError(f"schema {schema_id} is not decoded: {reading}")
+        return read_event(value, schema_id, reading)
 
     def field_names(self, topic: str) -> tuple[str, ...]:
         """The fields of a topic's events, in order."""
         return tuple(field["name"] for field in json.loads(schema_text(TOPICS[topic].schema))["fields"])
+
+
+def _reading(known: _Known, topic: str | None) -> Reading | UnsafeSchemaError:
+    """How events of a schema are read into a topic's (None: as they are)."""
+    if isinstance(known.schema, UnsafeSchemaError):
+        return known.schema
+    try:
+        return Reading(known.schema, None if topic is None else own_schema(TOPICS[topic].schema))
+    except UnsafeSchemaError as error:
+        return error.with_traceback(None)

@@ -1,6 +1,7 @@
 """Events as JSON, at the API and in `publish`: times are ISO 8601 or milliseconds, an embedding an array or base64.
 
-An unknown or missing field is an error that names it; an optional one may be left out.
+An unknown or missing field is an error that names it; an optional one may be left out. A document is looked through once, its
+values counted up to what a record of Avro may hold, so that no document keeps its reader busy.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.readable import VALUES_MAX
+from highwater.schemas.shapes import NESTING_MAX
 from highwater.schemas.topics import TOPICS
 
 _JSON_TYPES = {"string": str, "boolean": bool}
@@ -46,7 +49,7 @@ def event_from_json(topic: str, document: Any) -> dict[str, Any]:
     fields = _fields(topic)
     for name in document:
         if name not in fields:
-            raise InvalidEventError("unknown_field", f"{topic} has no field {name!r}", field=str(name)[:100])
+            raise InvalidEventError("unknown_field", f"{topic} has no field {str(name)[:100]!r}", field=str(name)[:100])
     event: dict[str, Any] = {}
     for name, (kind, optional) in fields.items():
         value = document.get(name)
@@ -55,8 +58,28 @@ def event_from_json(topic: str, document: Any) -> dict[str, Any]:
                 raise InvalidEventError("missing_field", f"field {name!r} is missing", field=name)
             event[name] = {"array": [], "boolean": False}.get(_kind_name(kind))
         else:
+            _check_size(name, value)
             event[name] = _from_json(name, kind, value)
     return event
+
+
+def _check_size(name: str, value: Any) -> None:
+    """A field holds no more values, and none deeper, than a record of Avro may."""
+    if not isinstance(value, list | dict):
+        return
+    count = 0
+    level: list[Any] = [value]
+    for _ in range(NESTING_MAX):
+        level = [one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer)]
+        count += len(level)
+        if count > VALUES_MAX:
+            raise InvalidEventError(
+                "too_many_values", f"field {name!r} holds more than {VALUES_MAX:,} values", field=name
+            )
+        level = [one for one in level if isinstance(one, list | dict)]
+        if not level:
+            return
+    raise InvalidEventError("too_deep", f"field {name!r} is nested deeper than {NESTING_MAX} levels", field=name)
 
 
 def _kind_name(kind: Any) -> str:

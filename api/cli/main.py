@@ -44,7 +44,7 @@ for _command in (
 
 def main() -> None:
     """The entry point of the console script."""
-    sys.exit(run_command(highwater, sys.argv[1:]))
+    sys.exit(run_command(highwater, sys.argv[1:], owns_process=True))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -95,7 +94,7 @@ def replay(
     if into is None and output is None and kind in ("parquet", "avro") and sys.stdout.isatty():
         raise click.UsageError(f"a terminal cannot show {kind}; say --output FILE", click.get_current_context())
     settings = stack_settings("kafka", "schema_registry")
-    with _ended_by_signals(), without_pandas(), _conditions_shown():
+    with without_pandas(), _conditions_shown():
         meant = _Replay(settings, topic, begin, end)
         meant.choose(condition, key, limit)
         told = meant.write(kind, output) if into is None else meant.publish(into, _SPEEDS[speed], i_know=i_know)
@@ -107,16 +106,6 @@ def _format_of(output: Path | None) -> str:
     suffix = "" if output is None else output.suffix.lower()
     found = _SUFFIXES.get(suffix, suffix.removeprefix("."))
     return found if found in _FORMATS else "jsonl"
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """A request to end is like Ctrl-C, so that no part of a file stays."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(told: Mapping[str, Any], *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from highwater.api.command.command import FAILED, Command, json_option
+from highwater.api.command.command import FAILED, Command, RoleCommand, json_option
 from highwater.api.command.connection import (
     api_trust,
     database,
@@ -78,7 +78,7 @@ async def _registered(registry: object) -> set[str]:
     return known
 
 
-@click.command(cls=Command)
+@click.command(cls=RoleCommand)
 def worker() -> None:
     """Run the decision plane: planner and fan-out decisions (Faust)."""
     from highwater.streams.app import run_worker
@@ -121,7 +121,7 @@ async def _codec_when_there(settings: Settings) -> Codec:
             await asyncio.sleep(unavailable_seconds(attempt))
 
 
-@click.command(cls=Command)
+@click.command(cls=RoleCommand)
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def connect(names: tuple[str, ...]) -> None:
     """Run connectors: those named, a group of them (sinks, workers, materializers), or all."""
@@ -137,7 +137,7 @@ def connect(names: tuple[str, ...]) -> None:
         runner.run(run_connectors(settings, wanted))
 
 
-@click.command(cls=Command)
+@click.command(cls=RoleCommand)
 def api() -> None:
     """Run the HTTP API."""
     from highwater.api.app import serve

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from highwater.api.command.command import FAILED, Command, CommandFailedError, json_option
+from highwater.api.command.command import FAILED, Command, CommandFailedError, RoleCommand, json_option
 from highwater.api.command.connection import own_settings, stack_settings
 from highwater.api.command.terminal import print_json, print_table, warn
 from highwater.streams.settings import environment_with_file
@@ -58,7 +58,7 @@ def _local() -> Any:
     return control
 
 
-@click.command(cls=Command)
+@click.command(cls=RoleCommand)
 @click.option("--detach", is_flag=True, help="Return when everything is ready; `highwater down` stops it.")
 @click.option("--no-sample", is_flag=True, help="Do not load the bundled sample on the first start.")
 @click.option("--secure", is_flag=True, help="Have the services speak TLS and ask for a password, Kafka included.")

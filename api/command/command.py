@@ -1,6 +1,7 @@
 """What all commands share: exit status, one-line errors, `--debug`, and topics as arguments.
 
-Law: 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C; an error is one line on standard error, whatever raised it.
+Law: 0 done, 1 failed, 2 wrong use, 130 after Ctrl-C, 143 after SIGTERM; an error is one line on standard error, whatever
+raised it.
 """
 
 from __future__ import annotations
@@ -26,14 +27,33 @@ class CommandFailedError(HighwaterError):
 
 
 class Command(click.Command):
-    """A command that takes `--debug`, ends with 130 on Ctrl-C and ends quietly when its reader has gone."""
+    """A command that takes `--debug`, ends with 130 on Ctrl-C and ends quietly when its reader has gone.
+
+    In a process of its own it ends on SIGTERM too, whatever it is doing.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(click.Option([DEBUG], is_flag=True, expose_value=False, help="On an error, show where."))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run, with Ctrl-C and a closed pipe as ways to end."""
+        """Run, with Ctrl-C, SIGTERM and a closed pipe as ways to end."""
+        if not self._is_ended_by_sigterm(ctx):
+            return self._invoke(ctx)
+        from highwater.api.command.ending import TERMINATED, ended_by_sigterm
+
+        with ended_by_sigterm() as ending:
+            try:
+                return self._invoke(ctx)
+            except click.exceptions.Exit as end:
+                if end.exit_code == INTERRUPTED and ending.is_asked:
+                    ctx.exit(TERMINATED)
+                raise
+
+    def _is_ended_by_sigterm(self, ctx: click.Context) -> bool:
+        return ctx.find_object(_OwnProcess) is not None
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -44,6 +64,18 @@ class Command(click.Command):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(DONE)
         return result
+
+
+class RoleCommand(Command):
+    """A command that serves until it is stopped: it hears SIGTERM itself, and takes the time that it needs."""
+
+    def _is_ended_by_sigterm(self, ctx: click.Context) -> bool:
+        del ctx
+        return False
+
+
+class _OwnProcess:
+    """The mark of a command line that is its process, not a call from another program."""
 
 
 class Group(click.Group):
@@ -87,10 +119,14 @@ class TopicArgument(click.ParamType):
         return [click.shell_completion.CompletionItem(name) for name in self._topics if name.startswith(incomplete)]
 
 
-def run_command(group: click.Group, arguments: list[str]) -> int:
-    """Run a command line and return its exit status; whatever goes wrong is said in one line."""
+def run_command(group: click.Group, arguments: list[str], *, owns_process: bool = False) -> int:
+    """Run a command line and return its exit status; whatever goes wrong is said in one line.
+
+    With `owns_process` the command may say what signals do.
+    """
     try:
-        status = group.main(args=arguments, prog_name="highwater", standalone_mode=False)
+        mark = _OwnProcess() if owns_process else None
+        status = group.main(args=arguments, prog_name="highwater", standalone_mode=False, obj=mark)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "", err=True)

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
-
-from fastavro import schemaless_reader
 
 from highwater.api.dead_letters.letter import Handling, Letter, dead_letters_of, handling_of
 from highwater.connectors.kafka.admin import Admin, LogRange
@@ -20,10 +17,10 @@ from highwater.connectors.kafka.reading import Decoder, Place, log_ranges_of, op
 from highwater.connectors.kafka.records import Record
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas import codec
-from highwater.schemas.avro_files import parse_for_reading
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.positions import Position
+from highwater.schemas.readable import Reading, readable
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
 
 HANDLED = "streams.dead-letter-handled"
@@ -31,6 +28,8 @@ HANDLED = "streams.dead-letter-handled"
 LISTED_MAX = 10_000
 # Deeds that are remembered beside letters: as many as letters are listed of two topics.
 _HANDLED_MAX = 20_000
+# What a page or a terminal shows of a letter under a foreign schema; a letter with more is shown as its bytes.
+_VALUES_SHOWN_MAX = 100_000
 
 
 class LetterBox:
@@ -123,11 +122,9 @@ class LetterBox:
         if value is None or schema_id is None:
             return None
         try:
-            schema = parse_for_reading(asyncio.run(self._registry.text_of(schema_id)))
-            return _json_value(schemaless_reader(io.BytesIO(value[codec.PREFIX_BYTES :]), schema, None))
-        except (UnknownSchemaError, UnavailableError):
-            return None
-        except Exception:  # noqa: BLE001 - fastavro raises whatever the bytes provoke; then they say nothing
+            reading = Reading(readable(asyncio.run(self._registry.text_of(schema_id))), None)
+            return _json_value(reading.read(value, codec.PREFIX_BYTES, values_max=_VALUES_SHOWN_MAX))
+        except (UnknownSchemaError, UnavailableError, InvalidEventError):
             return None
 
     def ranges(self, topics: Iterable[Topic]) -> dict[Place, LogRange]:

@@ -157,14 +157,18 @@ def _recorded(
     now_ms = ProductClock(settings.clock_file)()
     registry = Registry(settings.registry_access())
     codec = asyncio.run(registry.codec())
-    finder = Finder(kafka_client(settings), codec)
+    absent: set[int] = set()
+    finder = Finder(kafka_client(settings), codec, absent)
     try:
         while True:
             try:
                 recorded = read_recorded(finder, _at(begin, now_ms) or 0, _at(end, now_ms))
                 break
             except UnknownSchemaError as error:  # of another version of the program: learn it and read again
-                codec.teach(error.schema_id, asyncio.run(registry.text_of(error.schema_id)))
+                try:
+                    codec.teach(error.schema_id, asyncio.run(registry.text_of(error.schema_id)))
+                except UnknownSchemaError:  # of nobody: such a value is no event
+                    absent.add(error.schema_id)
     finally:
         finder.close()
     if recorded.span_ms == (0, 0):

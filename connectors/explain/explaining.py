@@ -7,7 +7,7 @@ channel, the novelty that told of it) is the first event in the log that fits, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeAlias, TypeVar
 
 import asyncpg
@@ -106,16 +106,23 @@ class Explainer:
         )
 
     async def _in_log(self, trace: Callable[[Finder], _Found]) -> _Found:
-        """Run a trace in a thread; one that met a schema nobody knew here is run again once it was learnt."""
+        """Run a trace in a thread; one that met a schema nobody knew here is run again once it was learnt.
+
+        A value under an id that the registry does not have is no event, and is passed over from then on.
+        """
+        absent: set[int] = set()
         for _ in range(_SCHEMAS_MAX):
             try:
-                return await asyncio.to_thread(self._traced, trace)
+                return await asyncio.to_thread(self._traced, trace, absent)
             except UnknownSchemaError as error:
-                self._codec.teach(error.schema_id, await self._learn(error.schema_id))
-        return await asyncio.to_thread(self._traced, trace)
+                try:
+                    self._codec.teach(error.schema_id, await self._learn(error.schema_id))
+                except UnknownSchemaError:
+                    absent.add(error.schema_id)
+        return await asyncio.to_thread(self._traced, trace, absent)
 
-    def _traced(self, trace: Callable[[Finder], _Found]) -> _Found:
-        finder = Finder(self._client, self._codec)
+    def _traced(self, trace: Callable[[Finder], _Found], absent: Collection[int]) -> _Found:
+        finder = Finder(self._client, self._codec, absent)
         try:
             return trace(finder)
         finally:

@@ -6,14 +6,14 @@ Law: nothing here joins a group or commits; every read has an end that was fixed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from highwater.connectors.kafka.records import Event, Record, record_of
 from highwater.schemas.codec import Codec
-from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.errors import InvalidEventError, UnavailableError, UnknownSchemaError
 from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, ReadTopic
 from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
@@ -34,11 +34,13 @@ class Finder:
     """Reads with one consumer, in the caller's thread. Calls block: from a coroutine they are made in a thread.
 
     What it raises beside what is said: `UnavailableError` when the broker is away, `UnknownSchemaError` for a value under a
-    schema that the codec was not told of (teach it, and ask again).
+    schema that the codec was not told of (teach it, or add its id to `absent`, and ask again).
     """
 
-    def __init__(self, client: Mapping[str, str], codec: Codec) -> None:
+    def __init__(self, client: Mapping[str, str], codec: Codec, absent: Collection[int] = ()) -> None:
+        """`absent` are schema ids that the registry does not have: a value under one of them is no event."""
         self._codec = codec
+        self._absent = absent
         self._consumer = Consumer(
             {
                 **client,
@@ -120,6 +122,10 @@ class Finder:
             return Event(record, self._codec.decode(record.topic, record.value))
         except InvalidEventError:
             return None  # a dead letter by now; it caused nothing
+        except UnknownSchemaError as error:
+            if error.schema_id in self._absent:
+                return None
+            raise
 
     def _ends(self, place: tuple[str, int]) -> tuple[int, int]:
         try:

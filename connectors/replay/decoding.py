@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from fastavro.schema import SchemaParseException, to_parsing_canonical_form
 
 from highwater.connectors.replay.columns import Flat, NotFlatError, arrow_type_of, struct_of
 from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.subject import Subject
-from highwater.schemas.avro_files import parse_for_reading
 from highwater.schemas.codec import PREFIX_BYTES, read_event, schema_id_of
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.readable import Reading, readable
+from highwater.schemas.shapes import UnsafeSchemaError
 
 # All at once costs half a millisecond a batch, whatever its size; one by one a few microseconds a record.
 _AT_ONCE_RECORDS_MIN = 100
@@ -93,9 +93,8 @@ class Decoder:
         """A batch of fewer than `at_once_min` records is read one by one."""
         self._at_once_min = at_once_min
         self._subject = subject
-        self._target = parse_for_reading(json.dumps(subject.schema))
-        self._target_form = to_parsing_canonical_form(self._target)
-        self._writers: dict[int, tuple[Any, Any]] = {}
+        self._target = readable(json.dumps(subject.schema))
+        self._readings: dict[int, Reading | UnsafeSchemaError] = {}
         self._flat: dict[int, Flat | None] = {}
         self.schema = subject.schema
         self.arrow_type = arrow_type_of(subject.schema)
@@ -136,9 +135,9 @@ class Decoder:
     def _flat_of(self, schema_id: int) -> Flat | None:
         """The quick way for a schema, when it is flat and the one that is read into."""
         try:
-            if self._writer(schema_id)[1] is not None:
+            if self._reading(schema_id).reader is not None:
                 return None
-            return Flat(self._target, self.arrow_type)
+            return Flat(self._target.as_reader, self.arrow_type)
         except (NotFlatError, InvalidEventError, UnknownSchemaError):
             return None
 
@@ -150,19 +149,20 @@ class Decoder:
             UnknownSchemaError: they name a schema that the registry does not have.
         """
         schema_id = schema_id_of(value)
-        writer, reader = self._writers.get(schema_id) or self._writer(schema_id)
-        return read_event(value, schema_id, writer, reader)
+        return read_event(value, schema_id, self._reading(schema_id))
 
-    def _writer(self, schema_id: int) -> tuple[Any, Any]:
-        """The schema that a value was written with, and the one to read it into where that is another."""
-        if schema_id not in self._writers:
+    def _reading(self, schema_id: int) -> Reading:
+        """How values of a schema are read; one that was refused is refused again, without another look at it."""
+        found = self._readings.get(schema_id)
+        if found is None:
             text = self._subject.text_of(schema_id)
             try:
-                writer = parse_for_reading(text)
-            except (SchemaParseException, ValueError) as error:
-                raise InvalidEventError("not_avro", f"schema {schema_id} cannot be read: {error}") from error
-            self._writers[schema_id] = (
-                writer,
-                None if to_parsing_canonical_form(writer) == self._target_form else self._target,
-            )
-        return self._writers[schema_id]
+                writer = readable(text)
+                is_same = writer.canonical_form == self._target.canonical_form
+                found = Reading(writer, None if is_same else self._target)
+            except UnsafeSchemaError as error:
+                found = error.with_traceback(None)
+            self._readings[schema_id] = found
+        if isinstance(found, UnsafeSchemaError):
+            raise UnsafeSchemaError(f"schema {schema_id} is not decoded: {found}")
+        return found

@@ -17,6 +17,8 @@ from urllib.request import Request, urlopen
 
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.errors import AccessRefusedError, UnavailableError, UnknownSchemaError
+from highwater.schemas.readable import readable
+from highwater.schemas.shapes import UnsafeSchemaError, clean_schema
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
 from highwater.streams.access import (
     REGISTRY_CREDENTIALS,
@@ -37,15 +39,40 @@ def source_of(topic: Topic) -> Topic:
 
 
 def merged_schema(own: str, versions: Iterable[str]) -> dict[str, Any]:
-    """The schema to read into: `own` and the further fields of the versions (Avro texts, the newest last)."""
+    """The schema to read into: `own` and the further fields of the versions (Avro texts, the newest last).
+
+    A version that is not decoded (`schemas/readable.py`) adds nothing, nor does a field with which the whole would not be.
+    """
     merged: dict[str, Any] = json.loads(own)
-    known = {field["name"] for field in merged["fields"]}
-    for version in reversed([json.loads(text) for text in versions]):
-        for field in version.get("fields", ()) if isinstance(version, dict) else ():
-            if field["name"] not in known and "default" in field:
-                known.add(field["name"])
-                merged["fields"].append(field)
+    for text in reversed(list(versions)):
+        if text == own:
+            continue
+        known = {field["name"] for field in merged["fields"]}
+        further = [one for one in _fields_with_default(text) if one["name"] not in known]
+        if _can_be_read(merged, further):
+            merged["fields"] += further
+            continue
+        for one in further:
+            if _can_be_read(merged, [one]):
+                merged["fields"].append(one)
     return merged
+
+
+def _fields_with_default(text: str) -> list[dict[str, Any]]:
+    try:
+        if not readable(text).is_record:
+            return []
+    except UnsafeSchemaError:
+        return []
+    return [one for one in clean_schema(text, keeps_times=True).document["fields"] if "default" in one]
+
+
+def _can_be_read(merged: dict[str, Any], further: list[dict[str, Any]]) -> bool:
+    try:
+        readable(json.dumps({**merged, "fields": merged["fields"] + further}))
+    except UnsafeSchemaError:
+        return False
+    return True
 
 
 class Subject:

@@ -115,6 +115,15 @@ def degraded_at(url: str, timeout_seconds: float, certificate: str | None = None
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
 
+def is_answering(url: str, timeout_seconds: float, certificate: str | None = None) -> bool:
+    """Whether anything is answered at a URL in time, be it 503."""
+    try:
+        _asked(url, timeout_seconds, None if certificate is None else _pinned(certificate))
+    except (httpx.HTTPError, httpx.InvalidURL, OSError):
+        return False
+    return True
+
+
 def probe_service(name: str, addresses: Addresses, timeout_seconds: float) -> str | None:
     """Probe one of the four services by its name in status."""
     address = addresses.by_name()[name]

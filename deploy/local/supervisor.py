@@ -19,8 +19,9 @@ from typing import Any, Self
 
 from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
 from highwater.deploy.local.part import Addresses
-from highwater.deploy.local.probes import probe_url
+from highwater.deploy.local.probes import is_answering, probe_url
 from highwater.deploy.local.process import Command, ManagedProcess, describe_exit
+from highwater.deploy.local.pulse import Listener
 from highwater.deploy.local.stack import PROBE_SECONDS, START_SECONDS_MAX, LocalStack
 from highwater.deploy.local.state import end_leftovers, own_identity, read_state, write_state
 from highwater.deploy.local.watched import State, Watched
@@ -250,7 +251,10 @@ class Supervisor:
         url = role.ready_url
         probe = partial(probe_url, url, READY_PROBE_SECONDS, role.certificate) if url else None
         launch = partial(self._launch_role, role, process)
-        return Watched(role.name, "role", process, launch=launch, probe=probe, is_restarted=role.restart)
+        listener = Listener(partial(is_answering, url, certificate=role.certificate)) if url and role.restart else None
+        return Watched(
+            role.name, "role", process, launch=launch, probe=probe, is_restarted=role.restart, listener=listener
+        )
 
     def _launch_role(self, role: Role, process: ManagedProcess) -> None:
         env = {**os.environ, **self.stack.addresses.environment(), **role.env}

@@ -15,6 +15,7 @@ import psutil
 
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.process import ManagedProcess, describe_exit
+from highwater.deploy.local.pulse import Listener
 
 BACKOFF_SECONDS_FIRST = 1.0
 BACKOFF_SECONDS_MAX = 10.0
@@ -50,7 +51,8 @@ class Watched:
     """A process with the story of its starts and deaths.
 
     `launch` starts it, `probe` answers None when it is ready and a line otherwise. With `is_restarted` off the first
-    death is final. With `start_seconds_max` a process that lives but never answers is ended, and that is a death.
+    death is final. With `start_seconds_max` a process that lives but never answers is ended, and that is a death; with a
+    `listener` so is one that has answered and answers no more.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Watched:
         probe: Callable[[], str | None] | None,
         is_restarted: bool = True,
         start_seconds_max: float | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -74,6 +77,7 @@ class Watched:
         self._probe = probe
         self._is_restarted = is_restarted
         self._start_seconds_max = start_seconds_max
+        self._listener = listener
         self._launched_at = 0.0
         self._next_launch_at = 0.0
         self._quick_deaths = 0
@@ -82,6 +86,8 @@ class Watched:
     def begin(self, now: float) -> None:
         """Start it."""
         self._launched_at = now
+        if self._listener is not None:
+            self._listener.restart(now)
         self.state = State.STARTING
         try:
             self._launch()
@@ -103,6 +109,9 @@ class Watched:
                 self.begin(now)
         elif not self.process.is_alive():
             self._die(now, self._last_words())
+        elif self._listener is not None and (silence := self._listener.why_lost(now)) is not None:
+            self.process.kill()  # it hears nothing, SIGTERM included
+            self._die(now, silence)
         elif self.state is State.STARTING:
             self._see_whether_ready(now)
 

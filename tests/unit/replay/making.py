@@ -14,7 +14,8 @@ from fastavro import schemaless_writer
 from highwater.connectors.replay.decoding import Decoder
 from highwater.connectors.replay.reading import Batch
 from highwater.connectors.replay.subject import Subject
-from highwater.schemas.avro_files import parse_for_reading, schema_text
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.readable import parsed_for_writing
 from highwater.schemas.topics import TOPICS
 
 TOPIC = "feeds.insight-ingested"
@@ -35,7 +36,7 @@ def encoded(event: Mapping[str, Any], text: str, schema_id: int = OWN_ID) -> byt
     """An event in the wire format."""
     buffer = io.BytesIO()
     buffer.write(struct.pack(">bI", 0, schema_id))
-    schemaless_writer(buffer, parse_for_reading(text), event)
+    schemaless_writer(buffer, parsed_for_writing(text), event)
     return buffer.getvalue()
 
 
