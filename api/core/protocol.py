@@ -361,6 +361,8 @@ class LimitedSocket(WebSocketsSansIOProtocol):
 
     def handle_cont(self, event: Frame) -> None:
         """A further piece of a message."""
+        if self.close_sent:
+            return
         if len(self.frames) >= _PIECES_MAX:
             self.conn.fail(1009, "a message of too many pieces")
             self.handle_parser_exception()
