@@ -281,7 +281,10 @@ def test_a_second_supervisor_is_refused_and_a_killed_role_comes_back(plan: Plan)
     """One supervisor a folder; it starts a killed role and a killed part again; `stop` leaves nothing running."""
     started = start_detached(plan)
     assert started["ready"]
-    assert urlsplit(started["redis"]).hostname == "127.0.0.1"
+    said = (plan.data_dir / "logs" / "supervisor.log").read_text(encoding="utf-8")
+    assert started["redis"].replace(password_of(started["redis"]), "***") in said
+    assert password_of(started["redis"]) not in said
+    assert open_to_others(plan.data_dir) == {}
     with pytest.raises(AlreadyRunningError):
         start_detached(plan)
     for name in ("sleeper", "redis"):
