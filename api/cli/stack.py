@@ -241,6 +241,8 @@ def _print_addresses(status: Mapping[str, Any]) -> None:
     rows = [("API", status["api"]), ("docs", f"{status['api']}/docs"), ("Kafka", status["kafka"])]
     rows += [("schema registry", status["schema_registry"]), ("PostgreSQL", status["database"])]
     rows += [("Redis", status["redis"]), ("data", status["data_dir"]), ("logs", f"{status['data_dir']}/logs")]
+    if status["secure"]:
+        rows.insert(6, ("authority", status["settings"]["KAFKA_SSL_CA_LOCATION"]))
     for name, address in rows:
         click.echo(f"{name:<16} {address and hidden_password(address)}")
 
@@ -251,10 +253,18 @@ def _hint_at_neighbours(status: Mapping[str, Any]) -> None:
     if settings.api_keys or settings.api_keys_file:
         return
     click.echo(
-        f"Other users of this machine can use the API at {status['api']}, Kafka and the schema registry, which ask for no"
-        " password; the data folder, PostgreSQL and Redis are closed to them. To close the API set HIGHWATER_API_KEYS or"
+        f"Other users of this machine can use {_open_to_neighbours(status)}. To close the API set HIGHWATER_API_KEYS or"
         " HIGHWATER_API_KEYS_FILE (`highwater keys add`). Addresses with their passwords: `highwater status --json`.",
         err=True,
+    )
+
+
+def _open_to_neighbours(status: Mapping[str, Any]) -> str:
+    if status["secure"]:
+        return f"the API at {status['api']}, which asks for no key; everything else is closed to them"
+    return (
+        f"the API at {status['api']}, Kafka and the schema registry, which ask for no password (`highwater up --secure` has"
+        " the two ask for one); the data folder, PostgreSQL and Redis are closed to them"
     )
 
 

@@ -125,7 +125,7 @@ class Registry:
                 raise AccessRefusedError(registry_untrusted(refusal)) from error
             raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
         except SchemaRegistryError as error:
-            told = f"the schema registry refuses: {error.error_message}"
-            if error.http_status_code in REGISTRY_REFUSED:
-                raise AccessRefusedError(f"{told}; {REGISTRY_CREDENTIALS}") from error
-            raise UnavailableError(told) from error
+            if error.http_status_code in REGISTRY_REFUSED:  # which comes without a message of the registry's own
+                told = f"the schema registry refuses: status {error.http_status_code}; {REGISTRY_CREDENTIALS}"
+                raise AccessRefusedError(told) from error
+            raise UnavailableError(f"the schema registry refuses: {error.error_message}") from error
