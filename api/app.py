@@ -22,6 +22,7 @@ from highwater.api.core import errors, events, system
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
 from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.limits import parse_networks
+from highwater.api.core.oidc import read_credentials, read_rules
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
@@ -134,9 +135,11 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     """The application over these settings; the parts are reached when it starts.
 
     Raises:
-        ConfigurationError: the API keys or the trusted proxies cannot be read.
+        ConfigurationError: the API keys, the OpenID provider or the trusted proxies cannot be read.
     """
     parse_api_keys(settings.api_keys)
+    read_rules(settings)
+    credentials = read_credentials(settings)
     parse_networks(settings.trusted_proxies)
     product_clock = clock or ProductClock(settings.clock_file)
 
@@ -161,7 +164,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    dashboard = Dashboard(application)
+    dashboard = Dashboard(application, credentials)
     errors.install(application)
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
@@ -213,7 +216,8 @@ def serve(settings: Settings) -> None:
     Raises:
         ConfigurationError: a setting cannot be used, or the API would be open to others than this machine.
     """
-    refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
+    if read_rules(settings) is None:
+        refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
     app = create_app(settings)
     settle_heap()
     _log.info("the API listens", host=settings.host, port=settings.port)

@@ -1,5 +1,7 @@
 """Who asks, and what they may do: API keys, sessions, roles, and users whose resources are their own.
 
+Tokens of people, which an OpenID provider issues, are read in `oidc.py`.
+
 Laws. A key or a session bound to a user reads and writes that user's resources only, unless it is an admin's. A role
 includes those below it. Keys are compared in constant time. Without keys the API is open, and then it listens on loopback only.
 """
@@ -121,21 +123,28 @@ def refuse_open_door(host: str, keys: tuple[ApiKey, ...]) -> None:
 class Authenticator:
     """Turns a request's token into a principal."""
 
-    def __init__(self, keys: tuple[ApiKey, ...], read_session: Callable[[str], Awaitable[Principal | None]]) -> None:
+    def __init__(
+        self,
+        keys: tuple[ApiKey, ...],
+        read_session: Callable[[str], Awaitable[Principal | None]],
+        read_token: Callable[[str], Awaitable[Principal]] | None = None,
+    ) -> None:
+        """`read_token` reads tokens of an OpenID provider; None: none is configured."""
         self._keys = keys
         self._read_session = read_session
+        self._read_token = read_token
 
     @property
     def is_open(self) -> bool:
-        """Whether no keys are set."""
-        return not self._keys
+        """Whether no keys and no OpenID provider are configured."""
+        return not self._keys and self._read_token is None
 
     async def principal(self, authorization: str | None) -> Principal:
         """Who an `Authorization` field stands for.
 
         Raises:
             UnauthorizedError: nobody.
-            UnavailableError: it is a session and Redis is away.
+            UnavailableError: it is a session and Redis is away, or a token and the OpenID provider's keys are not known.
         """
         scheme, _, token = (authorization or "").partition(" ")
         token = token.strip()
@@ -147,6 +156,8 @@ class Authenticator:
             found = await self._read_session(token)
         else:
             found = self._of_key(token.encode("utf-8", "replace"))
+            if found is None and self._read_token is not None and token.count(".") == 2:
+                found = await self._read_token(token)
         if found is None:
             raise UnauthorizedError("this key or session is not valid", headers=_CHALLENGE)
         return found

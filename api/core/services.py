@@ -18,10 +18,12 @@ from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import ROLES, Authenticator, Principal, parse_api_keys
 from highwater.api.core.changes import ChangeFeed
 from highwater.api.core.freshness import PositionWatcher, wait_until_fresh
+from highwater.api.core.oidc import TokenReader, read_rules
 from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.rate_limits import RateLimiter
 from highwater.connectors.feeds import read_model as feeds_reads
+from highwater.connectors.identity.issuer import Issuer
 from highwater.connectors.identity.organizations import Organizations
 from highwater.connectors.identity.rate_limits import RateLimits
 from highwater.connectors.identity.sessions import SessionStore
@@ -62,6 +64,7 @@ class Services:
     cache_link: RedisLink
     sessions: SessionStore
     authenticator: Authenticator
+    tokens: TokenReader | None
     organizations: Organizations
     rate_limiter: RateLimiter
     activity: ActivityNotes
@@ -103,6 +106,8 @@ class Services:
     async def close(self) -> None:
         """Let go of the parts; whatever still tells something over them was closed before."""
         await self.watcher.close()
+        if self.tokens is not None:
+            await self.tokens.issuer.close()
         for part in (self.kafka, self.registry, self.database):
             await part.close()
         await self.link.close()
@@ -177,6 +182,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         return Principal(role, session.user_id, session_id, plan=session.plan, organization_id=organization_id)
 
     _carry_over_when_back(link, sessions, clock)
+    tokens = _token_reader(settings, clock)
     plans = load_plans(settings.plans_file)
     organizations = Organizations(link, database.require, plans)
     return Services(
@@ -189,7 +195,10 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         link=link,
         cache_link=link if settings.redis_cache is None else RedisLink(settings.redis_cache),
         sessions=sessions,
-        authenticator=Authenticator(parse_api_keys(settings.api_keys), read_session),
+        authenticator=Authenticator(
+            parse_api_keys(settings.api_keys), read_session, None if tokens is None else tokens.principal
+        ),
+        tokens=tokens,
         organizations=organizations,
         rate_limiter=RateLimiter(RateLimits(link), organizations.read_limits, plans, clock),
         activity=ActivityNotes(clock, link, publish_activity),
@@ -197,6 +206,12 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         publisher=publisher,
         changes=ChangeFeed(client, admin),
     )
+
+
+def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
+    """What reads tokens of people; None: no OpenID provider is configured."""
+    rules = read_rules(settings)
+    return None if rules is None else TokenReader(rules, Issuer(rules.issuer), clock)
 
 
 def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock) -> None:
