@@ -18,12 +18,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from highwater import __version__
 from highwater.api.chunks import routes as chunks
 from highwater.api.chunks import routes_search as chunk_search
-from highwater.api.core import errors, events, system
+from highwater.api.core import docs, errors, events, system
 from highwater.api.core.auth import parse_api_keys, refuse_open_door
+from highwater.api.core.connections import Connections, files_allowed
+from highwater.api.core.documentation import describe_refusals
+from highwater.api.core.entrance import Entrance
 from highwater.api.core.errors import TooLargeError, problem
-from highwater.api.core.limits import parse_networks
 from highwater.api.core.oidc import read_credentials, read_rules
 from highwater.api.core.paths import RouteOnRawPath
+from highwater.api.core.protocol import LimitedConfig, Limits
+from highwater.api.core.proxies import parse_networks
+from highwater.api.core.tls import check_tls
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
 from highwater.api.explain import routes as explain
@@ -120,12 +125,20 @@ class Measure:
 
 
 class Application(FastAPI):
-    """FastAPI with the short cut in front of all of it, its middleware included; what that leaves goes the usual way."""
+    """FastAPI behind the entrance, with the short cut in front of its middleware; what that leaves goes the usual way."""
 
+    entrance: Entrance | None = None
     short_cut: ShortCut | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, if it may come in."""
+        if self.entrance is None or scope["type"] == "lifespan":
+            await super().__call__(scope, receive, send)
+        else:
+            await self.entrance(scope, receive, send)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request that was let in."""
         if self.short_cut is not None and scope["type"] == "http" and await self.short_cut.answer(scope, send):
             return
         await super().__call__(scope, receive, send)
@@ -135,12 +148,10 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     """The application over these settings; the parts are reached when it starts.
 
     Raises:
-        ConfigurationError: the API keys, the OpenID provider or the trusted proxies cannot be read.
+        ConfigurationError: the API keys, the OpenID provider, the trusted proxies or the allowed origins cannot be read.
     """
-    parse_api_keys(settings.api_keys)
     read_rules(settings)
     credentials = read_credentials(settings)
-    parse_networks(settings.trusted_proxies)
     product_clock = clock or ProductClock(settings.clock_file)
 
     @asynccontextmanager
@@ -163,15 +174,20 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,
+        # Their pages load scripts from elsewhere; `/docs` is ours (`core/docs.py`).
+        docs_url=None,
+        redoc_url=None,
     )
+    application.entrance = Entrance(application.answer, settings)
     dashboard = Dashboard(application, credentials)
     errors.install(application)
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    rest = (query_socket, prompts, league_cache, cache, explain, system)
+    rest = (query_socket, prompts, league_cache, cache, explain, system, docs)
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
+    describe_refusals(application)
     application.router.routes.append(DashboardRoute(dashboard))
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)
@@ -190,15 +206,25 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def server_of(app: Any, host: str, port: int) -> Server:
-    """Uvicorn as the API runs it: uvloop, httptools, our own log."""
-    config = uvicorn.Config(
+def server_of(
+    app: Any, host: str, port: int, *, settings: Settings | None = None, limits: Limits | None = None
+) -> Server:
+    """Uvicorn as the API runs it: uvloop, httptools and sockets under limits, our own log."""
+    given = settings or Settings()
+    connections = Connections(
+        min(given.connections_max, files_allowed()),
+        given.connections_per_address_max,
+        parse_networks(given.trusted_proxies),
+    )
+    config = LimitedConfig(
         app,
+        limits=limits or Limits(),
+        connections=connections,
         host=host,
         port=port,
-        loop="uvloop",
-        http="httptools",
-        ws="websockets-sansio",
+        loop="highwater.api.core.protocol:Loop",
+        ssl_certfile=given.tls_cert_file,
+        ssl_keyfile=given.tls_key_file,
         ws_max_size=SOCKET_MESSAGE_BYTES_MAX,
         access_log=False,
         log_config=None,
@@ -214,11 +240,12 @@ def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then end what is under way.
 
     Raises:
-        ConfigurationError: a setting cannot be used, or the API would be open to others than this machine.
+        ConfigurationError: a setting or the certificate cannot be used, or the API would be open to others than this machine.
     """
     if read_rules(settings) is None:
         refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
+    check_tls(settings)
     app = create_app(settings)
     settle_heap()
-    _log.info("the API listens", host=settings.host, port=settings.port)
-    server_of(app, settings.host, settings.port).run()
+    _log.info("the API listens", host=settings.host, port=settings.port, tls=settings.tls_cert_file is not None)
+    server_of(app, settings.host, settings.port, settings=settings).run()

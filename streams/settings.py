@@ -251,7 +251,38 @@ class Settings:
         "HIGHWATER_LIVE_REQUESTS_MAX", _positive_int, 15, "requests of one address to live pages in 10 s (R4.36)"
     )
     trusted_proxies: tuple[str, ...] = _setting(
-        "HIGHWATER_TRUSTED_PROXIES", _names, (), "addresses or networks whose X-Forwarded-For is believed (R4.36)"
+        "HIGHWATER_TRUSTED_PROXIES",
+        _names,
+        (),
+        "addresses or networks whose X-Forwarded-For, -Proto, -Host are believed",
+    )
+    allowed_origins: tuple[str, ...] = _setting(
+        "HIGHWATER_ALLOWED_ORIGINS", _names, (), "origins of other sites whose pages may use the API, comma-separated"
+    )
+    connections_max: int = _setting(
+        "HIGHWATER_CONNECTIONS_MAX", _positive_int, 10_000, "connections to the API at once"
+    )
+    connections_per_address_max: int = _setting(
+        "HIGHWATER_CONNECTIONS_PER_ADDRESS_MAX",
+        _positive_int,
+        1_000,
+        "of them of one address; trusted proxies have no limit",
+    )
+    tls_cert_file: Path | None = _setting(
+        "HIGHWATER_TLS_CERT_FILE", _path, None, "PEM certificate chain of the API; unset = http"
+    )
+    tls_key_file: Path | None = _setting("HIGHWATER_TLS_KEY_FILE", _path, None, "PEM private key of that certificate")
+    ca_file: Path | None = _setting(
+        "HIGHWATER_CA_FILE",
+        _path,
+        None,
+        "PEM certificates that commands and the client trust in the API; unset = the system's",
+    )
+    api_url: str | None = _setting(
+        "HIGHWATER_API_URL",
+        _text,
+        None,
+        "where commands and the client find the API; unset = on HIGHWATER_HOST and _PORT",
     )
     log_level: str = _setting("HIGHWATER_LOG_LEVEL", _text, "info", "debug, info, warning or error")
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")

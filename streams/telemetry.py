@@ -132,6 +132,17 @@ QUERY_STORE_BYTES = Gauge(
 ALERTS = Counter(
     "highwater_alerts", "Alerts on failed runs, by channel and what became of them (R1.35).", ["channel", "outcome"]
 )
+HTTP_REFUSED = Counter(
+    "highwater_http_refused",
+    "Requests refused before they were routed, by status: of another site, of another type, too slow, too large.",
+    ["status"],
+)
+CONNECTIONS_REFUSED = Counter(
+    "highwater_connections_refused", "Connections to the API beyond the limit, by whose: address or all.", ["whose"]
+)
+KEYS_REFUSED = Counter(
+    "highwater_keys_refused", "Keys that were not looked at, since their address had sent too many wrong ones."
+)
 LIVE_REFUSED = Counter("highwater_live_refused", "Requests to live pages refused with 429 (R4.36).")
 RATE_LIMITED = Counter(
     "highwater_rate_limited", "Requests refused with 429, by whose minute was full: key or user (R2.29).", ["whose"]

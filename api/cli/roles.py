@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from highwater.api.command.command import FAILED, Command, json_option
-from highwater.api.command.connection import database, kafka_client, own_settings, reachable, stack_settings
+from highwater.api.command.connection import (
+    api_trust,
+    database,
+    kafka_client,
+    own_api_address,
+    own_settings,
+    reachable,
+    stack_settings,
+)
 from highwater.api.command.terminal import print_json
 
 if TYPE_CHECKING:
@@ -148,11 +156,16 @@ def health(of_api: bool, as_json: bool) -> None:
     settings = own_settings()
     if not of_api and not settings.health_port:
         raise click.UsageError("HIGHWATER_HEALTH_PORT is not set; --api asks the API", click.get_current_context())
-    port = settings.port if of_api else settings.health_port
-    url = f"http://{reachable(settings.host)}:{port}/readyz"
+    address = (
+        own_api_address(settings, settings.port)
+        if of_api
+        else f"http://{reachable(settings.host)}:{settings.health_port}"
+    )
+    url = f"{address}/readyz"
+    verify = api_trust(settings, address)
     try:
         # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-        answer = httpx.get(url, timeout=HEALTH_SECONDS, trust_env=False)
+        answer = httpx.get(url, timeout=HEALTH_SECONDS, trust_env=False, verify=verify)
         ready, detail = answer.status_code == httpx.codes.OK, answer.text.strip()
     except httpx.HTTPError as error:
         ready, detail = False, f"{url} does not answer: {error or type(error).__name__}"

@@ -26,7 +26,7 @@ import pyarrow as pa
 from highwater.api.client.frames import Frame, table_of
 from highwater.api.client.read_models import READ_MODELS, ReadModel
 from highwater.api.command.client import any_key
-from highwater.api.command.connection import api_address, kafka_client, stack_settings
+from highwater.api.command.connection import api_address, api_trust, kafka_client, stack_settings
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.topics import Topic, all_topics
 from highwater.streams.clock import ProductClock, monotonic_seconds
@@ -65,6 +65,7 @@ class Client:
         kafka: brokers, as `KAFKA_BOOTSTRAP_SERVERS`.
         schema_registry: the registry's address, as `SCHEMA_REGISTRY_URL`.
         data_dir: the folder of a local stack, `.highwater` where it was started.
+        ca_file: certificates in PEM to trust where `api` is an https address, as `HIGHWATER_CA_FILE`; the system's if not given.
 
     Only what is used has to be there: topics need Kafka and the registry, read models the API.
     """
@@ -77,11 +78,13 @@ class Client:
         kafka: str | None = None,
         schema_registry: str | None = None,
         data_dir: str | Path | None = None,
+        ca_file: str | Path | None = None,
     ) -> None:
         given = {"KAFKA_BOOTSTRAP_SERVERS": kafka, "SCHEMA_REGISTRY_URL": schema_registry}
-        folder = None if data_dir is None else str(Path(data_dir).expanduser())
-        self._given = {name: value for name, value in {**given, "HIGHWATER_DATA_DIR": folder}.items() if value}
-        self._api = api
+        folders = {"HIGHWATER_DATA_DIR": data_dir, "HIGHWATER_CA_FILE": ca_file}
+        given |= {name: None if path is None else str(Path(path).expanduser()) for name, path in folders.items()}
+        given["HIGHWATER_API_URL"] = api
+        self._given = {name: value for name, value in given.items() if value}
         self._api_key = api_key
         self._http: httpx.Client | None = None
         self._kept: OrderedDict[str, tuple[str, Frame]] = OrderedDict()
@@ -292,12 +295,17 @@ class Client:
         if self._http is None:
             settings = self._settings()
             environment = {**environment_with_file(), **self._given}
-            address = self._api or api_address(settings, environment)
+            address = api_address(settings, environment)
             key = self._api_key or any_key(settings)
             headers = {} if key is None else {"Authorization": f"Bearer {key}"}
             # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
             self._http = httpx.Client(
-                base_url=address, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False, follow_redirects=False
+                base_url=address,
+                headers=headers,
+                timeout=_REQUEST_SECONDS,
+                trust_env=False,
+                follow_redirects=False,
+                verify=api_trust(settings, address),
             )
         return self._http
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from highwater.api.command.command import CommandFailedError
-from highwater.api.command.connection import api_address
+from highwater.api.command.connection import api_address, api_trust
 from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
@@ -55,7 +55,10 @@ def api_client(settings: Settings, api_key: str | None) -> Iterator[httpx.Client
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     url = api_address(settings, environment_with_file())
     # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-    with httpx.Client(base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False) as client:
+    verify = api_trust(settings, url)
+    with httpx.Client(
+        base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False, verify=verify
+    ) as client:
         yield client
 
 

@@ -11,6 +11,8 @@ from highwater.api.command.command import CommandFailedError
 from highwater.streams.settings import Settings, environment_with_file, read_settings
 
 if TYPE_CHECKING:
+    import ssl
+
     import asyncpg
 
 ADDRESSES = {
@@ -66,9 +68,30 @@ def running_addresses(settings: Settings) -> dict[str, Any]:
 
 def api_address(settings: Settings, environment: Mapping[str, str]) -> str:
     """Where the API is: as it is set, or where the local stack on the data folder has it."""
+    if settings.api_url is not None:
+        return settings.api_url.rstrip("/")
     is_set = any(environment.get(name, "").strip() for name in ("HIGHWATER_HOST", "HIGHWATER_PORT"))
     found = None if is_set else running_addresses(settings).get("api")
-    return str(found or f"http://{reachable(settings.host)}:{settings.port}")
+    return str(found or own_api_address(settings, settings.port))
+
+
+def own_api_address(settings: Settings, port: int) -> str:
+    """Where the API that runs by these settings is reached from this machine."""
+    scheme = "http" if settings.tls_cert_file is None else "https"
+    return f"{scheme}://{reachable(settings.host)}:{port}"
+
+
+def api_trust(settings: Settings, address: str) -> ssl.SSLContext | bool:
+    """What a client of the API at that address trusts, as httpx takes it.
+
+    Raises:
+        ConfigurationError: a certificate cannot be read.
+    """
+    if not address.startswith("https:"):
+        return True
+    from highwater.api.core.tls import trusted_by_clients
+
+    return trusted_by_clients(settings, is_own=settings.api_url is None)
 
 
 def reachable(host: str) -> str:

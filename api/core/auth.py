@@ -18,11 +18,16 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from highwater.api.core.errors import ForbiddenError, UnauthorizedError
+from highwater.api.core.attempts import Attempts
+from highwater.api.core.errors import ForbiddenError, TooManyRequestsError, UnauthorizedError
+from highwater.api.core.proxies import address_of
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.checks import check_id
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.telemetry import KEYS_REFUSED, get_log
 
 SESSION_PREFIX = "hws_"
+_log = get_log("api")
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="highwater"'}
 # 64 bits of a hash: no two of a deployment's keys share an id by chance.
 _KEY_ID_CHARACTERS = 16
@@ -133,6 +138,7 @@ class Authenticator:
         self._keys = keys
         self._read_session = read_session
         self._read_token = read_token
+        self.attempts = Attempts()
 
     @property
     def is_open(self) -> bool:
@@ -180,12 +186,51 @@ class Authenticator:
         return found
 
 
+async def authenticated(authenticator: Authenticator, authorization: str | None, address: str) -> Principal:
+    """Who an `Authorization` field from an address stands for; wrong ones slow the address down (`attempts.py`).
+
+    Raises:
+        UnauthorizedError: nobody.
+        TooManyRequestsError: the address has sent too many wrong ones, and this one was not looked at.
+        UnavailableError: it is a session and Redis is away.
+    """
+    if authorization is None:
+        return await authenticator.principal(None)
+    attempts, now_ms = authenticator.attempts, int(monotonic_seconds() * 1000)
+    wait_ms = attempts.wait_ms(address, now_ms)
+    if wait_ms and not _is_session(authorization) and not attempts.is_proven(address, authorization):
+        raise _too_many(wait_ms)
+    try:
+        found = await authenticator.principal(authorization)
+    except UnauthorizedError as error:
+        if wait_ms:
+            raise _too_many(wait_ms) from error
+        if attempts.note_wrong(address, now_ms):
+            _log.warning("too many wrong keys; further ones are refused for a minute", address=address)
+        raise
+    attempts.note_right(address, authorization)
+    return found
+
+
+def _is_session(authorization: str) -> bool:
+    return authorization.partition(" ")[2].strip().startswith(SESSION_PREFIX)
+
+
+def _too_many(wait_ms: int) -> TooManyRequestsError:
+    KEYS_REFUSED.inc()
+    # Rounded up: who comes a part of a second too early is refused again.
+    return TooManyRequestsError(
+        "too many wrong keys from this address", headers={"Retry-After": str(-(-wait_ms // 1000))}
+    )
+
+
 async def current_principal(request: Request) -> Principal:
     """Whoever sent this request."""
     services = request.app.state.services
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if principal is None:
-        principal = await services.authenticator.principal(request.headers.get("authorization"))
+        authorization = request.headers.get("authorization")
+        principal = await authenticated(services.authenticator, authorization, address_of(request.scope))
     if request.method == "GET":
         services.activity.note(principal)
     return principal

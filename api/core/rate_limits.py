@@ -14,8 +14,9 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from highwater.api.core.auth import PRINCIPAL, Principal
+from highwater.api.core.auth import PRINCIPAL, Principal, authenticated
 from highwater.api.core.errors import TooManyRequestsError
+from highwater.api.core.proxies import address_of
 from highwater.connectors.identity.organizations import Organization
 from highwater.connectors.identity.rate_limits import Counted, RateLimits, Whose
 from highwater.connectors.redis.link import RedisAwayError
@@ -130,7 +131,8 @@ class LimitedRoute(APIRoute):
             await super().handle(scope, receive, send)
             return
         services = scope["app"].state.services
-        principal = await services.authenticator.principal(Headers(scope=scope).get("authorization"))
+        authorization = Headers(scope=scope).get("authorization")
+        principal = await authenticated(services.authenticator, authorization, address_of(scope))
         told = await services.rate_limiter.admit(principal)
         fields = [(name.lower().encode(), value.encode()) for name, value in told.items()]
 

@@ -1,7 +1,8 @@
 """Sockets: who is on one, how it is sent away and with which code; what it tells is its slice's.
 
 Laws. Nobody is told anything before it is known who it is. A socket that may not be here is closed with a code that says why,
-after its handshake, since one that is refused could say none.
+after its handshake, since one that is refused could say none. One that a page of another site opens does not come so far
+(`entrance.py`).
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from ipaddress import ip_address
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 import orjson
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from highwater.api.core.auth import Principal
+from highwater.api.core.auth import Principal, authenticated
 from highwater.api.core.errors import (
     ForbiddenError,
     NotFoundError,
@@ -24,6 +23,7 @@ from highwater.api.core.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
+from highwater.api.core.proxies import address_of
 from highwater.api.core.services import Services
 from highwater.schemas.errors import HighwaterError, UnavailableError
 
@@ -100,10 +100,8 @@ class Socket:
         if authorization is None and not authenticator.is_open:
             await websocket.accept()
             authorization = await self._first_token()
-        if authenticator.is_open:
-            _refuse_other_sites(websocket)
         self._authorization = authorization
-        return await authenticator.principal(authorization)
+        return await authenticated(authenticator, authorization, address_of(websocket.scope))
 
     async def _first_token(self) -> str:
         try:
@@ -135,22 +133,6 @@ class Socket:
                 subscriber.close(UNAUTHENTICATED, str(error))
             except UnavailableError:
                 continue  # it is asked again
-
-
-def _refuse_other_sites(websocket: WebSocket) -> None:
-    """With no key to know, any page that this machine's browser shows could listen; only one of this machine may.
-
-    Raises:
-        ForbiddenError: the page is of another site.
-    """
-    origin = websocket.headers.get("origin")
-    if origin is None or urlsplit(origin).netloc == websocket.headers.get("host"):
-        return
-    host = urlsplit(origin).hostname or ""
-    with contextlib.suppress(ValueError):
-        if host == "localhost" or ip_address(host).is_loopback:
-            return
-    raise ForbiddenError("an API without keys is open to pages of this machine only")
 
 
 def parsed(text: str | bytes) -> dict[str, Any] | None:

@@ -3,7 +3,8 @@
 People may sign in at an OpenID provider instead (`openid.py`), which gives them a session.
 
 Laws. The cookie holds a random token and never the key; the key stays in this process. Each read of a page is made with that
-key, so what it may see is decided by the API alone. Without API keys configured nobody is asked.
+key, so what it may see is decided by the API alone. Without API keys configured nobody is asked. Wrong keys are counted as those
+of the API are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -21,7 +22,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from highwater.api.core.errors import UnauthorizedError
+from highwater.api.core.auth import authenticated
+from highwater.api.core.errors import TooManyRequestsError, UnauthorizedError
+from highwater.api.core.policies import style_policy
+from highwater.api.core.proxies import address_of
 from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn, SignInRefusedError
 from highwater.schemas.errors import UnavailableError
 
@@ -92,12 +96,9 @@ class Door:
             return self._form(wanted, "this is no sign-in form", status=413)
         sent = parse_qs(body.decode("utf-8", "replace"))
         authorization = f"Bearer {sent.get('key', [''])[0].strip()}"
-        try:
-            await self._authenticator().principal(authorization)
-        except UnauthorizedError:
-            return self._form(wanted, "This key or session is not valid.", status=401)
-        except UnavailableError as error:
-            return self._form(wanted, f"Sessions cannot be read now: {error}", status=503)
+        refused = await self._refused(authorization, address_of(request.scope), wanted)
+        if refused is not None:
+            return refused
         answer = RedirectResponse(_own_path(wanted), _SEE_OTHER)
         self._set_cookie(request, answer, authorization)
         return answer
@@ -131,12 +132,28 @@ class Door:
         self._made[signed_in.session_id] = None
         return self._openid.forget(answer)
 
-    def _form(self, wanted: str, message: str = "", *, status: int = 200) -> Response:
+    def _form(
+        self, wanted: str, message: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> Response:
         told = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
         wanted = quote(_own_path(wanted), safe="")
         openid = "" if self._openid is None else _OPENID.format(next=wanted)
-        text = _FORM.format(next=wanted, message=told, openid=openid)
-        return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
+        text = _FORM.format(next=wanted, message=told, style=_STYLE, openid=openid)
+        fields = {"Cache-Control": "no-store", "Content-Security-Policy": _POLICY, **(headers or {})}
+        return HTMLResponse(text, status, headers=fields)
+
+    async def _refused(self, authorization: str, address: str, wanted: str) -> Response | None:
+        """The form again, with what is wrong; None: the key is good."""
+        try:
+            await authenticated(self._authenticator(), authorization, address)
+        except UnauthorizedError:
+            return self._form(wanted, "This key or session is not valid.", status=401)
+        except TooManyRequestsError as error:
+            told = f"Too many wrong keys were sent from here. Try again in {error.headers['Retry-After']} seconds."
+            return self._form(wanted, told, status=429, headers=error.headers)
+        except UnavailableError as error:
+            return self._form(wanted, f"Sessions cannot be read now: {error}", status=503)
+        return None
 
     def _remember(self, authorization: str) -> str:
         token = secrets.token_urlsafe(32)
@@ -167,16 +184,18 @@ def _own_path(wanted: str) -> str:
     return wanted if is_ours else "/"
 
 
+_STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0;padding:1rem}
+form{width:min(24rem,100%);display:grid;gap:.75rem} h1{font-size:1.5rem;margin:0} p{margin:0;opacity:.8}
+input,button,a{font:inherit;padding:.6rem .75rem;border-radius:.5rem;border:1px solid #8888}
+button{background:#0b6bcb;color:#fff;border-color:#0b6bcb;cursor:pointer}
+:focus-visible{outline:3px solid #4ea1ff;outline-offset:2px} .wrong{color:#d33;opacity:1}
+"""
+_POLICY = style_policy(_STYLE)
 _FORM = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark"><title>Sign in · Highwater</title>
-<style>
-body{{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0;padding:1rem}}
-form{{width:min(24rem,100%);display:grid;gap:.75rem}} h1{{font-size:1.5rem;margin:0}} p{{margin:0;opacity:.8}}
-input,button,a{{font:inherit;padding:.6rem .75rem;border-radius:.5rem;border:1px solid #8888}}
-button{{background:#0b6bcb;color:#fff;border-color:#0b6bcb;cursor:pointer}}
-:focus-visible{{outline:3px solid #4ea1ff;outline-offset:2px}} .wrong{{color:#d33;opacity:1}}
-</style></head>
+<style>{style}</style></head>
 <body><form method="post" action="/login?next={next}"><h1>Highwater</h1>
 <p>The dashboard shows what your API key or session may see.</p>{message}
 <label for="key">API key or session</label>

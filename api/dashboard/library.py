@@ -6,12 +6,16 @@ Law: this module is imported only when the first browser comes (`api/dashboard/m
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from pathlib import Path
 
+import jinja2
 from fastapi import FastAPI
-from nicegui import ui
+from nicegui import client, ui
 
 from highwater.api.dashboard import sockets
 from highwater.api.dashboard.hub import Hub
+from highwater.api.dashboard.mount import NONCE_KEY
 from highwater.api.dashboard.pages import (
     browse,
     chunks,
@@ -31,12 +35,25 @@ __all__ = ["Hub", "application"]
 RECONNECT_SECONDS = 10.0
 
 
+class NoncedTemplates(jinja2.FileSystemLoader):
+    """The library's own templates, each script in them named by the nonce of its answer.
+
+    The nonce goes into the template and not into what was made from it, so that no text of a page gets one.
+    """
+
+    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str, Callable[[], bool]]:
+        """The text of a template."""
+        text, name, is_current = super().get_source(environment, template)
+        return text.replace("<script", f"<script nonce=\"{{{{ request.scope['{NONCE_KEY}'] }}}}\""), name, is_current
+
+
 @functools.cache
 def application() -> FastAPI:
     """The application that serves pages and assets; the same one for every caller, since the library has only one."""
     for module in (overview, topics, browse, user, league, queries, jobs, chunks, letters, policies):
         module.register()
     sockets.guard()
+    client.templates.env.loader = NoncedTemplates(str(Path(client.__file__).parent / "templates"))
     found = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     ui.run_with(
         found,

@@ -1,14 +1,15 @@
 """The dashboard as a part of the API's application: which paths are its own, and when its library is loaded.
 
 Laws. The API starts and serves without it: its library is loaded, and anything is sampled, once a browser asks for a page. A
-path that is no page falls through to the API, which answers as it always did. Nothing is fetched from elsewhere: the policy
-that is sent with each page forbids it to the browser.
+path that is no page falls through to the API, which answers as it always did. Nothing is fetched from elsewhere, and no script
+runs that the page did not come with: the policy that is sent with each page forbids it to the browser.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import secrets
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from highwater.api.core.errors import problem
+from highwater.api.core.policies import CONTENT_SECURITY_POLICY, page_policy
 from highwater.api.dashboard.door import Door
 from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn
 from highwater.connectors.identity.issuer import ClientCredentials
@@ -26,20 +28,15 @@ if TYPE_CHECKING:
     from highwater.api.dashboard.hub import Hub
     from highwater.api.dashboard.services import DashboardServices
 
-# Where a page finds the dashboard that it is served by.
+# Where a page finds the dashboard that it is served by, and the nonce of its own scripts.
 SCOPE_KEY = "highwater.dashboard"
+NONCE_KEY = "highwater.nonce"
 PAGES = (
     *("/", "/topics", "/browse", "/user", "/league", "/queries", "/jobs", "/chunks", "/dead-letters", "/policies"),
     *("/login", "/logout", "/favicon.ico"),
 )
 _SIGN_IN = ("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout")
 _ASSETS = ("/_nicegui/", "/_nicegui_ws/")
-# Vue compiles the templates of tables in the browser, hence `unsafe-eval`; everything is of this origin.
-_POLICY = (
-    b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-    b"img-src 'self' data:; font-src 'self' data:; object-src 'none'; base-uri 'self'; frame-ancestors 'none'"
-)
-_HEADERS = ((b"content-security-policy", _POLICY), (b"referrer-policy", b"same-origin"))
 _AWAY = "the dashboard is served by another application of this process"
 
 _log = get_log("dashboard")
@@ -97,13 +94,17 @@ class Dashboard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a page, an asset or the socket of a browser."""
         if scope["type"] == "http" and scope["path"] in _SIGN_IN:
-            await self.door(scope, receive, _guarded(send))
+            await self.door(scope, receive, send)
             return
         inner = await self._opened()
         if inner is None:
             await _refuse(scope, receive, send)
             return
-        await inner({**scope, SCOPE_KEY: self}, receive, _guarded(send) if scope["type"] == "http" else send)
+        nonce = secrets.token_urlsafe(16)
+        # The library writes this field into its pages as the beginning of addresses, whoever sent it.
+        headers = [field for field in scope["headers"] if field[0] != b"x-forwarded-prefix"]
+        inside = {**scope, "headers": headers, SCOPE_KEY: self, NONCE_KEY: nonce}
+        await inner(inside, receive, _guarded(send, nonce) if scope["type"] == "http" else send)
 
     async def _opened(self) -> ASGIApp | None:
         async with self._opening:
@@ -152,10 +153,12 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     await problem(503, _AWAY, headers={"Retry-After": "5"})(scope, receive, send)
 
 
-def _guarded(send: Send) -> Send:
+def _guarded(send: Send, nonce: str) -> Send:
+    field = (CONTENT_SECURITY_POLICY, page_policy(nonce))
+
     async def with_policy(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *_HEADERS]}
+            message = {**message, "headers": [*message["headers"], field]}
         await send(message)
 
     return with_policy

@@ -21,6 +21,7 @@ from starlette.responses import RedirectResponse, Response
 
 from highwater.api.core.auth import Principal, Role, require_role
 from highwater.api.core.errors import UnauthorizedError
+from highwater.api.core.proxies import address_of
 from highwater.api.core.services import Services
 from highwater.api.dashboard.door import Visitor
 from highwater.api.dashboard.hub import Hub
@@ -136,9 +137,9 @@ class View:
             ReadRefusedError: it was not answered with a 2xx.
         """
         headers = {} if self.visitor.authorization is None else {"Authorization": self.visitor.authorization}
-        transport = httpx.ASGITransport(self.dashboard.api)
+        transport = httpx.ASGITransport(self.dashboard.api, client=(address_of(self.request.scope), 0))
         async with httpx.AsyncClient(
-            transport=transport, base_url="http://dashboard.invalid", headers=headers, timeout=READ_SECONDS_MAX
+            transport=transport, base_url="http://localhost", headers=headers, timeout=READ_SECONDS_MAX
         ) as client:
             wanted = {name: value for name, value in (parameters or {}).items() if value is not None}
             answer = await client.request(method, path, params=wanted or None, json=body)
@@ -196,7 +197,8 @@ class View:
     @contextmanager
     def frame(self, path: str, title: str) -> Iterator[None]:
         """Header, navigation, and the page within."""
-        ui.add_css(CSS)
+        # Not `ui.add_css`, which adds a style by a script without the page's nonce.
+        ui.add_head_html(f"<style>{CSS}</style>")
         ui.dark_mode(_THEMES.get(self.request.cookies.get(THEME_COOKIE, "")))
         drawer = self._drawer(path)
         self._header(drawer)

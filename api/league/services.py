@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from highwater.api.core.limits import LiveLimit, LocalRequests, parse_networks
+from highwater.api.core.limits import LiveLimit, LocalRequests
 from highwater.api.core.services import Services
 from highwater.api.league.matches import MatchDocuments
 from highwater.api.league.monitor import Monitor
@@ -47,18 +47,9 @@ def page_builders(settings: Settings) -> Mapping[str, Builder]:
 
 
 def live_limit(core: Services) -> LiveLimit:
-    """How often an address may read pages that move.
-
-    Raises:
-        ConfigurationError: the trusted proxies cannot be read.
-    """
+    """How often an address may read pages that move."""
     requests_max = core.settings.live_requests_max
-    return LiveLimit(
-        LiveRequests(core.link, requests_max),
-        LocalRequests(requests_max),
-        core.clock,
-        parse_networks(core.settings.trusted_proxies),
-    )
+    return LiveLimit(LiveRequests(core.link, requests_max), LocalRequests(requests_max), core.clock)
 
 
 def make_league(core: Services, documents: Documents, build_window: Builder) -> LeagueServices:

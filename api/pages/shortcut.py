@@ -19,6 +19,7 @@ from highwater.api.core.conditional import JSON, is_match
 from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
 from highwater.api.core.paths import canonical_path
+from highwater.api.core.proxies import address_of
 from highwater.api.pages.documents import document_headers
 from highwater.api.pages.services import PageServices
 from highwater.api.pages.sources import Source
@@ -124,7 +125,7 @@ class ShortCut:
         if len(headers) != len(scope["headers"]) or any(name in headers for name in _ASIDE):
             return False
         known = self._known.get(scope.get("raw_path") or b"") or self._of_path(scope.get("raw_path") or b"")
-        principal = None if known is None else self._principal(headers)
+        principal = None if known is None else self._principal(scope, headers)
         if known is None or principal is None:
             return False
         if known.is_live:
@@ -143,11 +144,16 @@ class ShortCut:
         known.count(scope["method"], answer.status, monotonic_seconds() - started, is_read=answer.is_read)
         return True
 
-    def _principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        authorization = headers.get(b"authorization")
-        return self._services.core.authenticator.quick(
-            None if authorization is None else authorization.decode("latin-1")
-        )
+    def _principal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal | None:
+        sent = headers.get(b"authorization")
+        authenticator = self._services.core.authenticator
+        if sent is None:
+            return authenticator.quick(None)
+        authorization = sent.decode("latin-1")
+        # A key that this address has not used before goes the usual way, where wrong ones are counted.
+        if not authenticator.attempts.is_proven(address_of(scope), authorization):
+            return None
+        return authenticator.quick(authorization)
 
     def _from_memory(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
         """The page, when it is in memory and good."""

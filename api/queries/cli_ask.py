@@ -13,7 +13,7 @@ import click
 
 from highwater.api.command.client import detail_of, key_for
 from highwater.api.command.command import FAILED, INTERRUPTED, Command, CommandFailedError, json_option
-from highwater.api.command.connection import api_address, own_settings
+from highwater.api.command.connection import api_address, api_trust, own_settings
 from highwater.api.command.terminal import print_json, printable, warn
 from highwater.streams.settings import environment_with_file
 
@@ -76,7 +76,10 @@ def _client(settings: Settings, user_id: str) -> Iterator[httpx.Client]:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     url = api_address(settings, environment_with_file())
     # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-    with httpx.Client(base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False) as client:
+    verify = api_trust(settings, url)
+    with httpx.Client(
+        base_url=url, headers=headers, timeout=_REQUEST_SECONDS, trust_env=False, verify=verify
+    ) as client:
         yield client
 
 

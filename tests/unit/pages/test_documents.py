@@ -68,7 +68,9 @@ class _Api:
         )
         app.state.services, app.state.pages = services, SimpleNamespace(core=services, documents=self.documents)
         transport = httpx.ASGITransport(app)
-        self.http = httpx.AsyncClient(transport=transport, base_url="http://test", headers={"Accept-Encoding": "gzip"})
+        self.http = httpx.AsyncClient(
+            transport=transport, base_url="http://localhost", headers={"Accept-Encoding": "gzip"}
+        )
 
     async def _fresh(self, *_: Any) -> bool:
         return self.is_positioned

@@ -1,0 +1,60 @@
+"""How many connections the API holds at once: of everybody, and of one address.
+
+Law: what is admitted is counted until it is let go, once, whatever becomes of it between. A trusted proxy has no limit of its
+own, since it stands for many.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Literal, TypeAlias
+
+from highwater.api.core.attempts import network_of
+from highwater.api.core.proxies import Networks, is_trusted
+
+Whose: TypeAlias = Literal["all", "address"]
+
+# Files of the process beside connections: those of PostgreSQL, Redis, Kafka, and what is spooled to disk.
+OTHER_FILES = 256
+
+
+class Connections:
+    """What is open now."""
+
+    def __init__(self, connections_max: int, per_address_max: int, trusted: Networks = ()) -> None:
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._trusted = trusted
+        self._of_network: dict[str, int] = {}
+        self._open = 0
+
+    def __len__(self) -> int:
+        return self._open
+
+    def admit(self, address: str) -> Whose | None:
+        """None: the connection is counted, and `leave` is due for it. Else whose limit it would exceed."""
+        network = network_of(address)
+        held = self._of_network.get(network, 0)
+        if self._open >= self._connections_max:
+            return "all"
+        if held >= self._per_address_max and not is_trusted(address, self._trusted):
+            return "address"
+        self._of_network[network] = held + 1
+        self._open += 1
+        return None
+
+    def leave(self, address: str) -> None:
+        """A connection that was admitted has ended."""
+        network = network_of(address)
+        held = self._of_network[network] - 1
+        if held:
+            self._of_network[network] = held
+        else:
+            del self._of_network[network]
+        self._open -= 1
+
+
+def files_allowed() -> int:
+    """Connections that the process has file descriptors for, at least one; more are not accepted, and would be waited for."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, soft - OTHER_FILES) if soft != resource.RLIM_INFINITY else 1_000_000

@@ -1,0 +1,110 @@
+"""`/docs`: the OpenAPI document as one page, without a script and with nothing from elsewhere.
+
+Law: it shows what `/openapi.json` says and nothing else, so it cannot go stale.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import HTMLResponse
+
+from highwater.api.core.policies import style_policy
+
+router = APIRouter(include_in_schema=False)
+
+_STYLE = """
+:root{color-scheme:light dark;--line:#8886;--soft:#8881}
+body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:0 auto;padding:1rem}
+details{border:1px solid var(--line);border-radius:.5rem;margin:.4rem 0;padding:.4rem .8rem}
+summary{cursor:pointer;overflow-wrap:anywhere} summary b{display:inline-block;min-width:4.5rem} summary span{opacity:.75}
+code,pre{font-family:ui-monospace,monospace;font-size:.9em} pre{overflow:auto;background:var(--soft);padding:.6rem}
+table{border-collapse:collapse;width:100%} th,td{text-align:left;vertical-align:top;padding:.2rem .6rem .2rem 0}
+td{border-top:1px solid var(--line)} h2{margin-top:2rem} :focus-visible{outline:3px solid #4ea1ff}
+"""
+_HEADERS = {"Content-Security-Policy": style_policy(_STYLE), "Cache-Control": "no-cache"}
+_METHODS = ("get", "put", "post", "patch", "delete", "head", "options")
+
+
+@router.get("/docs")
+async def docs(request: Request) -> Response:
+    """The routes by subject."""
+    return HTMLResponse(page_of(request.app.openapi()), headers=_HEADERS)
+
+
+def page_of(document: dict[str, Any]) -> str:
+    """The page of an OpenAPI document."""
+    groups: dict[str, list[str]] = {}
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if method in _METHODS:
+                tag = next(iter(operation.get("tags", ())), "other")
+                groups.setdefault(tag, []).append(_operation(path, method, operation))
+    info = document["info"]
+    sections = "".join(f"<h2>{escape(tag)}</h2>{''.join(shown)}" for tag, shown in sorted(groups.items()))
+    schemas = "".join(
+        f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>{_json(schema)}</details>'
+        for name, schema in sorted(document.get("components", {}).get("schemas", {}).items())
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(info['title'])} API</title><style>{_STYLE}</style></head><body>"
+        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('summary', ''))}</p>"
+        '<p>For tools: <a href="/openapi.json">/openapi.json</a>.</p>'
+        f"{sections}<h2>Schemas</h2>{schemas}</body></html>"
+    )
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+    parameters = [
+        (f"<code>{escape(one['name'])}</code>", escape(one["in"]) + (", required" if one.get("required") else ""),
+         _brief(one.get("schema", {})), escape(one.get("description", "")))
+        for one in operation.get("parameters", ())
+    ]  # fmt: skip
+    body = [
+        (f"<code>{escape(kind)}</code>", _brief(content.get("schema", {})))
+        for kind, content in operation.get("requestBody", {}).get("content", {}).items()
+    ]
+    answers = [
+        (f"<code>{escape(status)}</code>", escape(answer.get("description", "")), _contents(answer))
+        for status, answer in sorted(operation.get("responses", {}).items())
+    ]
+    return (
+        f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "
+        f"<span>{escape(operation.get('summary', ''))}</span></summary>"
+        f"<p>{escape(operation.get('description', ''))}</p>"
+        f"{_table('Parameters', parameters)}{_table('Body', body)}{_table('Answers', answers)}</details>"
+    )
+
+
+def _contents(answer: dict[str, Any]) -> str:
+    return "<br>".join(
+        f"<code>{escape(kind)}</code> {_brief(content.get('schema', {}))}"
+        for kind, content in answer.get("content", {}).items()
+    )
+
+
+def _table(title: str, rows: list[tuple[str, ...]]) -> str:
+    if not rows:
+        return ""
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<h3>{title}</h3><table>{lines}</table>"
+
+
+def _brief(schema: dict[str, Any]) -> str:
+    """A schema in a few words: its name, or what it is."""
+    if "$ref" in schema:
+        name = escape(schema["$ref"].rpartition("/")[2])
+        return f'<a href="#{name}">{name}</a>'
+    if not schema:
+        return ""
+    told = {key: value for key, value in schema.items() if key != "title"}
+    return f"<code>{escape(json.dumps(told, ensure_ascii=False))}</code>"
+
+
+def _json(schema: dict[str, Any]) -> str:
+    return f"<pre>{escape(json.dumps(schema, indent=2, ensure_ascii=False))}</pre>"

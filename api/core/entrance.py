@@ -1,0 +1,147 @@
+"""The entrance of the application: what is decided of a request before anything of it is routed or read.
+
+Laws. Nothing behind it sees a request of a site that may not send it, or with a body that nobody takes. Every answer leaves with
+the policies. A read that comes through no proxy costs a look at its host and no more: the short cut to pages lies behind.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TypeAlias
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from highwater.api.core.auth import parse_api_keys
+from highwater.api.core.bodies import wrong_coding, wrong_type
+from highwater.api.core.errors import problem
+from highwater.api.core.policies import ENCRYPTED, PLAIN, Fields, with_policies
+from highwater.api.core.proxies import address_of, parse_networks, seen_through
+from highwater.api.core.sites import SAFE_METHODS, Asking, Refusal, Sites, is_loopback_host, parse_origins
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import HTTP_REFUSED, get_log
+
+# What pages of other origins may read and send; a browser hides the rest.
+_EXPOSED = (
+    *("ETag", "Age", "Retry-After", "Location", "X-Resource-Version", "X-Caused-By", "X-Pending", "X-Stale"),
+    *("RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining"),
+)
+_TAKEN = (
+    *("Authorization", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "X-Min-Position", "X-Max-Wait-Ms"),
+    *("X-Prewarm-Token", "Repr-Digest", "Content-Digest"),
+)
+_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
+_ENCRYPTED_SCHEMES = ("https", "wss")
+_API = "/api/"
+_UNSUPPORTED = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+
+_Headers: TypeAlias = list[tuple[bytes, bytes]]
+_log = get_log("api")
+
+
+class Entrance:
+    """ASGI: lets a request in, or answers it."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        """Raises `ConfigurationError` where a setting cannot be read."""
+        self._app = app
+        self._proxies = parse_networks(settings.trusted_proxies)
+        allowed = parse_origins(settings.allowed_origins)
+        is_open = not parse_api_keys(settings.api_keys) and settings.oidc_issuer is None
+        self._sites = Sites(is_open=is_open, allowed_origins=allowed)
+        self._shared: ASGIApp | None = None
+        if allowed:
+            self._shared = CORSMiddleware(
+                app,
+                allow_origins=sorted(allowed),
+                allow_methods=_METHODS,
+                allow_headers=_TAKEN,
+                expose_headers=_EXPOSED,
+            )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Decide on one request or handshake."""
+        if self._proxies:
+            scope = seen_through(scope, self._proxies)
+        send = _with_policies(scope, send)
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            HTTP_REFUSED.labels(int(refusal.status)).inc()
+            _log.debug(
+                "a request is refused", status=int(refusal.status), reason=refusal.detail, address=address_of(scope)
+            )
+            headers = {"Accept-Encoding": "identity"} if refusal.status == _UNSUPPORTED else {}
+            await problem(refusal.status, refusal.detail, headers=headers)(scope, receive, send)
+        elif self._shared is not None and scope["type"] == "http" and self._is_shared(scope):
+            await self._shared(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_shared(self, scope: Scope) -> bool:
+        return any(
+            name == b"origin" and value.decode("latin-1") in self._sites.allowed for name, value in scope["headers"]
+        )
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        headers: _Headers = scope["headers"]
+        is_socket = scope["type"] == "websocket"
+        if self._sites.is_open:
+            refusal = self._sites.misdirected([value.decode("latin-1") for name, value in headers if name == b"host"])
+            if refusal is not None:
+                return refusal
+        if not is_socket and scope["method"] in SAFE_METHODS:
+            return None
+        fields = _fields(headers)
+        if self._signs_in_by_itself(scope, fields):
+            hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+            asking = Asking(hosts, fields.get("origin", ""), fields.get("sec-fetch-site", ""), scope["scheme"])
+            refusal = self._sites.foreign(asking)
+            if refusal is not None:
+                return refusal
+        return None if is_socket else _body_refusal(scope["path"], fields)
+
+    def _signs_in_by_itself(self, scope: Scope, fields: dict[str, str]) -> bool:
+        """Whether a browser sends this with the rights of whoever looks at the page: with none needed, or by a cookie.
+
+        Beneath `/api/` a cookie counts for nothing, but a page that sends one and no key is not trusted to know that.
+        """
+        if self._sites.is_open or not scope["path"].startswith(_API):
+            return True
+        names_a_key = "authorization" in fields or bool(scope.get("subprotocols"))
+        return "cookie" in fields and not names_a_key
+
+
+def _body_refusal(path: str, fields: dict[str, str]) -> Refusal | None:
+    has_body = fields.get("content-length", "0") != "0" or "transfer-encoding" in fields
+    if not has_body:
+        return None
+    reason = wrong_coding(fields.get("content-encoding", "")) or wrong_type(path, fields.get("content-type", ""))
+    return None if reason is None else Refusal(_UNSUPPORTED, reason)
+
+
+def _fields(headers: _Headers) -> dict[str, str]:
+    """The fields by name; of one that came more than once all, so that none hides behind another."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        text = name.decode("latin-1")
+        found[text] = f"{found[text]}, {value.decode('latin-1')}" if text in found else value.decode("latin-1")
+    return found
+
+
+def _policies(scope: Scope) -> Fields:
+    if scope["scheme"] not in _ENCRYPTED_SCHEMES:
+        return PLAIN
+    # A browser applies it to every port of a name, and on `localhost` those are of others.
+    hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+    return PLAIN if any(is_loopback_host(host) for host in hosts) else ENCRYPTED
+
+
+def _with_policies(scope: Scope, send: Send) -> Send:
+    fields = _policies(scope)
+
+    async def send_with_policies(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            message = {**message, "headers": with_policies(list(message.get("headers", ())), fields)}
+        await send(message)
+
+    return send_with_policies

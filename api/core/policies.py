@@ -1,0 +1,57 @@
+"""What every answer forbids to a browser: guessing types, framing, telling others where it was, and running what is not ours.
+
+Laws. Every answer carries these fields, an error and a file too. An answer that is no page may load nothing at all. A page names
+its own scripts by a nonce that no other answer has.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from typing import TypeAlias
+
+Fields: TypeAlias = tuple[tuple[bytes, bytes], ...]
+
+CONTENT_SECURITY_POLICY = b"content-security-policy"
+_NO_PAGE = b"default-src 'none'; frame-ancestors 'none'"
+# Half a year, as long as browsers' own lists ask for; not for names beneath, which are not ours to decide on.
+_TRANSPORT = (b"strict-transport-security", b"max-age=15768000")
+
+COMMON: Fields = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+)
+PLAIN: Fields = (*COMMON, (CONTENT_SECURITY_POLICY, _NO_PAGE))
+ENCRYPTED: Fields = (*PLAIN, _TRANSPORT)
+NAMES = frozenset(name for name, _ in ENCRYPTED)
+
+
+def with_policies(given: list[tuple[bytes, bytes]], fields: Fields) -> list[tuple[bytes, bytes]]:
+    """The fields of an answer with those of the policies that it does not have itself."""
+    own = {name for name, _ in given if name in NAMES}
+    if not own:
+        return [*given, *fields]
+    return [*given, *(field for field in fields if field[0] not in own)]
+
+
+def page_policy(nonce: str) -> bytes:
+    """What a page of the dashboard may do.
+
+    Its library compiles the templates of tables in the browser and runs what the server sends over the page's own socket, both by
+    `eval`, hence `unsafe-eval`; it also sets styles on elements, hence `unsafe-inline` of styles. A script in the page runs by
+    its nonce only, and everything is of this origin.
+    """
+    return (
+        f"default-src 'self'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; font-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
+    ).encode()
+
+
+def style_policy(style: str) -> str:
+    """What a page without scripts may do: have this one style, and send a form to where it came from."""
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )

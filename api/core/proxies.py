@@ -1,0 +1,137 @@
+"""Who is behind a proxy: `X-Forwarded-For`, `-Proto` and `-Host`, believed only from proxies that are named in the settings.
+
+Laws. What counts is what the trusted proxies wrote, never what a client wrote before them. Whatever needs an address, a scheme or
+a host reads the scope of the request, where these stand once they are known: limits, attempts, sessions, cookies, logs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, TypeAlias
+
+from starlette.types import Scope
+
+from highwater.schemas.errors import ConfigurationError
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
+
+_FOR, _PROTO, _HOST = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"
+_SCHEMES = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
+_SOCKET_SCHEMES = {"http": "ws", "https": "wss"}
+# RFC 3986 host and port, as a `Host` field has them.
+_HOST_FORM = re.compile(r"(?:[A-Za-z0-9._~%!$&'()*+,;=-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?", re.ASCII)
+
+
+def parse_networks(names: Sequence[str]) -> Networks:
+    """Addresses and networks as they are set.
+
+    Raises:
+        ConfigurationError: one is neither.
+    """
+    try:
+        return tuple(ip_network(name, strict=False) for name in names)
+    except ValueError as error:
+        raise ConfigurationError(f"HIGHWATER_TRUSTED_PROXIES: {error}") from error
+
+
+def client_address(peer: str, forwarded: Sequence[str], trusted: Networks) -> str:
+    """The address that asks: the last one on the way that is not a trusted proxy's.
+
+    Args:
+        peer: the other end of the connection.
+        forwarded: the fields `X-Forwarded-For` in their order; each proxy adds the address it was asked by at the end.
+        trusted: whose word is taken.
+
+    What is no address ends the search: the proxy that passed it on is counted itself. If every hop is trusted, the first counts.
+    """
+    return _walk(peer, forwarded, trusted)[0]
+
+
+def _walk(peer: str, forwarded: Sequence[str], trusted: Networks) -> tuple[str, int]:
+    """The address that asks, and how many trusted proxies lie before it."""
+    found = _address(peer)
+    if found is None or not trusted or not _is_within(found, trusted):
+        return (peer if found is None else str(found)), 0
+    proxies = 1
+    for hop in reversed(_listed(forwarded)):
+        address = _address(hop)
+        if address is None:
+            break
+        found = address
+        if not _is_within(found, trusted):
+            break
+        proxies += 1
+    return str(found), proxies
+
+
+@lru_cache(1024)
+def is_trusted(peer: str, trusted: Networks) -> bool:
+    """Whether the other end of a connection is a proxy that is named."""
+    found = _address(peer)
+    return found is not None and _is_within(found, trusted)
+
+
+def seen_through(scope: Scope, trusted: Networks) -> Scope:
+    """The scope of a request with the client, the scheme and the host that trusted proxies name; itself where there are none."""
+    client = scope.get("client")
+    if not trusted or client is None or not is_trusted(client[0], trusted):
+        return scope
+    given: dict[bytes, list[str]] = {_FOR: [], _PROTO: [], _HOST: []}
+    for name, value in scope["headers"]:
+        if name in given:
+            given[name].append(value.decode("latin-1"))
+    address, proxies = _walk(client[0], given[_FOR], trusted)
+    # The port of the connection is the proxy's; that of the client is unknown.
+    seen: dict[str, Any] = {**scope, "client": (address, client[1] if address == client[0] else 0)}
+    scheme = _SCHEMES.get(_outermost(given[_PROTO], proxies).lower())
+    if scheme is not None:
+        seen["scheme"] = _SOCKET_SCHEMES[scheme] if scope["type"] == "websocket" else scheme
+    host = _outermost(given[_HOST], proxies)
+    if _HOST_FORM.fullmatch(host):
+        others = [field for field in scope["headers"] if field[0] != b"host"]
+        seen["headers"] = [(b"host", host.encode("latin-1")), *others]
+    return seen
+
+
+def _outermost(fields: Sequence[str], proxies: int) -> str:
+    """What the trusted proxy that is nearest to the client wrote: each adds one element, or replaces the list by one."""
+    listed = _listed(fields)
+    return listed[-min(proxies, len(listed))] if listed and proxies else ""
+
+
+def _listed(fields: Sequence[str]) -> list[str]:
+    return [element.strip() for field in fields for element in field.split(",")]
+
+
+def _is_within(address: Address, networks: Networks) -> bool:
+    return any(address in network for network in networks)
+
+
+def _address(text: str) -> Address | None:
+    """An address, with or without a port; one of IPv4 within IPv6 is that of IPv4."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def address_of(scope: Scope) -> str:
+    """The address of whoever sent a request, in one spelling; empty where there is none."""
+    client = scope.get("client")
+    return _spelled(client[0]) if client else ""
+
+
+@lru_cache(1024)
+def _spelled(text: str) -> str:
+    found = _address(text)
+    return text if found is None else str(found)

@@ -1,0 +1,66 @@
+"""The certificate of the API: whether it can be used, and how a command on this machine knows that it speaks to it.
+
+Law: a command that asks the API of its own settings trusts that one certificate and no other, whatever name it has; everybody
+else trusts `HIGHWATER_CA_FILE` or the system's authorities, and checks the name.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.settings import Settings
+
+
+def check_tls(settings: Settings) -> None:
+    """Refuse a certificate without its key, and files that cannot be used.
+
+    Raises:
+        ConfigurationError: names the settings.
+    """
+    certificate, key = settings.tls_cert_file, settings.tls_key_file
+    if certificate is None and key is None:
+        return
+    if certificate is None or key is None:
+        raise ConfigurationError("HIGHWATER_TLS_CERT_FILE and HIGHWATER_TLS_KEY_FILE are set together or not at all")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise ConfigurationError(
+            f"HIGHWATER_TLS_CERT_FILE={certificate} with HIGHWATER_TLS_KEY_FILE={key} cannot be used: {error}"
+        ) from error
+
+
+def trusted_by_clients(settings: Settings, *, is_own: bool) -> ssl.SSLContext:
+    """What a client of the API trusts; `is_own`: it asks the API that runs by these settings.
+
+    Raises:
+        ConfigurationError: a file cannot be read.
+    """
+    if is_own and settings.tls_cert_file is not None:
+        return pinned(settings.tls_cert_file)
+    context = ssl.create_default_context()
+    if settings.ca_file is not None:
+        _load(context, settings.ca_file, "HIGHWATER_CA_FILE")
+    return context
+
+
+def pinned(certificate: Path) -> ssl.SSLContext:
+    """Trust in the certificates of one file alone: it is known whose they are, so no name is compared.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _load(context, certificate, "HIGHWATER_TLS_CERT_FILE")
+    return context
+
+
+def _load(context: ssl.SSLContext, path: Path, name: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{name}={path} cannot be read: {error}") from error
