@@ -25,6 +25,7 @@ from highwater.api.core.documentation import describe_refusals
 from highwater.api.core.entrance import Entrance
 from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.oidc import read_credentials, read_rules
+from highwater.api.core.openapi import describe_forms
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
@@ -187,6 +188,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     rest = (query_socket, prompts, league_cache, cache, explain, system, docs)
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
+    describe_forms(application)
     describe_refusals(application)
     application.router.routes.append(DashboardRoute(dashboard))
     application.add_middleware(LimitBody)

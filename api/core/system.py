@@ -25,10 +25,10 @@ async def healthz() -> Response:
 
 @router.get("/readyz", summary="Every part answers, or which does not", response_model=None)
 async def readyz(
-    services: Wired, exclude: Annotated[list[str] | None, Query(description="parts that do not count")] = None
+    services: Wired, exclude: Annotated[list[str], Query(default_factory=list, description="parts that do not count")]
 ) -> Response:
     """503 names what is away. With Redis away reads go on: a balancer may ask with `?exclude=redis`."""
-    away = {name: reason for name, reason in services.not_ready().items() if name not in (exclude or [])}
+    away = {name: reason for name, reason in services.not_ready().items() if name not in exclude}
     if away:
         detail = "not ready: " + "; ".join(f"{name}: {reason}" for name, reason in sorted(away.items()))
         members = {"ready": False, "not_ready": sorted(away)}
@@ -36,7 +36,12 @@ async def readyz(
     return Response(orjson.dumps({"ready": True, "not_ready": []}), headers=_NEVER, media_type=_JSON)
 
 
-@router.get("/metrics", summary="Prometheus metrics", response_model=None)
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 async def metrics() -> Response:
     """Every metric of this process."""
     return Response(generate_latest(), headers={**_NEVER, "Content-Type": CONTENT_TYPE_LATEST})

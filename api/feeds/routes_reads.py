@@ -20,6 +20,7 @@ from highwater.api.core.auth import ReadUser, Viewer
 from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
+from highwater.api.core.openapi import problems, stream
 from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.services import Services, Wired
 from highwater.api.feeds.quick import QuickRoute
@@ -390,7 +391,12 @@ async def get_channels(
     return _json({"channels": [_channel_document(channel) for channel in page], "next_cursor": next_cursor})
 
 
-@router.get("/api/insights/{channel:id}/{insight:id}", summary="An insight; conditional", response_model=None)
+@router.get(
+    "/api/insights/{channel:id}/{insight:id}",
+    summary="An insight; conditional",
+    response_model=None,
+    responses=problems(GoneError),
+)
 async def get_insight(request: Request, channel: str, insight: str, _principal: Viewer, services: Wired) -> Response:
     """An insight as it came; 410 once it was retracted."""
     await services.fresh(request, INSIGHT_TOPICS)
@@ -414,7 +420,12 @@ async def get_insight(request: Request, channel: str, insight: str, _principal: 
     return conditional.answer(request, "insight", head, orjson.dumps(document), cache_control=CACHE_PUBLIC)
 
 
-@router.get("/api/changes", summary="What changes, as server-sent events", response_model=None)
+@router.get(
+    "/api/changes",
+    summary="What changes, as server-sent events",
+    response_class=Response,
+    responses=stream("An event for each version bump, with its position as the id."),
+)
 async def get_changes(request: Request, principal: Viewer, services: Wired) -> Response:
     """Version bumps from now on, or from `Last-Event-ID`; a key bound to a user sees that user's."""
     await services.fresh(request, frozenset())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.core.auth import AdminUser, WriteUser
+from highwater.api.core.openapi import ID
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Wired
 
@@ -20,14 +21,14 @@ class Subscriptions(BaseModel):
     """The whole set of channels that a user is subscribed to."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    channels: list[str] = Field(description="at most 1,000 ids")
+    channels: list[Annotated[str, ID]] = Field(description="at most 1,000 ids")
 
 
 class Plan(BaseModel):
     """A user's plan."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    plan: str
+    plan: Annotated[str, ID]
 
 
 async def _write(services: Wired, topic: str, event: dict[str, Any]) -> Positions:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from highwater.api.core.auth import ROLES, AdminUser, Principal, ReadUser, Role, Viewer, require_user
 from highwater.api.core.errors import ForbiddenError, NotFoundError
+from highwater.api.core.openapi import ID
 from highwater.api.core.rate_limits import LimitedRoute
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.identity import roles
@@ -39,7 +40,7 @@ class SessionRequest(BaseModel):
     """Whom a session is for; without a role it gets the one stored for the user, or viewer; without a plan the organization's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    user_id: str
+    user_id: Annotated[str, ID]
     role: Literal["viewer", "editor", "admin"] | None = None
     email: Text = ""
     organization_id: Text = ""

@@ -29,6 +29,7 @@ from highwater.api.core.errors import (
     TooLargeError,
     UnprocessableError,
 )
+from highwater.api.core.openapi import problems
 from highwater.api.core.rate_limits import LimitedRoute
 from highwater.api.core.services import Services, Wired
 from highwater.api.identity.organizations import organization_of
@@ -72,7 +73,10 @@ class Stored(BaseModel):
     "/api/blobs",
     summary="Put a document",
     response_model=Stored,
-    responses={201: {"model": Stored, "description": "The organization did not have it before."}},
+    responses={
+        201: {"model": Stored, "description": "The organization did not have it before."},
+        **problems(PaymentRequiredError),
+    },
     openapi_extra={
         "requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
     },
@@ -97,7 +101,12 @@ async def put_blob(
     return Stored(sha256=found.sha256, size=found.size_bytes)
 
 
-@router.get("/api/blobs/{sha256}", summary="Read a document", response_class=Response)
+@router.get(
+    "/api/blobs/{sha256}",
+    summary="Read a document; conditional",
+    response_class=Response,
+    responses={200: {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}},
+)
 async def get_blob(
     request: Request,
     sha256: Annotated[str, Path(description="what PUT /api/blobs answered")],

@@ -17,6 +17,7 @@ from highwater.api.core import conditional
 from highwater.api.core.auth import Admin
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import UnauthorizedError
+from highwater.api.core.openapi import problems
 from highwater.api.core.services import Wired
 from highwater.api.league.services import WiredLeague
 from highwater.connectors.postgres.pool import transaction
@@ -49,7 +50,10 @@ def _check_token(request: Request, expected: str | None) -> None:
 
 
 @router.post(
-    "/api/cache/prewarm", status_code=HTTPStatus.ACCEPTED, summary="Make the pages of seasons that are about to be read"
+    "/api/cache/prewarm",
+    status_code=HTTPStatus.ACCEPTED,
+    summary="Make the pages of seasons that are about to be read",
+    responses=problems(UnauthorizedError),
 )
 async def post_prewarm(
     request: Request,

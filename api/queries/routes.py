@@ -20,6 +20,7 @@ from highwater.api.core.askers import asker, canonical_uuid, require_asker
 from highwater.api.core.auth import Admin, Principal, Viewer
 from highwater.api.core.errors import BadRequestError, ConflictError, NotFoundError, UnprocessableError
 from highwater.api.core.idempotency import idempotency_key
+from highwater.api.core.openapi import problems
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.services import Services, Wired
 from highwater.api.queries.timeline import timeline_document, told_sources
@@ -250,7 +251,12 @@ async def publish_cancel(services: Services, run: Run) -> list[str]:
     return await services.publisher.one(RUN_CONTROLLED, _control(services, run, CANCEL), sink_wait_ms=SINK_WAIT_MS)
 
 
-@router.post("/api/query/{request_id}/restart", status_code=ACCEPTED, summary="Begin again from a stage (admin)")
+@router.post(
+    "/api/query/{request_id}/restart",
+    status_code=ACCEPTED,
+    summary="Begin again from a stage (admin)",
+    responses=problems(ConflictError),
+)
 async def post_restart(
     request: Request, request_id: RunId, body: Restart, principal: Admin, services: Wired
 ) -> Restarted:
