@@ -26,6 +26,8 @@ from highwater.api.core.entrance import Entrance
 from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.freshness import KeepPositionedFromCaches
 from highwater.api.core.keys import read_key_file
+from highwater.api.core.oidc import read_credentials, read_rules
+from highwater.api.core.openapi import add_forms
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
@@ -137,6 +139,7 @@ class Application(FastAPI):
         """The description of the API, with what each operation asks of its caller and may be refused with."""
         if self.openapi_schema is None:
             document = super().openapi()
+            add_forms(document)
             authorization.describe(document, self.routes)
             add_refusals(document)
         return super().openapi()
@@ -165,8 +168,10 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     """The application over these settings; the parts are reached when it starts.
 
     Raises:
-        ConfigurationError: the API keys, the trusted proxies or the allowed origins cannot be read.
+        ConfigurationError: the API keys, the OpenID provider, the trusted proxies or the allowed origins cannot be read.
     """
+    read_rules(settings)
+    credentials = read_credentials(settings)
     product_clock = clock or ProductClock(settings.clock_file)
 
     @asynccontextmanager
@@ -194,7 +199,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         redoc_url=None,
     )
     application.entrance = Entrance(application.answer, settings, application.note_refusal)
-    dashboard = Dashboard(application)
+    dashboard = Dashboard(application, credentials)
     errors.install(application)
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
@@ -261,10 +266,11 @@ def serve(settings: Settings) -> None:
     """
     check_tls(settings)
     keys = parse_api_keys(settings.api_keys)
-    if settings.api_keys_file is None:
-        refuse_open_door(settings.host, keys)
-    else:
+    has_people = read_rules(settings) is not None
+    if settings.api_keys_file is not None:
         read_key_file(settings.api_keys_file)  # one that cannot be used is one line at the start
+    elif not has_people:
+        refuse_open_door(settings.host, keys)
     app = create_app(settings)
     settle_heap()
     _log.info("the API listens", host=settings.host, port=settings.port, tls=settings.tls_cert_file is not None)

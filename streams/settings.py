@@ -188,6 +188,44 @@ class Settings:
     api_key: str | None = _setting(
         "HIGHWATER_API_KEY", _text, None, "the key that commands and the Python client send to the API", True
     )
+    oidc_issuer: str | None = _setting(
+        "HIGHWATER_OIDC_ISSUER", _text, None, "address of the OpenID provider whose tokens are accepted; unset = none"
+    )
+    oidc_client_id: str | None = _setting("HIGHWATER_OIDC_CLIENT_ID", _text, None, "the dashboard's client there")
+    oidc_client_secret: str | None = _setting(
+        "HIGHWATER_OIDC_CLIENT_SECRET", _text, None, "its secret; unset = a public client", True
+    )
+    oidc_client_secret_file: Path | None = _setting(
+        "HIGHWATER_OIDC_CLIENT_SECRET_FILE", _path, None, "a file that holds the secret instead"
+    )
+    oidc_audience: tuple[str, ...] = _setting(
+        "HIGHWATER_OIDC_AUDIENCE", _names, (), "audiences accepted in tokens beside the client, comma-separated"
+    )
+    oidc_algorithms: tuple[str, ...] = _setting(
+        "HIGHWATER_OIDC_ALGORITHMS",
+        _names,
+        ("RS256", "PS256", "ES256", "EdDSA", "Ed25519"),
+        "signature algorithms accepted in tokens, comma-separated",
+    )
+    oidc_scopes: tuple[str, ...] = _setting(
+        "HIGHWATER_OIDC_SCOPES", _names, ("openid", "profile", "email"), "scopes that the dashboard's sign-in requests"
+    )
+    oidc_user_claim: str = _setting("HIGHWATER_OIDC_USER_CLAIM", _text, "sub", "claim that holds the user's id")
+    oidc_organization_claim: str | None = _setting(
+        "HIGHWATER_OIDC_ORGANIZATION_CLAIM", _text, None, "claim that holds the organization's id; unset = none"
+    )
+    oidc_role_claim: str = _setting(
+        "HIGHWATER_OIDC_ROLE_CLAIM", _text, "roles", "claim that holds the roles; a dot descends into an object"
+    )
+    oidc_roles: str = _setting(
+        "HIGHWATER_OIDC_ROLES",
+        _text,
+        "viewer=viewer,editor=editor,admin=admin",
+        "value=viewer|editor|admin, comma-separated: the role that each value of the claim gives",
+    )
+    oidc_redirect_url: str | None = _setting(
+        "HIGHWATER_OIDC_REDIRECT_URL", _text, None, "address of /login/openid/callback; unset = as the browser sees us"
+    )
     clock_file: Path | None = _setting("HIGHWATER_CLOCK_FILE", _path, None, "a file with an offset in seconds")
     rebuild_insights_max: int = _setting(
         "HIGHWATER_REBUILD_INSIGHTS_MAX", _positive_int, 20_000, "bound of a rebuild (R0.35)"

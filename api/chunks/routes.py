@@ -22,6 +22,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, UnprocessableError
 from highwater.api.core.freshness import WRITE_WAIT_MS
 from highwater.api.core.guard import Called, LimitedRoute
+from highwater.api.core.openapi import ID
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.publishing import NotTakenError
 from highwater.api.core.resources import no_ingest
@@ -63,9 +64,9 @@ class Submission(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    ns: str
-    slot: str
-    source_id: str
+    ns: Annotated[str, ID]
+    slot: Annotated[str, ID]
+    source_id: Annotated[str, ID]
     ingest_id: str | None = None
     full: bool = False
     force: bool = False

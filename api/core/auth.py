@@ -1,5 +1,7 @@
 """Who asks: API keys, sessions, roles, and the user and organization that a key or session is bound to.
 
+Tokens of people, which an OpenID provider issues, are read in `oidc.py`.
+
 Laws. A role includes those below it. Keys are looked up by their hash, so that no time taken tells of a key. Without keys the API
 is open, and then it listens on loopback only. What a principal may do is decided in `access.py`.
 """
@@ -158,23 +160,26 @@ class Authenticator:
         keys: tuple[ApiKey, ...],
         read_session: Callable[[str], Awaitable[Principal | None]],
         key_file: KeyLookup | None = None,
+        read_token: Callable[[str], Awaitable[Principal]] | None = None,
     ) -> None:
+        """`read_token` reads tokens of an OpenID provider; None: none is configured."""
         self._principals = {sha256(key.secret).hexdigest(): key.principal for key in keys}
         self._key_file = key_file
         self._read_session = read_session
+        self._read_token = read_token
         self.attempts = Attempts()
 
     @property
     def is_open(self) -> bool:
-        """Whether no keys are set; a file of keys closes the API even while it holds none."""
-        return not self._principals and self._key_file is None
+        """Whether no keys and no OpenID provider are configured; a file of keys closes the API even while it holds none."""
+        return not self._principals and self._key_file is None and self._read_token is None
 
     async def principal(self, authorization: str | None) -> Principal:
         """Who an `Authorization` field stands for.
 
         Raises:
             UnauthorizedError: nobody.
-            UnavailableError: it is a session and Redis is away.
+            UnavailableError: it is a session and Redis is away, or a token and the OpenID provider's keys are not known.
         """
         scheme, _, token = (authorization or "").partition(" ")
         token = token.strip()
@@ -186,6 +191,8 @@ class Authenticator:
             found = await self._read_session(token)
         else:
             found = self._of_key(token.encode("utf-8", "replace"))
+            if found is None and self._read_token is not None and token.count(".") == 2:
+                found = await self._read_token(token)
         if found is None:
             raise UnauthorizedError("this key or session is not valid", headers=_CHALLENGE)
         return found

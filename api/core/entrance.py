@@ -51,7 +51,7 @@ class Entrance:
         self._on_refusal = on_refusal
         self._proxies = parse_networks(settings.trusted_proxies)
         allowed = parse_origins(settings.allowed_origins)
-        is_open = not parse_api_keys(settings.api_keys) and settings.api_keys_file is None
+        is_open = not (parse_api_keys(settings.api_keys) or settings.api_keys_file or settings.oidc_issuer)
         self._sites = Sites(is_open=is_open, allowed_origins=allowed)
         self._shared: ASGIApp | None = None
         if allowed:

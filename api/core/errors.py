@@ -14,7 +14,9 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from highwater.connectors.pages.reads import DocumentPendingError, NoSuchDocumentError
 from highwater.schemas.errors import HighwaterError, InvalidEventError
@@ -163,9 +165,22 @@ async def _on_validation_error(_request: Request, error: Exception) -> Response:
     )
 
 
-async def _on_http_exception(_request: Request, error: Exception) -> Response:
+async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(error.status_code, str(error.detail), headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(sorted(_methods_at(request)))
+    return problem(error.status_code, str(error.detail), headers=headers)
+
+
+def _methods_at(request: Request) -> set[str]:
+    """The methods of every route at this path: each route knows its own alone (RFC 9110, section 15.5.6)."""
+    found: set[str] = set()
+    for context in iter_route_contexts(request.app.router.routes):
+        methods = getattr(context.original_route, "methods", None)
+        if methods and context.original_route.matches(dict(request.scope))[0] is not Match.NONE:
+            found |= methods
+    return found
 
 
 async def _on_unforeseen(request: Request, error: Exception) -> Response:

@@ -20,11 +20,13 @@ from highwater.api.core.changes import ChangeFeed
 from highwater.api.core.degraded import Degraded
 from highwater.api.core.freshness import PositionWatcher, wait_until_fresh
 from highwater.api.core.keys import KeyFile
+from highwater.api.core.oidc import TokenReader, read_rules
 from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.rate_limits import RateLimiter
 from highwater.api.core.security_log import SecurityLog
 from highwater.connectors.feeds import read_model as feeds_reads
+from highwater.connectors.identity.issuer import Issuer
 from highwater.connectors.identity.organizations import Organizations
 from highwater.connectors.identity.rate_limits import RateLimits
 from highwater.connectors.identity.sessions import SessionStore
@@ -69,6 +71,7 @@ class Services:
     cache_link: RedisLink
     sessions: SessionStore
     authenticator: Authenticator
+    tokens: TokenReader | None
     organizations: Organizations
     rate_limiter: RateLimiter
     activity: ActivityNotes
@@ -114,6 +117,8 @@ class Services:
         """Let go of the parts; whatever still tells something over them was closed before."""
         await self.security.close()
         await self.watcher.close()
+        if self.tokens is not None:
+            await self.tokens.issuer.close()
         for part in (self.kafka, self.registry, self.database):
             await part.close()
         await self.link.close()
@@ -205,6 +210,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
 
     key_file = None if settings.api_keys_file is None else KeyFile(settings.api_keys_file, clock)
     _carry_over_when_back(link, sessions, clock)
+    tokens = _token_reader(settings, clock)
     plans = load_plans(settings.plans_file)
     organizations = Organizations(link, database.require, plans)
     return Services(
@@ -217,7 +223,10 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         link=link,
         cache_link=link if settings.redis_cache is None else RedisLink(settings.redis_cache, "REDIS_CACHE_URL"),
         sessions=sessions,
-        authenticator=Authenticator(parse_api_keys(settings.api_keys), read_session, key_file),
+        authenticator=Authenticator(
+            parse_api_keys(settings.api_keys), read_session, key_file, None if tokens is None else tokens.principal
+        ),
+        tokens=tokens,
         organizations=organizations,
         rate_limiter=RateLimiter(RateLimits(link), organizations.read_limits, plans, clock),
         activity=ActivityNotes(clock, link, publish_activity),
@@ -228,6 +237,12 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         degraded=Degraded(database.require),
         security=SecurityLog(record_action, clock),
     )
+
+
+def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
+    """What reads tokens of people; None: no OpenID provider is configured."""
+    rules = read_rules(settings)
+    return None if rules is None else TokenReader(rules, Issuer(rules.issuer), clock)
 
 
 def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock) -> None:

@@ -29,13 +29,13 @@ async def healthz() -> Response:
 @router.get("/readyz", summary="Every part answers, or which does not", response_model=None)
 @declared(PUBLIC)
 async def readyz(
-    services: Wired, exclude: Annotated[list[str] | None, Query(description="parts that do not count")] = None
+    services: Wired, exclude: Annotated[list[str], Query(default_factory=list, description="parts that do not count")]
 ) -> Response:
     """503 names what is unavailable. With Redis away reads go on: a balancer may ask with `?exclude=redis`.
 
     `degraded` names consumers that have stopped a partition for bad events, with the command that resumes it; it is no 503.
     """
-    away = {name: reason for name, reason in services.not_ready().items() if name not in (exclude or [])}
+    away = {name: reason for name, reason in services.not_ready().items() if name not in exclude}
     degraded = await services.degraded.by_group()
     if away:
         detail = "not ready: " + "; ".join(f"{name}: {reason}" for name, reason in sorted(away.items()))
@@ -45,7 +45,12 @@ async def readyz(
     return Response(orjson.dumps(document), headers=_NEVER, media_type=_JSON)
 
 
-@router.get("/metrics", summary="Prometheus metrics", response_model=None)
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 @declared(PUBLIC)
 async def metrics() -> Response:
     """Every metric of this process."""

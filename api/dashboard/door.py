@@ -1,5 +1,7 @@
 """Who looks at the dashboard: a key or session is asked for once, and a cookie stands for it.
 
+People may sign in at an OpenID provider instead (`openid.py`), which gives them a session.
+
 Laws. The cookie holds a random token and never the key; the key stays in this process. Each read of a page is made with that
 key, so what it may see is decided by the API alone. Without API keys configured nobody is asked. Wrong keys are counted as those
 of the API are.
@@ -7,6 +9,7 @@ of the API are.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -23,6 +26,7 @@ from highwater.api.core.auth import authenticated
 from highwater.api.core.errors import TooManyRequestsError, UnauthorizedError
 from highwater.api.core.policies import style_policy
 from highwater.api.core.proxies import address_of
+from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn, SignInRefusedError
 from highwater.schemas.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ SECONDS_MAX = 12 * 3_600
 # A key and the page to go on to; more is no sign-in form.
 FORM_BYTES_MAX = 8_192
 _SEE_OTHER = 303
+# Browsers drop control characters from addresses and take backslashes for slashes: `/<tab>/host` would lead to another host.
+_STRIPPED = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +53,15 @@ class Visitor:
 
 
 class Door:
-    """Signs browsers in and out; an ASGI application for `/login` and `/logout`."""
+    """Signs browsers in and out; an ASGI application for `/login`, what is below it, and `/logout`."""
 
-    def __init__(self, authenticator: Callable[[], Authenticator]) -> None:
+    def __init__(self, authenticator: Callable[[], Authenticator], openid: OpenIdSignIn | None = None) -> None:
+        """`openid` None: no OpenID provider is configured."""
         self._authenticator = authenticator
+        self._openid = openid
         self._keys: OrderedDict[str, str] = OrderedDict()
+        # Sessions that a sign-in at the OpenID provider made, which end when their browser signs out.
+        self._made: OrderedDict[str, None] = OrderedDict()
 
     async def visitor(self, request: Request) -> Visitor | None:
         """Who sent a request; None: nobody who is known.
@@ -71,20 +81,29 @@ class Door:
         await (await self._answer(request))(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        if request.url.path == "/logout":
-            return self._sign_out(request)
+        path = request.url.path
+        if path == "/logout":
+            return await self._sign_out(request)
         wanted = request.query_params.get("next", "/")
-        if request.method != "POST":
-            return _form(wanted)
+        if path in (SIGN_IN_PATH, CALLBACK_PATH):
+            return await self._by_openid(request, wanted)
+        return await self._by_key(request, wanted) if request.method == "POST" else self._form(wanted)
+
+    async def _by_key(self, request: Request, wanted: str) -> Response:
+        """Take the key or session of the form."""
         body = await request.body()
         if len(body) > FORM_BYTES_MAX:
-            return _form(wanted, "this is no sign-in form", status=413)
+            return self._form(wanted, "this is no sign-in form", status=413)
         sent = parse_qs(body.decode("utf-8", "replace"))
         authorization = f"Bearer {sent.get('key', [''])[0].strip()}"
         refused = await self._refused(authorization, address_of(request.scope), wanted)
         if refused is not None:
             return refused
         answer = RedirectResponse(_own_path(wanted), _SEE_OTHER)
+        self._set_cookie(request, answer, authorization)
+        return answer
+
+    def _set_cookie(self, request: Request, answer: Response, authorization: str) -> None:
         answer.set_cookie(
             COOKIE,
             self._remember(authorization),
@@ -93,30 +112,64 @@ class Door:
             samesite="strict",
             secure=request.url.scheme == "https",
         )
-        return answer
+
+    async def _by_openid(self, request: Request, wanted: str) -> Response:
+        """Send a browser to the OpenID provider, or sign it in when it comes back."""
+        if self._openid is None:
+            return self._form(wanted, "No OpenID provider is configured.", status=404)
+        try:
+            if request.url.path == SIGN_IN_PATH:
+                return await self._openid.begin(request, wanted)
+            signed_in = await self._openid.complete(request)
+        except (SignInRefusedError, UnauthorizedError) as error:
+            return self._openid.forget(self._form("/", f"You are not signed in: {error}", status=401))
+        except UnavailableError as error:
+            return self._form("/", f"Nobody can be signed in now: {error}", status=503)
+        # The cookie is strict, so a redirect that began at the provider would come without it: a page of ours leads on.
+        target = escape(_own_path(signed_in.wanted), quote=True)
+        answer = HTMLResponse(_SIGNED_IN.format(target=target), headers={"Cache-Control": "no-store"})
+        self._set_cookie(request, answer, f"Bearer {signed_in.session_id}")
+        self._made[signed_in.session_id] = None
+        return self._openid.forget(answer)
+
+    def _form(
+        self, wanted: str, message: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        told = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
+        wanted = quote(_own_path(wanted), safe="")
+        openid = "" if self._openid is None else _OPENID.format(next=wanted)
+        text = _FORM.format(next=wanted, message=told, style=_STYLE, openid=openid)
+        fields = {"Cache-Control": "no-store", "Content-Security-Policy": _POLICY, **(headers or {})}
+        return HTMLResponse(text, status, headers=fields)
 
     async def _refused(self, authorization: str, address: str, wanted: str) -> Response | None:
         """The form again, with what is wrong; None: the key is good."""
         try:
             await authenticated(self._authenticator(), authorization, address)
         except UnauthorizedError:
-            return _form(wanted, "This key or session is not valid.", status=401)
+            return self._form(wanted, "This key or session is not valid.", status=401)
         except TooManyRequestsError as error:
             told = f"Too many wrong keys were sent from here. Try again in {error.headers['Retry-After']} seconds."
-            return _form(wanted, told, status=429, headers=error.headers)
+            return self._form(wanted, told, status=429, headers=error.headers)
         except UnavailableError as error:
-            return _form(wanted, f"Sessions cannot be read now: {error}", status=503)
+            return self._form(wanted, f"Sessions cannot be read now: {error}", status=503)
         return None
 
     def _remember(self, authorization: str) -> str:
         token = secrets.token_urlsafe(32)
         self._keys[token] = authorization
         if len(self._keys) > VISITORS_MAX:
-            self._keys.popitem(last=False)
+            _, forgotten = self._keys.popitem(last=False)
+            self._made.pop(forgotten.removeprefix("Bearer "), None)
         return token
 
-    def _sign_out(self, request: Request) -> Response:
-        self._keys.pop(request.cookies.get(COOKIE, ""), None)
+    async def _sign_out(self, request: Request) -> Response:
+        """Forget the key; a session that was made by signing in here ends too, one that was brought along does not."""
+        authorization = self._keys.pop(request.cookies.get(COOKIE, ""), "")
+        session_id = authorization.removeprefix("Bearer ")
+        if self._openid is not None and session_id in self._made:
+            del self._made[session_id]
+            await self._openid.end(session_id)
         answer = RedirectResponse("/login", _SEE_OTHER)
         answer.delete_cookie(COOKIE)
         return answer
@@ -124,6 +177,8 @@ class Door:
 
 def _own_path(wanted: str) -> str:
     """Where to go on to: a path of ours, whatever a link said."""
+    if _STRIPPED.search(wanted):
+        return "/"
     parts = urlsplit(wanted)
     is_ours = not parts.scheme and not parts.netloc and wanted.startswith("/") and not wanted.startswith(("//", "/\\"))
     return wanted if is_ours else "/"
@@ -132,7 +187,7 @@ def _own_path(wanted: str) -> str:
 _STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;display:grid;place-items:center;min-height:90vh;margin:0;padding:1rem}
 form{width:min(24rem,100%);display:grid;gap:.75rem} h1{font-size:1.5rem;margin:0} p{margin:0;opacity:.8}
-input,button{font:inherit;padding:.6rem .75rem;border-radius:.5rem;border:1px solid #8888}
+input,button,a{font:inherit;padding:.6rem .75rem;border-radius:.5rem;border:1px solid #8888}
 button{background:#0b6bcb;color:#fff;border-color:#0b6bcb;cursor:pointer}
 :focus-visible{outline:3px solid #4ea1ff;outline-offset:2px} .wrong{color:#d33;opacity:1}
 """
@@ -145,12 +200,11 @@ _FORM = """<!doctype html>
 <p>The dashboard shows what your API key or session may see.</p>{message}
 <label for="key">API key or session</label>
 <input id="key" name="key" type="password" autocomplete="current-password" required autofocus>
-<button>Sign in</button></form></body></html>
+<button>Sign in</button>{openid}</form></body></html>
 """
-
-
-def _form(wanted: str, message: str = "", *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    told = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
-    text = _FORM.format(next=quote(_own_path(wanted), safe=""), message=told, style=_STYLE)
-    fields = {"Cache-Control": "no-store", "Content-Security-Policy": _POLICY, **(headers or {})}
-    return HTMLResponse(text, status, headers=fields)
+_OPENID = '<a href="/login/openid?next={next}">Sign in with your organization\'s account</a>'
+_SIGNED_IN = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={target}">
+<title>Signed in · Highwater</title></head>
+<body><p>You are signed in. <a href="{target}">Go on to the dashboard</a></p></body></html>
+"""

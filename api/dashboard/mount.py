@@ -23,6 +23,8 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import problem
 from highwater.api.core.policies import CONTENT_SECURITY_POLICY, page_policy
 from highwater.api.dashboard.door import Door
+from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn
+from highwater.connectors.identity.issuer import ClientCredentials
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
@@ -45,6 +47,7 @@ ACCESS: Mapping[str, Access] = {
 }
 NONCE_KEY = "highwater.nonce"
 PAGES = tuple(ACCESS)
+_SIGN_IN = ("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout")
 _ASSETS = ("/_nicegui/", "/_nicegui_ws/")
 _AWAY = "the dashboard is served by another application of this process"
 
@@ -56,14 +59,16 @@ _holder: list[Dashboard] = []
 class Dashboard:
     """The dashboard of one application; an ASGI application itself."""
 
-    def __init__(self, api: ASGIApp) -> None:
+    def __init__(self, api: ASGIApp, credentials: ClientCredentials | None = None) -> None:
+        """`credentials` are those of the sign-in at an OpenID provider; None: people sign in with keys alone."""
         self._api = api
         self._opening = asyncio.Lock()
         self._running = AsyncExitStack()
         self._inner: ASGIApp | None = None
         self._services: DashboardServices | None = None
         self._hub: Hub | None = None
-        self.door = Door(self._authenticator)
+        sign_in = None if credentials is None else OpenIdSignIn(credentials, lambda: self.services.core)
+        self.door = Door(self._authenticator, sign_in)
 
     @property
     def api(self) -> ASGIApp:
@@ -100,7 +105,7 @@ class Dashboard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a page, an asset or the socket of a browser."""
-        if scope["type"] == "http" and scope["path"] in ("/login", "/logout"):
+        if scope["type"] == "http" and scope["path"] in _SIGN_IN:
             await self.door(scope, receive, send)
             return
         inner = await self._opened()
@@ -146,7 +151,7 @@ class DashboardRoute(BaseRoute):
         """Whether a path is a page, an asset or the socket."""
         if scope["type"] in ("http", "websocket"):
             path = scope["path"]
-            if path in PAGES or path.startswith(_ASSETS):
+            if path in PAGES or path in _SIGN_IN or path.startswith(_ASSETS):
                 return Match.FULL, {"endpoint": self._dashboard}
         return Match.NONE, {}
 

@@ -22,6 +22,7 @@ from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition,
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from highwater.api.core.guard import Called, User
+from highwater.api.core.openapi import problems, stream
 from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
@@ -398,7 +399,12 @@ async def get_channels(
     return _json({"channels": [_channel_document(channel) for channel in page], "next_cursor": next_cursor})
 
 
-@router.get("/api/insights/{channel:id}/{insight:id}", summary="An insight; conditional", response_model=None)
+@router.get(
+    "/api/insights/{channel:id}/{insight:id}",
+    summary="An insight; conditional",
+    response_model=None,
+    responses=problems(GoneError),
+)
 @access(Role.VIEWER, Scope.FEEDS)
 async def get_insight(request: Request, channel: str, insight: str, services: Wired) -> Response:
     """An insight as it came; 410 once it was retracted."""
@@ -423,7 +429,12 @@ async def get_insight(request: Request, channel: str, insight: str, services: Wi
     return conditional.answer(request, "insight", head, orjson.dumps(document), cache_control=CACHE_PUBLIC)
 
 
-@router.get("/api/changes", summary="What changes, as server-sent events", response_model=None)
+@router.get(
+    "/api/changes",
+    summary="What changes, as server-sent events",
+    response_class=Response,
+    responses=stream("An event for each version bump, with its position as the id."),
+)
 # Any household: each key is checked by itself.
 @access(Role.VIEWER, whose=Whose.KEY)
 async def get_changes(request: Request, called: Called, services: Wired) -> Response:

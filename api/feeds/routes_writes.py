@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.auth import Role
 from highwater.api.core.guard import GuardedRoute, User
+from highwater.api.core.openapi import ID
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Wired
 
@@ -22,14 +23,14 @@ class Subscriptions(BaseModel):
     """The whole set of channels that a user is subscribed to."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    channels: list[str] = Field(description="at most 1,000 ids")
+    channels: list[Annotated[str, ID]] = Field(description="at most 1,000 ids")
 
 
 class Plan(BaseModel):
     """A user's plan."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    plan: str
+    plan: Annotated[str, ID]
 
 
 async def _write(services: Wired, topic: str, event: dict[str, Any]) -> Positions:

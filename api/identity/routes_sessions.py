@@ -16,6 +16,7 @@ from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.auth import ROLES, Principal, Role
 from highwater.api.core.errors import ForbiddenError
 from highwater.api.core.guard import Asker, Called, GuardedRoute, LimitedRoute, User
+from highwater.api.core.openapi import ID
 from highwater.api.core.resources import SESSION
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.identity import roles
@@ -41,7 +42,7 @@ class SessionRequest(BaseModel):
     """Whom a session is for; without a role it gets the one stored for the user, or viewer; without a plan the organization's."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    user_id: str
+    user_id: Annotated[str, ID]
     role: Literal["viewer", "editor", "admin"] | None = None
     email: Text = ""
     organization_id: Text = ""

@@ -29,6 +29,7 @@ from highwater.api.core.errors import (
 )
 from highwater.api.core.guard import Asker, Called, LimitedRoute, Org
 from highwater.api.core.idempotency import idempotency_key
+from highwater.api.core.openapi import problems, stream
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.resources import DECK, JOB, require_job_args
 from highwater.api.core.services import Services, Wired
@@ -97,7 +98,7 @@ def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
     return str(uuid5(_JOBS, orjson.dumps([organization_id, user_id, key_text]).decode()))
 
 
-@router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made")
+@router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made", responses=problems(PaymentRequiredError))
 @access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, own=Role.VIEWER)
 async def post_job(request: Request, body: Submission, called: Called, services: Wired) -> Taken:
     """The job is taken down; `GET /api/jobs/{id}` and its events tell what comes of it."""
@@ -299,7 +300,12 @@ def place_after(last_event_id: str | None, job: JobRead) -> int:
     return int(found[1])
 
 
-@router.get("/api/jobs/{job_id}/events", summary="A job's steps as server-sent events", response_model=None)
+@router.get(
+    "/api/jobs/{job_id}/events",
+    summary="A job's steps as server-sent events",
+    response_class=Response,
+    responses={**stream("An event for each step."), 204: {"description": "There is nothing more."}},
+)
 @declared(READ_JOB)
 async def get_events(request: Request, job_id: JobId, called: Called, services: Wired, jobs: WiredJobs) -> Response:
     """From the first one, or after `Last-Event-ID`; ends with the job. 204: there is nothing more, and no need to ask again."""

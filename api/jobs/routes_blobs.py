@@ -30,6 +30,7 @@ from highwater.api.core.errors import (
     UnprocessableError,
 )
 from highwater.api.core.guard import Asker, Called, LimitedRoute
+from highwater.api.core.openapi import problems
 from highwater.api.core.resources import BLOB, OwnedBlob
 from highwater.api.core.services import Services, Wired
 from highwater.api.jobs.services import WiredJobs
@@ -72,7 +73,10 @@ class Stored(BaseModel):
     "/api/blobs",
     summary="Put a document",
     response_model=Stored,
-    responses={201: {"model": Stored, "description": "The organization did not have it before."}},
+    responses={
+        201: {"model": Stored, "description": "The organization did not have it before."},
+        **problems(PaymentRequiredError),
+    },
     openapi_extra={
         "requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
     },
@@ -98,7 +102,12 @@ async def put_blob(
     return Stored(sha256=found.sha256, size=found.size_bytes)
 
 
-@router.get("/api/blobs/{sha256}", summary="Read a document", response_class=Response)
+@router.get(
+    "/api/blobs/{sha256}",
+    summary="Read a document; conditional",
+    response_class=Response,
+    responses={200: {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}},
+)
 @access(Role.VIEWER, Scope.JOBS, Whose.BLOB)
 async def get_blob(
     request: Request,

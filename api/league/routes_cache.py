@@ -19,6 +19,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import UnauthorizedError
 from highwater.api.core.guard import GuardedRoute
+from highwater.api.core.openapi import problems
 from highwater.api.core.services import Wired
 from highwater.api.league.services import WiredLeague
 from highwater.connectors.postgres.pool import transaction
@@ -51,7 +52,10 @@ def _check_token(request: Request, expected: str | None) -> None:
 
 
 @router.post(
-    "/api/cache/prewarm", status_code=HTTPStatus.ACCEPTED, summary="Make the pages of seasons that are about to be read"
+    "/api/cache/prewarm",
+    status_code=HTTPStatus.ACCEPTED,
+    summary="Make the pages of seasons that are about to be read",
+    responses=problems(UnauthorizedError),
 )
 @declared(Access(None, token=TOKEN_FIELD))
 async def post_prewarm(

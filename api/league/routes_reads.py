@@ -46,6 +46,13 @@ Maker = Callable[[LeagueServices, str], Source]
 
 _READ = Access(Role.VIEWER, Scope.LEAGUE)
 
+# A page that nobody read for long is made while its reader waits, or a little later.
+_PENDING: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "The page is being made; `Retry-After` says when to ask again.",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    }
+}
 # Paths that answer with one document, or with a match, in the order in which they are tried; what each shows, and what of.
 _SHOWN: list[tuple[str, Maker, str, Scope | None]] = []
 
@@ -60,7 +67,7 @@ def _route(path: str, summary: str) -> Callable[[Endpoint], Endpoint]:
 
     def register(endpoint: Endpoint) -> Endpoint:
         options: dict[str, Any] = {"response_model": None}
-        router.add_api_route(path, endpoint, methods=["GET"], summary=summary, **options)
+        router.add_api_route(path, endpoint, methods=["GET"], summary=summary, responses=_PENDING, **options)
         router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False, **options)
         return endpoint
 

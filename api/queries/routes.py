@@ -22,6 +22,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, ConflictError, UnprocessableError
 from highwater.api.core.guard import Asker, Called, GuardedRoute, User
 from highwater.api.core.idempotency import idempotency_key
+from highwater.api.core.openapi import problems
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.resources import RUN, RUN_HISTORY
 from highwater.api.core.services import Services, Wired
@@ -249,7 +250,12 @@ async def publish_cancel(services: Services, run: Run) -> list[str]:
     return await services.publisher.one(RUN_CONTROLLED, _control(services, run, CANCEL), sink_wait_ms=SINK_WAIT_MS)
 
 
-@router.post("/api/query/{request_id}/restart", status_code=ACCEPTED, summary="Begin again from a stage (admin)")
+@router.post(
+    "/api/query/{request_id}/restart",
+    status_code=ACCEPTED,
+    summary="Begin again from a stage (admin)",
+    responses=problems(ConflictError),
+)
 @access(Role.ADMIN, Scope.QUERIES, Whose.RUN)
 async def post_restart(
     request: Request, request_id: RunId, body: Restart, called: Called, services: Wired

@@ -1,0 +1,99 @@
+"""What the OpenAPI document says of ids, reads and problems, over what FastAPI derives from the routes.
+
+Invariant. A request that the document calls valid is refused only for what no schema can say (another list's cursor, say), and
+no answer has a status or a media type that is not in it. `documentation.py` adds what is refused
+before a route is reached; tests/integration/core/test_openapi_conformance.py compares all of it with a running API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import Field
+
+from highwater.api.core.errors import PROBLEM_TYPE, ProblemError
+
+_PROBLEM: Mapping[str, Any] = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_METHODS = ("get", "put", "post", "delete")
+# As `checks.check_id` decides, but for the length, which counts bytes and not characters.
+_ID: Mapping[str, Any] = {
+    "minLength": 1,
+    "pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$",
+}
+_UUID: Mapping[str, Any] = {
+    "format": "uuid",
+    "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+}
+_FORMS: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("job_id", "request_id", "presentation_id", "presentation"), _UUID),
+    "sha256": {"pattern": "^[0-9a-f]{64}$"},
+}
+# Ids in queries, by name; a member of a list, or null, may stand for them.
+_QUERY_FORMS: Mapping[str, Mapping[str, Any]] = {
+    **dict.fromkeys(("ns", "user", "organization_id"), _ID),
+    "period": {"pattern": "^(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-(0[1-9]|1[0-2])$"},
+}
+# A field of a body that is an id: `Annotated[str, ID]`. The rule itself is checked where the event is.
+ID = Field(json_schema_extra=dict(_ID))
+# FastAPI's own form of a 422, which no answer has.
+_UNUSED = ("HTTPValidationError", "ValidationError")
+
+
+def problems(*errors: type[ProblemError]) -> dict[int | str, dict[str, Any]]:
+    """What a route says in `responses` of the errors that it raises beside those of every route."""
+    return {int(error.status): _response((error.__doc__ or "").split(".")[0]) for error in errors}
+
+
+def stream(description: str) -> dict[int | str, dict[str, Any]]:
+    """What a route says in `responses` that answers with server-sent events."""
+    return {200: {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+
+def describe_forms(app: FastAPI) -> None:
+    """Have the application's document say all this."""
+    make = app.openapi
+
+    def described() -> dict[str, Any]:
+        is_made = app.openapi_schema is not None
+        document = make()
+        if not is_made:
+            add_forms(document)
+        return document
+
+    app.openapi = described  # type: ignore[method-assign] # as FastAPI's documentation extends it
+
+
+def add_forms(document: dict[str, Any]) -> None:
+    """Add to each operation the forms of its ids, and what every route like it answers."""
+    for path, operation, method in _operations(document):
+        answers = operation["responses"]
+        for parameter in operation.get("parameters", ()):
+            forms = (
+                _FORMS.get(parameter["name"], _ID) if parameter["in"] == "path" else _QUERY_FORMS.get(parameter["name"])
+            )
+            for schema in (parameter["schema"], *parameter["schema"].get("anyOf", ())):
+                if forms is not None and schema.get("type") == "string":
+                    schema.update(forms)
+        if str(int(HTTPStatus.UNPROCESSABLE_ENTITY)) in answers:
+            answers["422"] = _response("The content breaks a rule; `field` names it.")
+        if "{" in path:
+            answers.setdefault("404", _response("There is no such resource."))
+        if method == "get" and "conditional" in operation.get("summary", ""):
+            answers.setdefault("304", {"description": "`If-None-Match` names the version that there is."})
+            answers.setdefault("406", _response("None of the content codings that there are is taken."))
+    for name in _UNUSED:
+        document.get("components", {}).get("schemas", {}).pop(name, None)
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if method in _METHODS:
+                yield path, operation, method
+
+
+def _response(description: str) -> dict[str, Any]:
+    return {"description": description, "content": dict(_PROBLEM)}

@@ -1,0 +1,363 @@
+"""An OpenID provider over HTTP: its metadata, its keys, and a code exchanged for a token (OpenID Connect Discovery 1.0).
+
+Invariants. Every answer is bounded in bytes and seconds, and no redirect is followed. Metadata counts only if it names the
+configured issuer. An address is HTTPS, or HTTP on loopback. Keys are fetched in one request at a time, and an unknown key id
+causes at most one in `RETRY_SECONDS`. While the provider is unavailable, keys that are known count until `KEYS_SECONDS_MAX`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import orjson
+from authlib.common.errors import AuthlibBaseError
+from authlib.integrations.httpx_client import AsyncOAuth2Client
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
+
+from highwater.schemas.errors import ConfigurationError, HighwaterError, UnavailableError
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.telemetry import get_log
+
+METADATA_PATH = "/.well-known/openid-configuration"
+# Metadata and key sets of large providers are below 20 kB.
+ANSWER_BYTES_MAX = 256 * 1024
+ANSWER_SECONDS_MAX = 5.0
+# Providers publish two to ten keys; each costs a comparison per token.
+KEYS_MAX = 64
+# A key that the provider withdrew is refused after this long at the latest, while the provider answers.
+REFRESH_SECONDS = 600.0
+# Tokens with invented key ids cause a request to the provider once in this long, whatever their number.
+RETRY_SECONDS = 30.0
+# Without a provider nobody learns of withdrawn keys: a day is the most that its old ones are trusted.
+KEYS_SECONDS_MAX = 24 * 3_600.0
+# RFC 7518, section 3.3: a key of 2,048 bits or larger; its modulus has at least so many characters of base64url.
+_MODULUS_CHARACTERS_MIN = 341
+
+PublicKey = RSAKey | ECKey | OKPKey
+
+_log = get_log("identity")
+
+
+class IssuerUnavailableError(UnavailableError):
+    """The OpenID provider does not answer as it should. Check HIGHWATER_OIDC_ISSUER and the provider; it is asked again."""
+
+
+class CodeRefusedError(HighwaterError):
+    """The OpenID provider does not exchange this code for a token. Sign in again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """How the dashboard identifies itself at the provider; `secret` None is a public client."""
+
+    client_id: str
+    secret: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """The provider's metadata, as far as it is used; `methods` are the ways a client may authenticate at `token_endpoint`."""
+
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerKeys:
+    """Keys by which the provider signs; for each its id, or None where the provider gave none."""
+
+    keys: tuple[tuple[str | None, PublicKey], ...] = ()
+
+    def has(self, kid: str | None) -> bool:
+        """Whether a token with this key id can be tried; one without an id can whenever there are keys."""
+        return any(kid is None or name == kid for name, _ in self.keys)
+
+
+class Fetch(Enum):
+    """Whether keys are fetched before a token is judged, beside it, or not at all."""
+
+    NO = auto()
+    BESIDE = auto()
+    FIRST = auto()
+    REFUSED = auto()
+
+
+def decide_fetch(*, has_key: bool, fetched: float | None, tried: float | None, now: float) -> Fetch:
+    """What to do about the keys for a token; times are monotonic seconds, None for never.
+
+    REFUSED: there is no usable key, and the provider was asked too recently to be asked again.
+    """
+    is_usable = has_key and fetched is not None and now - fetched < KEYS_SECONDS_MAX
+    may_ask = tried is None or now - tried >= RETRY_SECONDS
+    if is_usable:
+        assert fetched is not None
+        return Fetch.BESIDE if may_ask and now - fetched >= REFRESH_SECONDS else Fetch.NO
+    return Fetch.FIRST if may_ask else Fetch.REFUSED
+
+
+def check_address(name: str, url: str) -> None:
+    """An address of the provider is HTTPS, or HTTP on loopback, and names a host and no user.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_loopback = host == "localhost" or _is_loopback(host)
+        is_good = bool(host) and parts.username is None and not parts.fragment
+    except ValueError:
+        is_good = is_loopback = False
+    if not is_good or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback)):
+        raise ConfigurationError(f"{name}={url} is not an https:// address (http:// is accepted for loopback only)")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_provider(document: Any, issuer: str) -> Provider:
+    """The metadata in a document.
+
+    Raises:
+        IssuerUnavailableError: it is another issuer's, or lacks an address.
+    """
+    if not isinstance(document, dict) or document.get("issuer") != issuer:
+        raise IssuerUnavailableError(f"the metadata at {issuer}{METADATA_PATH} does not name this issuer")
+    found: dict[str, str] = {}
+    for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+        address = document.get(name)
+        if not isinstance(address, str):
+            raise IssuerUnavailableError(f"the metadata of {issuer} has no {name}")
+        try:
+            check_address(name, address)
+        except ConfigurationError as error:
+            raise IssuerUnavailableError(f"the metadata of {issuer}: {error}") from error
+        found[name] = address
+    named = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+    methods = tuple(str(one) for one in named) if isinstance(named, list) else ()
+    return Provider(found["authorization_endpoint"], found["token_endpoint"], found["jwks_uri"], methods)
+
+
+def read_keys(document: Any) -> IssuerKeys:
+    """The public signing keys of a key set; symmetric, weak, private-use and unknown ones are left out (RFC 7517, section 5).
+
+    Raises:
+        IssuerUnavailableError: it is no key set.
+    """
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise IssuerUnavailableError("the provider's key set has no keys")
+    keys = []
+    for entry in listed[:KEYS_MAX]:
+        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or not _is_strong(entry):
+            continue
+        try:
+            key = JWKRegistry.import_key({name: value for name, value in entry.items() if isinstance(name, str)})
+        except (JoseError, ValueError, TypeError, KeyError) as error:
+            _log.warning("a key of the OpenID provider is not usable", kid=str(entry.get("kid")), reason=str(error))
+            continue
+        if isinstance(key, (RSAKey, ECKey, OKPKey)):
+            keys.append((entry.get("kid"), key))
+    return IssuerKeys(tuple(keys))
+
+
+def _is_strong(entry: dict[str, Any]) -> bool:
+    """Whether it is asymmetric, and if it is of RSA long enough."""
+    kind = entry.get("kty")
+    return kind in ("EC", "OKP") or (kind == "RSA" and len(str(entry.get("n", ""))) >= _MODULUS_CHARACTERS_MIN)
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The body of an answer, up to the limit."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        arrived = 0
+        async for part in self._body:
+            arrived += len(part)
+            if arrived > ANSWER_BYTES_MAX:
+                raise httpx2.ReadError(f"the answer has more than {ANSWER_BYTES_MAX} bytes")
+            yield part
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+class BoundedTransport(httpx2.AsyncBaseTransport):
+    """HTTP whose answers are bounded; a compressed one, which could grow, is refused."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request."""
+        request.headers["Accept-Encoding"] = "identity"
+        answer = await self._inner.handle_async_request(request)
+        if answer.headers.get("content-encoding", "identity") != "identity":
+            await answer.aclose()
+            raise httpx2.DecodingError("the answer is compressed, which was not asked for")
+        assert isinstance(answer.stream, httpx2.AsyncByteStream)
+        answer.stream = _BoundedBody(answer.stream)
+        return answer
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+class Issuer:
+    """One OpenID provider."""
+
+    def __init__(
+        self,
+        issuer: str,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        monotonic: Callable[[], float] = monotonic_seconds,
+    ) -> None:
+        """`transport` and `monotonic` are HTTP and a clock of a test.
+
+        Raises:
+            ConfigurationError: the address cannot be used.
+        """
+        check_address("HIGHWATER_OIDC_ISSUER", issuer)
+        self.issuer = issuer
+        self._transport = transport
+        self._monotonic = monotonic
+        self._provider: Provider | None = None
+        self._keys = IssuerKeys()
+        self._fetched: float | None = None
+        self._tried: float | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        self._reason = "it was not asked yet"
+
+    async def keys(self, kid: str | None) -> IssuerKeys:
+        """The keys, fetched first if this key id is unknown and the provider may be asked.
+
+        Raises:
+            IssuerUnavailableError: there are no keys to judge any token by.
+        """
+        await self._fetch_as_needed(has_key=self._keys.has(kid))
+        now = self._monotonic()
+        if self._fetched is None or now - self._fetched >= KEYS_SECONDS_MAX:
+            raise IssuerUnavailableError(f"the keys of {self.issuer} are not known: {self._reason}")
+        return self._keys
+
+    async def provider(self) -> Provider:
+        """The metadata.
+
+        Raises:
+            IssuerUnavailableError: the provider never answered.
+        """
+        await self._fetch_as_needed(has_key=self._provider is not None)
+        if self._provider is None:
+            raise IssuerUnavailableError(f"{self.issuer} does not answer: {self._reason}")
+        return self._provider
+
+    def oauth_client(self, credentials: ClientCredentials, provider: Provider, redirect_url: str) -> AsyncOAuth2Client:
+        """A client of the authorization code flow with PKCE (RFC 7636); the caller closes it."""
+        method = "none" if credentials.secret is None else "client_secret_basic"
+        if credentials.secret is not None and method not in provider.methods:
+            method = "client_secret_post"
+        return AsyncOAuth2Client(
+            credentials.client_id,
+            credentials.secret,
+            token_endpoint_auth_method=method,
+            redirect_uri=redirect_url,
+            code_challenge_method="S256",
+            transport=self._bounded(),
+            timeout=ANSWER_SECONDS_MAX,
+        )
+
+    async def exchange(self, credentials: ClientCredentials, redirect_url: str, code: str, verifier: str) -> str:
+        """The ID token that the provider gives for a code.
+
+        Raises:
+            CodeRefusedError: it gives none.
+            IssuerUnavailableError: it does not answer.
+        """
+        provider = await self.provider()
+        async with self.oauth_client(credentials, provider, redirect_url) as client:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                    token = await client.fetch_token(
+                        provider.token_endpoint,
+                        code=code,
+                        code_verifier=verifier,
+                        redirect_uri=redirect_url,
+                        grant_type="authorization_code",
+                    )
+            except AuthlibBaseError as error:
+                raise CodeRefusedError(f"{self.issuer} refuses the code: {error.error}") from error
+            except (httpx2.HTTPError, TimeoutError, ValueError) as error:
+                raise IssuerUnavailableError(f"{self.issuer}: {error or type(error).__name__}") from error
+        found = token.get("id_token")
+        if not isinstance(found, str):
+            raise CodeRefusedError(f"{self.issuer} gave no ID token; request the scope openid")
+        return found
+
+    async def close(self) -> None:
+        """End a fetch that is in progress."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.gather(self._fetching, return_exceptions=True)
+
+    async def _fetch_as_needed(self, *, has_key: bool) -> None:
+        decision = decide_fetch(has_key=has_key, fetched=self._fetched, tried=self._tried, now=self._monotonic())
+        is_fetching = self._fetching is not None and not self._fetching.done()
+        if decision in (Fetch.FIRST, Fetch.BESIDE) and not is_fetching:
+            self._tried = self._monotonic()
+            self._fetching = asyncio.create_task(self._fetch(), name="oidc-keys")
+            is_fetching = True
+        if is_fetching and decision in (Fetch.FIRST, Fetch.REFUSED):
+            assert self._fetching is not None
+            await asyncio.shield(self._fetching)
+
+    async def _fetch(self) -> None:
+        """Metadata and keys; a failure is kept as the reason, since whoever waits decides what it means."""
+        try:
+            async with (
+                asyncio.timeout(ANSWER_SECONDS_MAX),
+                httpx2.AsyncClient(transport=self._bounded(), timeout=ANSWER_SECONDS_MAX) as client,
+            ):
+                provider = read_provider(
+                    await _document(client, f"{self.issuer.rstrip('/')}{METADATA_PATH}"), self.issuer
+                )
+                keys = read_keys(await _document(client, provider.jwks_uri))
+        except (
+            httpx2.HTTPError,
+            httpx2.InvalidURL,
+            TimeoutError,
+            ValueError,
+            RecursionError,
+            IssuerUnavailableError,
+        ) as error:
+            self._reason = str(error) or f"no answer within {ANSWER_SECONDS_MAX} s"
+            _log.warning("the OpenID provider does not answer", issuer=self.issuer, reason=self._reason)
+            return
+        self._provider, self._keys, self._fetched = provider, keys, self._monotonic()
+
+    def _bounded(self) -> BoundedTransport:
+        return BoundedTransport(self._transport or httpx2.AsyncHTTPTransport())
+
+
+async def _document(client: httpx2.AsyncClient, url: str) -> Any:
+    answer = await client.get(url, headers={"Accept": "application/json"})
+    if answer.status_code != httpx2.codes.OK:
+        raise IssuerUnavailableError(f"{url} answers {answer.status_code}")
+    return orjson.loads(answer.content)

@@ -1,0 +1,80 @@
+"""The API against its own OpenAPI document: schemathesis sends what it allows and what it forbids.
+
+`HIGHWATER_FUZZ_EXAMPLES=500` has it send so many requests for each operation, others each time, and follow what they create.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.api_server import Api
+
+KEYS = "admin:root-key"
+# Requests for each operation beside those at the edges of its schema; enough to reach every route in half a minute.
+EXAMPLES = 2
+LONG = os.environ.get("HIGHWATER_FUZZ_EXAMPLES")
+# Streams have no end of their own.
+STREAMS = ("/api/changes", "/api/jobs/{job_id}/events")
+CONFIG = Path(__file__).with_name("schemathesis.toml")
+
+
+def fuzz(url: str, report: Path) -> subprocess.CompletedProcess[str]:
+    """Run schemathesis over the document at an address; its events are in the report."""
+    effort = ["--phases", "coverage,fuzzing", "--generation-deterministic", "--no-shrink", "-n", str(EXAMPLES)]
+    if LONG is not None:
+        effort = ["--phases", "coverage,fuzzing,stateful", "-n", LONG]
+    left_out = [word for path in STREAMS for word in ("--exclude-path", path)]
+    command = [
+        *(
+            str(Path(sys.executable).with_name("schemathesis")),
+            "--config-file",
+            str(CONFIG),
+            "run",
+            f"{url}/openapi.json",
+        ),
+        *("--header", "Authorization: Bearer root-key", "--checks", "all", "--continue-on-failure", "--workers", "4"),
+        *("--report", "ndjson", "--report-ndjson-path", str(report), "--no-color", "--warnings", "off"),
+        *effort,
+        *left_out,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, cwd=report.parent, check=False)
+
+
+def statuses(report: Path) -> Counter[int]:
+    """How many answers of each status there were."""
+    found: Counter[int] = Counter()
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            if isinstance(value.get("status_code"), int):
+                found[value["status_code"]] += 1
+            for inner in value.values():
+                look(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                look(inner)
+
+    for line in report.read_text(encoding="utf-8").splitlines():
+        look(json.loads(line))
+    return found
+
+
+@pytest.mark.timeout(3_600 if LONG else 300)
+async def test_the_api_answers_as_its_document_says(guarded: Api, tmp_path: Path) -> None:
+    """No answer has a status, a media type or a form that is not in the document, or a 5xx; what it forbids is refused."""
+    report = tmp_path / "report.ndjson"
+    done = fuzz(guarded.url, report)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
+    found = statuses(report)
+    # What shows that it got somewhere: reads and writes were answered, and refusals of every kind were seen.
+    assert found.total() > 1_000
+    assert {200, 202, 404, 405, 422} <= set(found)
+    assert not {status for status in found if status >= 500}
