@@ -153,8 +153,8 @@ class OpenIdSignIn:
             raise SignInRefusedError(str(error)) from error
         principal, email = await self._tokens.signed_in(token, self._credentials.client_id, attempt.nonce)
         ip = request.client.host if request.client is not None else ""
-        session = await open_session(self._services(), principal, email, ip)
-        return SignedIn(session.session_id, attempt.wanted)
+        session_token = await open_session(self._services(), principal, email, ip)
+        return SignedIn(session_token, attempt.wanted)
 
     async def end(self, session_id: str) -> None:
         """End a session that was made here; with Redis unavailable it dies of its age."""

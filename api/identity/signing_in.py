@@ -8,7 +8,7 @@ from __future__ import annotations
 from highwater.api.core.auth import ROLES, Principal, Role
 from highwater.api.core.services import Services
 from highwater.connectors.identity.organizations import organizations_of
-from highwater.connectors.identity.sessions import NewSession, Session
+from highwater.connectors.identity.sessions import NewSession
 from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.postgres.pool import one_row, transaction
 from highwater.streams.identity.plans import FALLBACK_PLAN, PLANS
@@ -22,8 +22,8 @@ def session_role(of_token: Role, stored: str | None) -> Role:
     return of_token if stored is None else min(of_token, ROLES[stored])
 
 
-async def open_session(services: Services, principal: Principal, email: str, ip: str) -> Session:
-    """Make the session, with the plan of its organization.
+async def open_session(services: Services, principal: Principal, email: str, ip: str) -> str:
+    """Make the session, with the plan of its organization; its token.
 
     Raises:
         UnavailableError: PostgreSQL or Redis does not answer.
@@ -39,4 +39,5 @@ async def open_session(services: Services, principal: Principal, email: str, ip:
             plan = (await organizations_of(tx, [organization_id], PLANS))[organization_id].plan.name
         new = NewSession(user_id, organization_id, email[:_EMAIL_CHARACTERS_MAX], plan, ip)
         role = session_role(principal.role, rules["role"])
-        return await services.sessions.create(tx, new, role.label, services.clock())
+        token, _ = await services.sessions.create(tx, new, role.label, services.clock())
+    return token

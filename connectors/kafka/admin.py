@@ -81,9 +81,8 @@ class Admin:
             raise CatalogueMismatchError("topics differ from the catalogue: " + "; ".join(differences))
         return [topic.name for topic in missing]
 
-    @staticmethod
-    def _created(name: str, future: object) -> None:
-        with _answering(f"topic {name} cannot be created"):
+    def _created(self, name: str, future: object) -> None:
+        with _answering(self._client, f"topic {name} cannot be created"):
             try:
                 future.result(REQUEST_SECONDS)  # type: ignore[attr-defined]
             except KafkaException as error:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from highwater.deploy.local.certificates import Certificates
 
@@ -85,7 +86,9 @@ class TlsRelay:
         files = self._certificates
         context.load_cert_chain(files.certificate(relayed.name), files.key(relayed.name))
         # PostgreSQL's clients ask for TLS in the clear first; others begin with it.
-        tls = {} if relayed.is_postgres else {"ssl": context, "ssl_handshake_timeout": GREETING_SECONDS_MAX}
+        tls: dict[str, Any] = (
+            {} if relayed.is_postgres else {"ssl": context, "ssl_handshake_timeout": GREETING_SECONDS_MAX}
+        )
         self._servers[relayed.name] = await asyncio.start_server(
             lambda reader, writer: self._serve(relayed, context, reader, writer), HOST, relayed.port, **tls
         )
