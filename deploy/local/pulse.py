@@ -63,7 +63,8 @@ class Listener:
             self._heard = None
         if self._heard is None and now >= self._next_at:
             self._next_at = now + self._interval_seconds
-            self._heard = heard = []
+            heard: list[bool] = []
+            self._heard = heard
             # A daemon: an answer that does not come must not hold up the end of the supervisor.
             threading.Thread(target=self._ask, args=(heard,), name="pulse", daemon=True).start()
         if self._pulse.is_lost(self._silences_max):
