@@ -31,7 +31,8 @@ class UnsafeSchemaError(InvalidEventError):
     """A record was written under a schema that is not decoded. It is dead-lettered; the producer writes another schema."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("unsafe_schema", message)
+        # A name may hold a lone surrogate, which no header and no log takes.
+        super().__init__("unsafe_schema", message.encode("utf-8", "backslashreplace").decode())
 
 
 class Kind(StrEnum):

@@ -109,7 +109,7 @@ class Intake:
         headers = _header_list(record.headers)
         headers += [
             ("dlq_reason", reason.encode()),
-            ("dlq_detail", str(error)[:_DETAIL_CHARACTERS_MAX].encode()),
+            ("dlq_detail", str(error)[:_DETAIL_CHARACTERS_MAX].encode("utf-8", "replace")),
             ("dlq_origin", str(position_of(record)).encode()),
             ("dlq_group", self._group.encode()),
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from typing import Any
@@ -16,6 +17,7 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from highwater.schemas.avro_files import schema_text
+from highwater.schemas.bounds import bounds_of
 from highwater.schemas.errors import AccessRefusedError, UnavailableError, UnknownSchemaError
 from highwater.schemas.readable import readable
 from highwater.schemas.shapes import UnsafeSchemaError, clean_schema
@@ -31,6 +33,8 @@ from highwater.streams.access import (
 _NOT_FOUND = 404
 # As long as the others wait for the registry; it answers in milliseconds.
 _REQUEST_SECONDS = 5
+# Fields of one version that do not go with the others, such as two types of one name; each costs another look at the whole.
+_MISFITS_MAX = 3
 
 
 def source_of(topic: Topic) -> Topic:
@@ -49,13 +53,25 @@ def merged_schema(own: str, versions: Iterable[str]) -> dict[str, Any]:
             continue
         known = {field["name"] for field in merged["fields"]}
         further = [one for one in _fields_with_default(text) if one["name"] not in known]
-        if _can_be_read(merged, further):
-            merged["fields"] += further
-            continue
-        for one in further:
-            if _can_be_read(merged, [one]):
-                merged["fields"].append(one)
+        merged["fields"] += _fitting(merged, further)
     return merged
+
+
+def _fitting(merged: dict[str, Any], further: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of further fields those with which the whole can still be decoded: from the first to a misfit, and on behind it."""
+    found: list[dict[str, Any]] = []
+    for _ in range(1 + _MISFITS_MAX):
+        so_far = merged["fields"] + found
+        too_many = bisect_left(
+            range(1, len(further) + 1),
+            True,
+            key=lambda count, so_far=so_far, rest=further: not _can_be_read(merged, so_far + rest[:count]),
+        )
+        found += further[:too_many]
+        further = further[too_many + 1 :]
+        if not further:
+            break
+    return found
 
 
 def _fields_with_default(text: str) -> list[dict[str, Any]]:
@@ -67,9 +83,9 @@ def _fields_with_default(text: str) -> list[dict[str, Any]]:
     return [one for one in clean_schema(text, keeps_times=True).document["fields"] if "default" in one]
 
 
-def _can_be_read(merged: dict[str, Any], further: list[dict[str, Any]]) -> bool:
+def _can_be_read(merged: dict[str, Any], fields: list[dict[str, Any]]) -> bool:
     try:
-        readable(json.dumps({**merged, "fields": merged["fields"] + further}))
+        bounds_of(clean_schema(json.dumps({**merged, "fields": fields})).shape)
     except UnsafeSchemaError:
         return False
     return True

@@ -51,6 +51,23 @@ def test_only_the_app_and_the_agents_import_faust():
     assert {name for name in importing if name in FAUST_MAY or name.endswith("/agents.py")} == importing
 
 
+def test_one_module_reads_avro():
+    """Only `schemas/readable.py` has the Avro library decode; beside it the library writes, and only what is ours is parsed."""
+    wanted = {
+        "schemas/readable.py": {"parse_schema", "schemaless_reader", "to_parsing_canonical_form"},
+        "schemas/codec.py": {"schemaless_writer"},
+        "connectors/replay/avro_file.py": {"parse_schema", "Writer"},
+    }
+    found: dict[str, set[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fastavro":
+                found.setdefault(str(path.relative_to(ROOT)), set()).update(alias.name for alias in node.names)
+            elif isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "fastavro" for alias in node.names):
+                found.setdefault(str(path.relative_to(ROOT)), set()).add("fastavro")
+    assert wanted == found
+
+
 def test_only_the_clock_reads_the_time():
     """No module but `streams/clock.py` asks what time it is; the supervisor of the local stack knows no product time."""
     calls = [

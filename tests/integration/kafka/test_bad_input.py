@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
 import math
 import shutil
 import struct
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
+from highwater.api.dashboard.tails import Tail
+from highwater.api.dead_letters.reading import LetterBox
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.slices import ERASURE
+from highwater.schemas.avro_files import schema_text
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import to_ms
 from tests.conftest import Stack
+from tests.integration.commands import run, tail
 from tests.integration.connecting import Reader, fresh, running, send, surroundings, until
 
 INGESTED = "feeds.insight-ingested"
@@ -275,3 +285,79 @@ async def test_a_header_name_that_is_no_text(product: Product):
         await asyncio.to_thread(subprocess.run, command, input=b"bad", timeout=20, check=True)
     send(product.stack.kafka, INGESTED, [(b"k", product.encode(good), None, 2)])
     await until(product.insights, "the good one is stored")
+
+
+# A count of four quintillion items that take no bytes: 38 bytes, and a reader that believes it never ends.
+ENDLESS = {"type": "array", "items": "null"}
+COUNT = b"\x80\x80\x80\xd9\xd3\xb3\xed\x82o"
+
+
+@contextlib.contextmanager
+def hostile_schema(stack: Stack, of: str) -> Iterator[int]:
+    """The id of a schema that the registry takes: of somebody's own subject, or a version of ours with such a field."""
+    with SchemaRegistryClient({"url": stack.schema_registry, "timeout": 10}) as client:
+        subject, schema = fresh("foreign"), json.dumps(ENDLESS)
+        if of == "ours":
+            later = json.loads(schema_text(TOPICS[INGESTED].schema))
+            later["fields"].insert(0, {"name": "more", "type": ENDLESS, "default": []})
+            subject, schema = TOPICS[INGESTED].subject, json.dumps(later)
+        try:
+            yield client.register_schema(subject, Schema(schema, "AVRO"))
+        finally:  # other tests look at the latest version of ours
+            client.delete_version(subject, client.get_latest_version(subject).version)
+
+
+@pytest.mark.parametrize("of", ["somebody", "ours"])
+async def test_an_endless_record_stops_nobody(product: Product, environment: dict[str, str], of: str):
+    """It is dead-lettered by name, its neighbours are stored, and `tail`, `replay`, `dlq` and the topic's page answer."""
+    with hostile_schema(product.stack, of) as schema_id, Reader(product.stack.kafka, f"{INGESTED}.dlq") as dead:
+        value = wire(schema_id, COUNT).ljust(38, b"\0")
+        before, after = product.insight(), product.insight()
+        records = [(b"k", v, None, 3) for v in (product.encode(before), value, product.encode(after))]
+        first, place, last = send(product.stack.kafka, INGESTED, records)
+
+        async def stored() -> bool:
+            return len(await product.insights()) == 2
+
+        await until(stored, "both neighbours are stored")
+        (letter,) = await dead.until(lambda m: origin(m) == str(place), 1, "its dead letter")
+        assert ("unsafe_schema", value) == (why(letter), letter.value())
+        whole = await asyncio.to_thread(letter_shown, product.stack, letter)
+        assert (whole["as_written"], whole["reason"]) == (None, "unsafe_schema")
+        page = Tail(INGESTED, product.around.client, product.stack.schema_registry)
+        page.start()
+        try:
+            found = await until(
+                lambda: [one for one in page.records() if one.record.position == place], "the page has it"
+            )
+        finally:
+            await page.close()
+        assert "items that take no bytes" in found[0].text
+        if of == "ours":  # replay reads into every version of the subject
+            await asyncio.gather(
+                asyncio.to_thread(tail_shows, environment, place, value),
+                asyncio.to_thread(replay_writes, environment, first.offset, last.offset + 1, value),
+            )
+
+
+def tail_shows(environment: dict[str, str], place: Position, value: bytes) -> None:
+    """`tail` shows the record with its reason and its bytes."""
+    (one,) = [record for record in tail(environment, INGESTED, 5) if record["position"] == str(place)]
+    assert "items that take no bytes" in one["undecodable"]
+    assert base64.b64encode(value).decode() == one["bytes_base64"]
+
+
+def replay_writes(environment: dict[str, str], begin: int, end: int, value: bytes) -> None:
+    """`replay` writes the events around it, and the record with its bytes."""
+    done = run(environment, "replay", INGESTED, "--from", f"3/{begin}", "--to", f"3/{end}")
+    lines = [line for line in map(json.loads, done.stdout.splitlines()) if line["partition"] == 3]
+    assert ["undecodable" not in line for line in lines] == [True, False, True], done.stderr
+    assert base64.b64encode(value).decode() == lines[1]["bytes_base64"]
+
+
+def letter_shown(stack: Stack, message: Message) -> dict[str, Any]:
+    """A dead letter as `dlq show` and its page have it."""
+    box = LetterBox(stack.settings().kafka_client(), Registry(stack.schema_registry))
+    letters = box.letters([TOPICS[INGESTED]], only=message.offset())
+    (found,) = [letter for letter in letters if letter.record.partition == message.partition()]
+    return box.shown(found)

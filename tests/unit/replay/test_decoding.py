@@ -154,6 +154,31 @@ def test_fields_of_other_versions_follow_those_of_the_catalogue():
     assert names == [*[field["name"] for field in json.loads(own_text())["fields"]], "depth", "mood"]
 
 
+def test_versions_that_are_not_decoded_add_nothing():
+    """A version with an array of nulls has its records refused by name; the fields of the others are kept."""
+    endless = changed(own_text(), more={"type": {"type": "array", "items": "null"}, "default": []})
+    mood = changed(own_text(), mood={"type": ["null", _TIMES], "default": None})
+    decoder = decoder_of(versions={5: mood, OWN_ID: own_text(), 9: endless, 10: "[" * 5_000, 11: '["null"]'})
+    names = [field["name"] for field in decoder.schema["fields"]]
+    assert names == [*[field["name"] for field in json.loads(own_text())["fields"]], "mood"]
+    assert pa.types.is_timestamp(decoder.arrow_type.field("mood").type)
+    values = [encoded(insight(mood=7), mood, 5), *(struct.pack(">bI", 0, n) + b"\0" * 20 for n in (9, 10, 11))]
+    found = decoder.decode(batch(values))
+    assert [row is None for row in found.rows] == [False, True, True, True]
+    assert "items that take no bytes" in found.problems[1]
+    assert "nested deeper" in found.problems[2]
+    assert "is not a record" in found.problems[3]
+
+
+def test_versions_that_are_too_much_together_add_what_fits():
+    """Versions with hundreds of fields each: fields are added while the whole can still be decoded."""
+    many = [
+        changed(own_text(), **{f"f{v}_{n}": {"type": "int", "default": 0} for n in range(400)}) for v in range(3)
+    ]  # fmt: skip
+    decoder = decoder_of(versions={OWN_ID: own_text(), **dict(enumerate(many, start=20))})
+    assert 900 < len(decoder.schema["fields"]) < 1_000
+
+
 def test_tombstones_and_bad_bytes_stand_beside_events():
     """A tombstone has no value and no problem; bad bytes and unknown schemas have a reason."""
     values = [encoded(insight(), own_text()), None, b"", b"nonsense", encoded(insight(), own_text(), 99), b"\0\0\0\0\7"]

@@ -100,13 +100,15 @@ def test_what_has_no_end_is_refused(name: str):
         "not JSON",
         "",
         '{"type": "record", "name": "\\ud800", "fields": []}',
+        '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "\\ud800"}]}',
     ],
-    ids=["open brackets", "unions", "types of types", "long", "no JSON", "empty", "a lone surrogate"],
+    ids=["open brackets", "unions", "types of types", "long", "no JSON", "empty", "a lone surrogate", "and as a type"],
 )
 def test_texts_that_are_no_schema_are_refused(text: str):
     """A text is bounded in size and in depth before anything is made of it."""
-    with pytest.raises(UnsafeSchemaError):
+    with pytest.raises(UnsafeSchemaError) as caught:
         readable(text)
+    assert str(caught.value).encode()
 
 
 def test_schemas_of_ours_are_far_within_the_bounds():
