@@ -150,6 +150,10 @@ class LimitedHttp(HttpToolsProtocol):
                 self._refuse_large(data)
                 return
         super().data_received(data)
+        if not self._in_message and not self._is_refused and self._refused_status is None:
+            cycle = self.cycle
+            if cycle is not None and not cycle.response_complete:
+                return  # all of a request is there, and it is being answered
         self._check(len(data), is_continued=was_in_message and was_in_headers)
 
     def _check(self, arrived_bytes: int, *, is_continued: bool) -> None:

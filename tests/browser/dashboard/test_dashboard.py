@@ -201,7 +201,7 @@ def test_the_theme_is_chosen_and_kept(browser):
 
 
 def test_no_script_runs_that_a_page_did_not_come_with(browser):
-    """What somebody gets into a page runs neither as an element nor as an attribute; no `unsafe-inline` for scripts."""
+    """What somebody gets into a page runs neither as an element nor as an attribute."""
     page = browser.context().new_page()  # not watched: it is made to report what goes wrong
     policy = page.goto("/").headers["content-security-policy"]
     settled(page)
