@@ -180,10 +180,12 @@ def test_a_cluster_that_trusted_everybody_asks_for_the_password_from_the_next_st
     access = cluster / "pg_hba.conf"
     access.write_text(access.read_text(encoding="utf-8").replace("scram-sha-256", "trust"), encoding="utf-8")
     (cluster / "highwater.ready").write_text("", encoding="utf-8")
+    cluster.parent.chmod(0o755)
     stack.start_part("database")
     assert query(address, "SELECT n FROM before_passwords") == 9
     with pytest.raises(asyncpg.InvalidPasswordError):
         query(address.replace(password_of(address), "any"), "SELECT 1")
+    assert open_to_others(cluster.parent) == {}
 
 
 def test_only_its_owner_may_open_anything_in_the_data_folder(stack: LocalStack):
