@@ -65,6 +65,7 @@ class _Api:
             authenticator=Authenticator(parse_api_keys(keys), _no_session),
             activity=SimpleNamespace(note=lambda _principal: None),
             fresh=self._fresh,
+            security=SimpleNamespace(ended=lambda _scope, _status: None),
         )
         app.state.services, app.state.pages = services, SimpleNamespace(core=services, documents=self.documents)
         transport = httpx.ASGITransport(app)
