@@ -93,7 +93,8 @@ class Entrance:
         _log.debug("a request is refused", status=int(refusal.status), reason=refusal.detail, address=address_of(scope))
         self._on_refusal(scope, int(refusal.status))
         headers = {"Accept-Encoding": "identity"} if refusal.status == _UNSUPPORTED else {}
-        await problem(refusal.status, refusal.detail, headers=headers)(scope, receive, send)
+        members = {} if refusal.field is None else {"field": refusal.field}
+        await problem(refusal.status, refusal.detail, headers=headers, members=members)(scope, receive, send)
 
     def _is_shared(self, scope: Scope) -> bool:
         return any(
@@ -133,8 +134,11 @@ def _body_refusal(path: str, fields: dict[str, str]) -> Refusal | None:
     has_body = fields.get("content-length", "0") != "0" or "transfer-encoding" in fields
     if not has_body:
         return None
-    reason = wrong_coding(fields.get("content-encoding", "")) or wrong_type(path, fields.get("content-type", ""))
-    return None if reason is None else Refusal(_UNSUPPORTED, reason)
+    reason = wrong_coding(fields.get("content-encoding", ""))
+    if reason is not None:
+        return Refusal(_UNSUPPORTED, reason, "Content-Encoding")
+    reason = wrong_type(path, fields.get("content-type", ""))
+    return None if reason is None else Refusal(_UNSUPPORTED, reason, "Content-Type")
 
 
 def _fields(headers: _Headers) -> dict[str, str]:

@@ -125,6 +125,7 @@ class LimitedHttp(HttpToolsProtocol):
         if self._refused_status is not None:
             return
         self._stop_waiting()
+        self._is_refused = True  # nothing of it is this protocol's any more, and no time of a request runs
         address, self._address = self._address, None
         super().handle_websocket_upgrade()
         socket = self.transport.get_protocol()

@@ -224,6 +224,15 @@ def test_what_is_no_http_is_told_so(served: Served):
     assert (status(found), b"application/problem+json" in found) == (400, True)
 
 
+def test_a_socket_stands_longer_than_a_request_may(served: Served):
+    """Its time ended with its handshake: what is said a second later is answered, and no 408 comes between."""
+    with connect(f"ws://127.0.0.1:{served.port}/") as connection:
+        with pytest.raises(TimeoutError):
+            connection.recv(2 * SECONDS)
+        connection.send("still here")
+        assert connection.recv(20) == "10"
+
+
 @pytest.mark.parametrize(
     "send",
     [

@@ -78,13 +78,15 @@ async def test_a_guess_is_not_looked_at_any_more(authenticator: Authenticator):
 
 
 async def test_a_key_in_use_is_not_hindered(authenticator: Authenticator):
-    """Neither is a session, old or new; a wrong session is refused."""
+    """Neither is a session; one that has ended is told so, and is no attempt."""
     assert await tried(authenticator, "first-key") == Role.VIEWER
     for number in range(ATTEMPTS_MAX + 1):
         await tried(authenticator, f"guess-{number}")
     assert await tried(authenticator, "first-key") == Role.VIEWER
     assert await tried(authenticator, "hws_good") == Role.VIEWER
-    assert await tried(authenticator, "hws_bad") == 429
+    assert await tried(authenticator, "hws_bad") == 401
+    assert [await tried(authenticator, f"hws_{number}", OTHER) for number in range(20)] == [401] * 20
+    assert await tried(authenticator, "second-key", OTHER) == Role.ADMIN
 
 
 async def test_who_names_no_key_is_not_counted(authenticator: Authenticator):
