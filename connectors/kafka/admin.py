@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from highwater.connectors.kafka.refusal import unavailable
-from highwater.schemas.errors import CatalogueMismatchError, UnavailableError
+from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import Topic
 
 # A broker that has just started takes a few seconds; one that needs longer is reported as away.
 REQUEST_SECONDS = 10.0
+# What a broker says of a partition just after it was restarted or lost the lead: true for a second or two, until the client has
+# asked for metadata again.
+_PASSING = frozenset(
+    {
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "NOT_LEADER_FOR_PARTITION",
+        "LEADER_NOT_AVAILABLE",
+        "OFFSET_NOT_AVAILABLE",
+    }
+)
+_AGAIN_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +47,16 @@ class Admin:
         self._client = client
         self._admin = AdminClient({**client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
 
+    @contextmanager
+    def _answering(self, what: str) -> Iterator[None]:
+        """Turn what a client raises into an `UnavailableError`; its futures raise the built-in `TimeoutError`."""
+        try:
+            yield
+        except KafkaException as error:
+            raise unavailable(self._client, f"{what}: {error.args[0].str()}") from error
+        except TimeoutError as error:
+            raise unavailable(self._client, f"{what} within {REQUEST_SECONDS:g} s") from error
+
     async def ensure_topics(self, topics: Iterable[Topic], *, replication_factor: int) -> list[str]:
         """Create what is missing and return its names.
 
@@ -43,7 +67,7 @@ class Admin:
         return await asyncio.to_thread(self._ensure_topics, list(topics), replication_factor)
 
     def _ensure_topics(self, topics: list[Topic], replication_factor: int) -> list[str]:
-        try:
+        with self._answering("Kafka does not answer"):
             existing = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
             missing = [topic for topic in topics if topic.name not in existing]
             new = [
@@ -52,19 +76,17 @@ class Admin:
             for name, future in (self._admin.create_topics(new) if new else {}).items():
                 self._created(name, future)
             differences = self._differences([topic for topic in topics if topic.name in existing], existing)
-        except KafkaException as error:
-            raise unavailable(self._client, "Kafka does not answer", error) from error
         if differences:
             raise CatalogueMismatchError("topics differ from the catalogue: " + "; ".join(differences))
         return [topic.name for topic in missing]
 
-    @staticmethod
-    def _created(name: str, future: object) -> None:
-        try:
-            future.result(REQUEST_SECONDS)  # type: ignore[attr-defined]
-        except KafkaException as error:
-            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # two processes may start at once
-                raise UnavailableError(f"topic {name} cannot be created: {error.args[0].str()}") from error
+    def _created(self, name: str, future: object) -> None:
+        with self._answering(f"topic {name} cannot be created"):
+            try:
+                future.result(REQUEST_SECONDS)  # type: ignore[attr-defined]
+            except KafkaException as error:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # two processes may start at once
+                    raise
 
     def _differences(self, topics: list[Topic], existing: Mapping[str, object]) -> list[str]:
         resources = [ConfigResource(ResourceType.TOPIC, topic.name) for topic in topics]
@@ -92,11 +114,9 @@ class Admin:
         return await asyncio.to_thread(self._topic_ids, list(names))
 
     def _topic_ids(self, names: list[str]) -> dict[str, str]:
-        try:
+        with self._answering("Kafka does not describe its topics"):
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
             return {name: str(future.result(REQUEST_SECONDS).topic_id) for name, future in futures.items()}
-        except KafkaException as error:
-            raise unavailable(self._client, "Kafka does not describe its topics", error) from error
 
     async def log_ranges(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
         """First and one-past-last offset of each partition.
@@ -107,16 +127,25 @@ class Admin:
         return await asyncio.to_thread(self._log_ranges, list(partitions))
 
     def _log_ranges(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
-        def offsets(spec: OffsetSpec) -> dict[tuple[str, int], int]:
-            asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-            futures = self._admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
-            return {(tp.topic, tp.partition): future.result(REQUEST_SECONDS).offset for tp, future in futures.items()}
-
-        try:
-            low, high = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
-        except KafkaException as error:
-            raise unavailable(self._client, "Kafka does not list offsets", error) from error
+        with self._answering("Kafka does not list offsets"):
+            low = self._offsets(partitions, OffsetSpec.earliest())
+            high = self._offsets(partitions, OffsetSpec.latest())
         return {key: LogRange(low[key], high[key]) for key in partitions}
+
+    def _offsets(self, partitions: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        """Asks again what passes by itself, until a request's time is over."""
+        asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+        for _ in range(int(REQUEST_SECONDS / _AGAIN_SECONDS)):
+            futures = self._admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
+            try:
+                return {
+                    (tp.topic, tp.partition): future.result(REQUEST_SECONDS).offset for tp, future in futures.items()
+                }
+            except KafkaException as error:
+                if error.args[0].name() not in _PASSING:
+                    raise
+                time.sleep(_AGAIN_SECONDS)
+        raise TimeoutError
 
     async def partition_counts(self) -> dict[str, int]:
         """Partitions of every topic on the broker.
@@ -127,8 +156,6 @@ class Admin:
         return await asyncio.to_thread(self._partition_counts)
 
     def _partition_counts(self) -> dict[str, int]:
-        try:
+        with self._answering("Kafka does not answer"):
             metadata = self._admin.list_topics(timeout=REQUEST_SECONDS)
-        except KafkaException as error:
-            raise unavailable(self._client, "Kafka does not answer", error) from error
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
