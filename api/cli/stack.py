@@ -78,7 +78,7 @@ def up(detach: bool, no_sample: bool, secure: bool) -> None:
     plan = make_plan(settings, environment_with_file(), is_secure=secure)
     if detach:
         status = control.start_detached(plan, report=_report)
-        _greet(status, plan.data_dir, no_sample=no_sample)
+        _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample)
         return
     _run_in_foreground(control, plan, no_sample=no_sample)
 
@@ -195,7 +195,7 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
             status = control.status(plan.data_dir, plan.given)
             if status["ready"]:
                 try:
-                    _greet(status, plan.data_dir, no_sample=no_sample)
+                    _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample)
                 except Exception as error:  # noqa: BLE001 - said, since nobody waits for this thread; the stack itself runs
                     warn(f"highwater: the sample was not loaded: {error}")
                 return
@@ -207,7 +207,13 @@ def _run_in_foreground(control: Any, plan: Plan, *, no_sample: bool) -> None:
         ended.set()
 
 
-def _greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> None:
+def greet(status: Mapping[str, Any]) -> None:
+    """Print where everything is, and who else may come in."""
+    _print_addresses(status)
+    _hint_at_neighbours(status)
+
+
+def _load_sample_and_greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> None:
     """Load the sample if it is due, and print where everything is."""
     from highwater.api.cli import sample
 
@@ -218,8 +224,7 @@ def _greet(status: Mapping[str, Any], data_dir: Path, *, no_sample: bool) -> Non
             count = sample.load_sample(stack_settings("kafka", "schema_registry", "database"))
             sample.remember(data_dir, "loaded")
             click.echo(f"loaded the sample: {count:,} insights, read by user {sample.READER}", err=True)
-    _print_addresses(status)
-    _hint_at_neighbours(status)
+    greet(status)
 
 
 def _print_addresses(status: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Protocol
 from fastapi import Depends, Path, Request
 
 from highwater.api.core.errors import ForbiddenError, UnauthorizedError
-from highwater.schemas.errors import ConfigurationError
+from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.checks import check_id
 
 SESSION_PREFIX = "hws_"
@@ -60,6 +60,11 @@ class Principal:
     key_id: str | None = field(default=None, compare=False)
     scopes: frozenset[str] | None = None
 
+    @property
+    def may_end(self) -> bool:
+        """Whether it may be revoked or expire while a stream of its runs: sessions and keys may, an open API's caller may not."""
+        return self.session_id is not None or self.key_id is not None
+
     def may_touch(self, user_id: str) -> bool:
         """Whether this user's resources are open to it."""
         return self.role is Role.ADMIN or self.user_id is None or self.user_id == user_id
@@ -77,7 +82,7 @@ class ApiKey:
 
 
 def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
-    """The keys in `role:key[:user[:organization]]`, comma-separated.
+    """The keys in `role:key[:user[:organization]]`, comma-separated; a key of an organization alone leaves its user empty.
 
     Raises:
         ConfigurationError: an entry has another form; the message names its place, never the key.
@@ -87,14 +92,16 @@ def parse_api_keys(text: str | None) -> tuple[ApiKey, ...]:
         if not entry.strip():
             continue
         role, _, rest = entry.strip().partition(":")
-        secret, *owners = rest.split(":", 2)
-        if role not in ROLES or not secret or not all(owners):
-            form = "viewer|editor|admin:key[:user[:organization]]"
-            raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} is not {form}")
+        secret, *bound = rest.split(":", 2)
+        if role not in ROLES or not secret or (bound and not bound[-1]):
+            raise ConfigurationError(
+                f"HIGHWATER_API_KEYS: entry {number} is not viewer|editor|admin:key[:user[:organization]]"
+            )
         if secret.startswith(SESSION_PREFIX):
             raise ConfigurationError(f"HIGHWATER_API_KEYS: entry {number} starts with {SESSION_PREFIX}, as sessions do")
-        user_id, organization_id, *_ = (*owners, None, None)
-        principal = Principal(ROLES[role], user_id, organization_id=organization_id, key_id=key_id_of(secret.encode()))
+        key_id = key_id_of(secret.encode())
+        user_id, organization_id = (one or None for one in (*bound, "", "")[:2])
+        principal = Principal(ROLES[role], user_id, organization_id=organization_id, key_id=key_id)
         keys.append(ApiKey(secret.encode(), principal))
     if text and not keys:
         raise ConfigurationError("HIGHWATER_API_KEYS holds no key; unset it to leave the API open on loopback")
@@ -172,6 +179,16 @@ class Authenticator:
         if found is None:
             raise UnauthorizedError("this key or session is not valid", headers=_CHALLENGE)
         return found
+
+    async def is_still_valid(self, authorization: str | None) -> bool:
+        """Whether what a stream was opened with is still good; while that cannot be told it is."""
+        try:
+            await self.principal(authorization)
+        except UnauthorizedError:
+            return False
+        except UnavailableError:
+            return True
+        return True
 
     def quick(self, authorization: str | None) -> Principal | None:
         """Who an `Authorization` field stands for, where that takes no asking; None leaves it to `principal`."""

@@ -1,14 +1,15 @@
 """What changed, as server-sent events: the tail of `cache.version-bumped`, resumable at any event.
 
 Law: the id of an event is the log position of the whole stream, one next offset a partition (`0:12,1:5,…`), so a client that
-comes back with it misses nothing and sees nothing twice. Bumps that the log no longer holds are told as a `gap`.
+comes back with it misses nothing and sees nothing twice. Bumps that the log no longer holds are told as a `gap`. A stream ends
+soon after the key or session that it was opened with.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,6 +31,8 @@ PARTITIONS = TOPICS[TOPIC].partitions
 # Each stream has a consumer and a thread of its own; more readers belong behind a service that fans out.
 STREAMS_MAX = 32
 HEARTBEAT_SECONDS = 15.0
+# How soon a stream ends whose key or session was revoked.
+RECHECK_SECONDS = 60.0
 # How soon a stream notices that its client has gone.
 POLL_SECONDS = 0.5
 RECORDS_MAX = 500
@@ -95,9 +98,14 @@ class ChangeFeed:
         return places, has_gap
 
     async def stream(
-        self, places: dict[int, int], has_gap: bool, codec: Codec, is_visible: Callable[[str], bool]
+        self,
+        places: dict[int, int],
+        has_gap: bool,
+        codec: Codec,
+        is_visible: Callable[[str], bool],
+        is_still_allowed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
-        """Server-sent events from these places on, until the client goes or the process ends."""
+        """Server-sent events from these places on, until the client goes, may no longer see them, or the process ends."""
         self._open += 1
         loop = asyncio.get_running_loop()
         consumer = self._consumer(places)
@@ -105,8 +113,12 @@ class ChangeFeed:
             yield f"id: {event_id(places)}\nretry: 1000\n\n".encode()
             if has_gap:
                 yield f"id: {event_id(places)}\nevent: gap\ndata: {{}}\n\n".encode()
-            sent_at = monotonic_seconds()
+            sent_at = checked_at = monotonic_seconds()
             while not self._closing:
+                if monotonic_seconds() - checked_at >= RECHECK_SECONDS:
+                    checked_at = monotonic_seconds()
+                    if not await is_still_allowed():
+                        return
                 try:
                     records = await loop.run_in_executor(self._threads, consumer.consume, RECORDS_MAX, POLL_SECONDS)
                 except KafkaException as error:

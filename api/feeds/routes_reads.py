@@ -425,7 +425,10 @@ async def get_changes(request: Request, principal: Viewer, services: Wired) -> R
         kind, _, owner = resource.partition(":")
         return kind not in ("feed", "clusters") or principal.may_touch(owner)
 
+    async def is_still_allowed() -> bool:
+        return await services.authenticator.is_still_valid(request.headers.get("authorization"))
+
     CONDITIONAL_GETS.labels("changes", "sent").inc()
-    chunks = services.changes.stream(places, has_gap, services.registry.require(), is_visible)
+    chunks = services.changes.stream(places, has_gap, services.registry.require(), is_visible, is_still_allowed)
     headers = {"Cache-Control": CACHE_NEVER, "X-Accel-Buffering": "no"}
     return StreamingResponse(chunks, media_type="text/event-stream", headers=headers)

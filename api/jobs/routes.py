@@ -25,7 +25,6 @@ from highwater.api.core.errors import (
     ForbiddenError,
     NotFoundError,
     PaymentRequiredError,
-    UnauthorizedError,
     UnprocessableError,
 )
 from highwater.api.core.idempotency import idempotency_key
@@ -332,23 +331,12 @@ async def get_events(request: Request, job_id: JobId, principal: Viewer, service
     if found.has_ended and after >= found.seq:
         return Response(status_code=int(HTTPStatus.NO_CONTENT), headers={"Cache-Control": conditional.CACHE_NEVER})
     jobs.watchers.check_room()
-    authorization = request.headers.get("authorization") if principal.session_id is not None else None
+    authorization = request.headers.get("authorization")
 
     async def is_still_allowed() -> bool:
-        return authorization is None or await _is_valid(services, authorization)
+        return await services.authenticator.is_still_valid(authorization)
 
     return EventStream(jobs.watchers, job_id, after, is_still_allowed)
-
-
-async def _is_valid(services: Services, authorization: str) -> bool:
-    """Whether a session is still good; while that cannot be told it is."""
-    try:
-        await services.authenticator.principal(authorization)
-    except UnauthorizedError:
-        return False
-    except UnavailableError:
-        return True
-    return True
 
 
 # -- decks ----------------------------------------------------------------------------------------------------------------

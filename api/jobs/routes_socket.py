@@ -69,19 +69,19 @@ class JobSocket(Socket):
         if job.has_ended and after >= job.seq:
             await websocket.close(ENDED)
             return
-        await self._told(job, after, is_session=principal.session_id is not None)
+        await self._told(job, after, may_end=principal.may_end)
 
-    async def _told(self, job: JobRead, after: int, *, is_session: bool) -> None:
+    async def _told(self, job: JobRead, after: int, *, may_end: bool) -> None:
         hub = self._watchers
         async with hub.socket(job.user_id, fresh_id()):
             with hub.listening(job.job_id, after) as listener:
-                await self._until_end(listener, is_session=is_session)
+                await self._until_end(listener, may_end=may_end)
         if listener.closed is not None:
             await send_away(self._websocket, *listener.closed)
 
-    async def _until_end(self, listener: Listener, *, is_session: bool) -> None:
+    async def _until_end(self, listener: Listener, *, may_end: bool) -> None:
         works = [self._tell(listener), self._hear(listener)]
-        if is_session:
+        if may_end:
             works.append(self._recheck(listener))
         tasks = [self._task(work) for work in works]
         try:

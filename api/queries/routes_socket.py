@@ -91,7 +91,7 @@ class QuerySocket(Socket):
     async def _attend(self, subscriber: Subscriber, principal: Principal) -> None:
         """Push and obey until the client goes, or the socket is to be closed."""
         tasks = [self._task(self._push(subscriber)), self._task(self._obey(subscriber))]
-        if principal.session_id is not None:
+        if principal.may_end:
             tasks.append(self._task(self._recheck(subscriber)))
         ends: list[asyncio.Future[Any]] = [*tasks, subscriber.closed]
         try:

@@ -13,12 +13,13 @@ import itertools
 import json
 import os
 import socket
+import stat
 import tempfile
 import threading
 from pathlib import Path
 
 from highwater.deploy.local.errors import LocalStackError, PortTakenError
-from highwater.deploy.local.private import make_folder, replace_file
+from highwater.deploy.local.private import FOLDER_MODE, make_folder, replace_file
 
 # Searched upwards from the default. Never the kernel's ephemeral range: a client that keeps dialling a stopped
 # server there can be given the server's own port, connect to itself and keep it.
@@ -80,7 +81,13 @@ class PortBook:
         if port in self._reserved:
             return True
         folder = Path(tempfile.gettempdir()) / f"highwater-ports-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            # Links in it would have us make files wherever its owner likes.
+            raise LocalStackError(
+                f"{folder} was made by another user: have it removed, or set TMPDIR to a folder of yours"
+            )
         opened = os.open(folder / str(port), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

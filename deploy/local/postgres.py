@@ -20,7 +20,7 @@ import psutil
 
 from highwater.deploy.local.errors import LocalStackError
 from highwater.deploy.local.part import Part, server_environment
-from highwater.deploy.local.private import make_folder, write_file
+from highwater.deploy.local.private import make_folder, tighten_tree, write_file
 from highwater.deploy.local.process import Command, ServerUser
 from highwater.deploy.local.relay import Relayed
 from highwater.deploy.local.stack_secrets import SCRAM_SALT_BYTES, fingerprint, scram_verifier
@@ -100,6 +100,7 @@ class Postgres(Part):
         if marker.exists():
             self._remove_stale_lock(cluster)
             if marker.read_text(encoding="utf-8").strip() != fingerprint(self._password()):
+                tighten_tree(self.folder)  # one of before there were passwords could be entered as well
                 self._execute(cluster, self._set_password())
             self._close(cluster)
             return

@@ -180,10 +180,12 @@ def test_a_cluster_that_trusted_everybody_asks_for_the_password_from_the_next_st
     access = cluster / "pg_hba.conf"
     access.write_text(access.read_text(encoding="utf-8").replace("scram-sha-256", "trust"), encoding="utf-8")
     (cluster / "highwater.ready").write_text("", encoding="utf-8")
+    cluster.parent.chmod(0o755)
     stack.start_part("database")
     assert query(address, "SELECT n FROM before_passwords") == 9
     with pytest.raises(asyncpg.InvalidPasswordError):
         query(address.replace(password_of(address), "any"), "SELECT 1")
+    assert open_to_others(cluster.parent) == {}
 
 
 def test_only_its_owner_may_open_anything_in_the_data_folder(stack: LocalStack):
@@ -281,7 +283,10 @@ def test_a_second_supervisor_is_refused_and_a_killed_role_comes_back(plan: Plan)
     """One supervisor a folder; it starts a killed role and a killed part again; `stop` leaves nothing running."""
     started = start_detached(plan)
     assert started["ready"]
-    assert urlsplit(started["redis"]).hostname == "127.0.0.1"
+    said = (plan.data_dir / "logs" / "supervisor.log").read_text(encoding="utf-8")
+    assert started["redis"].replace(password_of(started["redis"]), "***") in said
+    assert password_of(started["redis"]) not in said
+    assert open_to_others(plan.data_dir) == {}
     with pytest.raises(AlreadyRunningError):
         start_detached(plan)
     for name in ("sleeper", "redis"):

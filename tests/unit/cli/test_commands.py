@@ -14,7 +14,7 @@ from highwater.api.cli.checks import clock_verdict, disk_verdict, migrations_ver
 from highwater.api.cli.doctor import settings_rows
 from highwater.api.cli.main import highwater
 from highwater.api.cli.reset import Target, parse_target, place_in
-from highwater.api.cli.stack import ROLES, make_plan
+from highwater.api.cli.stack import ROLES, greet, make_plan
 from highwater.api.command.command import run_command
 from highwater.api.command.terminal import printable
 from highwater.connectors.kafka.admin import LogRange
@@ -153,6 +153,20 @@ def test_secrets_are_hidden():
     assert (rows["LLM_API_KEY"]["value"], rows["LLM_API_KEY"]["set"]) == ("(hidden)", True)
     assert (rows["HIGHWATER_PORT"]["value"], rows["REDIS_URL"]["value"]) == ("1", None)
     assert set(SETTINGS) == set(rows)
+
+
+@pytest.mark.parametrize("setting", [None, "HIGHWATER_API_KEYS", "HIGHWATER_API_KEYS_FILE"])
+def test_up_says_what_neighbours_can_reach(setting, monkeypatch, capsys):
+    """Passwords are hidden on the screen; while no API keys are set one line says what others can use, and how to close it."""
+    if setting:
+        monkeypatch.setenv(setting, "admin:key")
+    addresses = {"kafka": "127.0.0.1:9092", "schema_registry": "http://127.0.0.1:8081"}
+    addresses |= {"database": "postgresql://u:s3cret@h/d", "redis": "redis://u:s3cret@h/0"}
+    greet({"api": "http://127.0.0.1:8080", "data_dir": "d", **addresses})
+    told = capsys.readouterr()
+    assert "s3cret" not in told.out + told.err
+    assert "redis://u:***@h/0" in told.out
+    assert ("Other users of this machine can use the API at http://127.0.0.1:8080" in told.err) is (setting is None)
 
 
 def test_the_roles_run_every_connector():

@@ -148,12 +148,13 @@ def test_the_id_of_a_change_is_the_place_of_the_whole_stream() -> None:
 
 def test_keys_are_read_and_never_shown() -> None:
     """`role:key[:user[:organization]]`; a malformed entry is named by its place, without the key."""
-    keys = parse_api_keys("viewer:a, admin:b:bob,editor:c:sue:acme")
+    keys = parse_api_keys("viewer:a, admin:b:bob,editor:c:sue:acme,viewer:d::acme")
     of_sue = Principal(Role.EDITOR, "sue", organization_id="acme")
     expected = [(b"a", Principal(Role.VIEWER)), (b"b", Principal(Role.ADMIN, "bob")), (b"c", of_sue)]
+    expected.append((b"d", Principal(Role.VIEWER, organization_id="acme")))
     assert [(key.secret, key.principal) for key in keys] == expected
     assert parse_api_keys(None) == ()
-    wrong = ("viewer:secret:", "viewer:secret:bob:", "viewer:secret::acme", "viewer:hws_x")
+    wrong = ("viewer:secret:", "viewer:secret:bob:", "viewer:hws_x")
     for text in ("secret", "king:secret", "viewer:", *wrong, ","):
         with pytest.raises(ConfigurationError) as caught:
             parse_api_keys(text)

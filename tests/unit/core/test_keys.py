@@ -70,14 +70,14 @@ def test_a_key_is_shown_once_and_stored_as_its_hash(path: Path, moment: Moment, 
     """`keys add` prints the key, `keys list` and the file do not have it, and it stands for what was said when it was made."""
     status, made = run(
         capsys, "add", "ci", "--role", "editor", "--user", "ada", "--organization", "acme",
-        "--scope", "events:write", "--scope", "feed:read", "--expires", "2026-12-31T00:00:00Z",
+        "--scope", "events", "--scope", "feeds", "--expires", "2026-12-31T00:00:00Z",
     )  # fmt: skip
     assert status == 0
     assert made["key"].startswith("hwk_")
     assert made["key"] not in path.read_text(encoding="utf-8")
     assert path.stat().st_mode & 0o777 == 0o600
     found = opened(path, moment).find(hash_of(made["key"]))
-    scopes = frozenset({"events:write", "feed:read"})
+    scopes = frozenset({"events", "feeds"})
     assert found == Principal(Role.EDITOR, "ada", organization_id="acme", scopes=scopes)
     assert found is not None
     assert found.key_id == made["id"] == key_id_of(made["key"].encode())

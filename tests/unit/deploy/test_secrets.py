@@ -14,6 +14,7 @@ import pytest
 
 from highwater.deploy.local.datadir import secure
 from highwater.deploy.local.errors import LocalStackError
+from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.private import open_file, replace_file, write_file
 from highwater.deploy.local.stack_secrets import StackSecrets, hidden_password, scram_verifier
 
@@ -127,6 +128,16 @@ def test_a_folder_that_is_not_only_ours_is_not_closed(tmp_path: Path) -> None:
     assert mode(tmp_path) == 0o755
     tmp_path.chmod(0o700)
     secure(tmp_path)
+
+
+def test_ports_are_not_reserved_in_a_folder_that_somebody_else_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of reservations has a name that every user can guess; one that is a link or another user's is refused."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"highwater-ports-{os.getuid()}").symlink_to(tmp_path)
+    with pytest.raises(LocalStackError, match="made by another user"):
+        PortBook(tmp_path / "data").take("redis", 16_379)
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
