@@ -7,8 +7,10 @@ a connection.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
-from aiokafka.conn import create_conn
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
     AuthenticationFailedError,
     IllegalSaslStateError,
@@ -21,6 +23,8 @@ from highwater.streams.access import KafkaAccess, tls_refusal
 
 # A broker answers a handshake in milliseconds; one that does not is away, which its own client has reported already.
 _HANDSHAKE_SECONDS = 3.0
+# A broker says goodbye at once; where TLS failed there is nobody to wait for.
+_CLOSING_SECONDS_MAX = 0.5
 _REFUSED = (AuthenticationFailedError, SaslAuthenticationFailed, UnsupportedSaslMechanismError, IllegalSaslStateError)
 
 
@@ -30,16 +34,31 @@ async def kafka_refusal(access: KafkaAccess) -> str | None:
     for address in options.pop("bootstrap_servers").split(","):
         host, _, port = address.strip().rpartition(":")
         try:
-            async with asyncio.timeout(_HANDSHAKE_SECONDS):
-                connection = await create_conn(host.strip("[]"), int(port), **options)
+            await _shake_hands(host.strip("[]"), int(port), options)
         except _REFUSED as error:
             return f"KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD, KAFKA_SASL_MECHANISM: {address} refuses them: {error}"
         except (OSError, TimeoutError, KafkaError, ValueError) as error:
             refusal = tls_refusal(error)
             if refusal is not None:
-                setting = "KAFKA_SECURITY_PROTOCOL" if "in TLS" in refusal else "KAFKA_SSL_CA_LOCATION"
-                return f"{setting}: {address} is not trusted: {refusal}"
+                return f"{_setting(refusal)}: {address} is not trusted: {refusal}"
             continue
-        connection.close()
         return None
     return None
+
+
+def _setting(refusal: str) -> str:
+    if "in TLS" in refusal:
+        return "KAFKA_SECURITY_PROTOCOL"
+    return "KAFKA_SSL_CERTIFICATE_LOCATION" if "certificate of ours" in refusal else "KAFKA_SSL_CA_LOCATION"
+
+
+async def _shake_hands(host: str, port: int, options: Mapping[str, Any]) -> None:
+    """Connect and log in, and leave again: what is left to the loop's end would be closed by the garbage collector."""
+    connection = AIOKafkaConnection(host, port, client_id="highwater-refusal", **options)
+    try:
+        async with asyncio.timeout(_HANDSHAKE_SECONDS):
+            await connection.connect()
+    finally:
+        closed = connection.close()
+        if closed is not None:
+            await asyncio.wait({closed}, timeout=_CLOSING_SECONDS_MAX)

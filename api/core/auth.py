@@ -253,5 +253,3 @@ async def authenticated(authenticator: Authenticator, authorization: str | None,
 def _is_session(authorization: str) -> bool:
     """Whether it names a session: its id is random, found by nobody who tries, and one that has ended is no attempt."""
     return authorization.partition(" ")[2].strip().startswith(SESSION_PREFIX)
-
-

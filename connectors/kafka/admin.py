@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from highwater.connectors.kafka.refusal import unavailable
-from highwater.schemas.errors import CatalogueMismatchError, UnavailableError
+from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import Topic
 
 # A broker that has just started takes a few seconds; one that needs longer is reported as away.
@@ -32,17 +32,6 @@ _PASSING = frozenset(
 _AGAIN_SECONDS = 0.2
 
 
-@contextmanager
-def _answering(client: Mapping[str, str], what: str) -> Iterator[None]:
-    """Turn what a client raises into an `UnavailableError`; its futures raise the built-in `TimeoutError`."""
-    try:
-        yield
-    except KafkaException as error:
-        raise unavailable(client, what, error) from error
-    except TimeoutError as error:
-        raise UnavailableError(f"{what} within {REQUEST_SECONDS:g} s") from error
-
-
 @dataclass(frozen=True, slots=True)
 class LogRange:
     """The offsets a partition holds: `low` is the first, `high` one past the last."""
@@ -58,6 +47,16 @@ class Admin:
         self._client = client
         self._admin = AdminClient({**client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
 
+    @contextmanager
+    def _answering(self, what: str) -> Iterator[None]:
+        """Turn what a client raises into an `UnavailableError`; its futures raise the built-in `TimeoutError`."""
+        try:
+            yield
+        except KafkaException as error:
+            raise unavailable(self._client, f"{what}: {error.args[0].str()}") from error
+        except TimeoutError as error:
+            raise unavailable(self._client, f"{what} within {REQUEST_SECONDS:g} s") from error
+
     async def ensure_topics(self, topics: Iterable[Topic], *, replication_factor: int) -> list[str]:
         """Create what is missing and return its names.
 
@@ -68,7 +67,7 @@ class Admin:
         return await asyncio.to_thread(self._ensure_topics, list(topics), replication_factor)
 
     def _ensure_topics(self, topics: list[Topic], replication_factor: int) -> list[str]:
-        with _answering(self._client, "Kafka does not answer"):
+        with self._answering("Kafka does not answer"):
             existing = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
             missing = [topic for topic in topics if topic.name not in existing]
             new = [
@@ -82,7 +81,7 @@ class Admin:
         return [topic.name for topic in missing]
 
     def _created(self, name: str, future: object) -> None:
-        with _answering(self._client, f"topic {name} cannot be created"):
+        with self._answering(f"topic {name} cannot be created"):
             try:
                 future.result(REQUEST_SECONDS)  # type: ignore[attr-defined]
             except KafkaException as error:
@@ -115,7 +114,7 @@ class Admin:
         return await asyncio.to_thread(self._topic_ids, list(names))
 
     def _topic_ids(self, names: list[str]) -> dict[str, str]:
-        with _answering(self._client, "Kafka does not describe its topics"):
+        with self._answering("Kafka does not describe its topics"):
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
             return {name: str(future.result(REQUEST_SECONDS).topic_id) for name, future in futures.items()}
 
@@ -128,7 +127,7 @@ class Admin:
         return await asyncio.to_thread(self._log_ranges, list(partitions))
 
     def _log_ranges(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
-        with _answering(self._client, "Kafka does not list offsets"):
+        with self._answering("Kafka does not list offsets"):
             low = self._offsets(partitions, OffsetSpec.earliest())
             high = self._offsets(partitions, OffsetSpec.latest())
         return {key: LogRange(low[key], high[key]) for key in partitions}
@@ -157,6 +156,6 @@ class Admin:
         return await asyncio.to_thread(self._partition_counts)
 
     def _partition_counts(self) -> dict[str, int]:
-        with _answering(self._client, "Kafka does not answer"):
+        with self._answering("Kafka does not answer"):
             metadata = self._admin.list_topics(timeout=REQUEST_SECONDS)
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}

@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from confluent_kafka import KafkaException
-
 from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
 from highwater.streams.access import KafkaAccess
 
 
-def unavailable(client: Mapping[str, str], what: str, error: KafkaException) -> UnavailableError:
-    """The error of a call that failed; librdkafka itself says only that brokers are away, whatever the reason.
+def unavailable(client: Mapping[str, str], told: str) -> UnavailableError:
+    """The error of a call that failed as `told`; librdkafka itself says only that brokers are away, whatever the reason.
 
     Blocks for some seconds where there are credentials or certificates that may be refused.
     """
     refusal = refusal_of(client)
-    if refusal is not None:
-        return AccessRefusedError(f"Kafka refuses us: {refusal}")
-    return UnavailableError(f"{what}: {error.args[0].str()}")
+    return UnavailableError(told) if refusal is None else AccessRefusedError(f"Kafka refuses us: {refusal}")
 
 
 def refusal_of(client: Mapping[str, str]) -> str | None:

@@ -13,10 +13,9 @@ import os
 import ssl
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from highwater.deploy.local.certificates import Certificates
 
@@ -85,13 +84,17 @@ class TlsRelay:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         files = self._certificates
         context.load_cert_chain(files.certificate(relayed.name), files.key(relayed.name))
-        # PostgreSQL's clients ask for TLS in the clear first; others begin with it.
-        tls: dict[str, Any] = (
-            {} if relayed.is_postgres else {"ssl": context, "ssl_handshake_timeout": GREETING_SECONDS_MAX}
-        )
-        self._servers[relayed.name] = await asyncio.start_server(
-            lambda reader, writer: self._serve(relayed, context, reader, writer), HOST, relayed.port, **tls
-        )
+
+        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Awaitable[None]:
+            return self._serve(relayed, context, reader, writer)
+
+        if relayed.is_postgres:  # its clients ask for TLS in the clear first; others begin with it
+            opened = await asyncio.start_server(serve, HOST, relayed.port)
+        else:
+            opened = await asyncio.start_server(
+                serve, HOST, relayed.port, ssl=context, ssl_handshake_timeout=GREETING_SECONDS_MAX
+            )
+        self._servers[relayed.name] = opened
 
     async def _end(self) -> None:
         for server in self._servers.values():
