@@ -156,7 +156,9 @@ class Settings:
     namespaces_file: Path | None = _setting(
         "HIGHWATER_NAMESPACES", _path, None, "TOML file, one table a namespace: how its chunks age (R3.16)"
     )
-    api_keys: str | None = _setting("HIGHWATER_API_KEYS", _text, None, "role:key[:user[:organization]], comma-separated", True)
+    api_keys: str | None = _setting(
+        "HIGHWATER_API_KEYS", _text, None, "role:key[:user[:organization]], comma-separated", True
+    )
     clock_file: Path | None = _setting("HIGHWATER_CLOCK_FILE", _path, None, "a file with an offset in seconds")
     rebuild_insights_max: int = _setting(
         "HIGHWATER_REBUILD_INSIGHTS_MAX", _positive_int, 20_000, "bound of a rebuild (R0.35)"

@@ -182,9 +182,9 @@ def table(routes: Sequence[BaseRoute]) -> str:
         if method == "HEAD":
             continue  # as GET
         refused = "" if access.whose in (Whose.NOBODY, Whose.FILTERED) else "404" if access.is_secret else "403"
-        nobody = "all" if access.role is None and access.token is None else asks(access) if access.token else "no"
-        cells = (f"{method} `{path}`", access.scope or "any", access.whose.value, refused, nobody)
-        lines.append((*cells, *(reach(access, one) if access.token is None else nobody for one in COLUMNS)))
+        nobody = "token" if access.token is not None else "all" if access.role is None else "no"
+        reached = [nobody if access.token is not None else reach(access, one) for one in COLUMNS]
+        lines.append((f"{method} `{path}`", access.scope or "any", access.whose.value, refused, nobody, *reached))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
