@@ -31,7 +31,10 @@ allows: a viewer reads, an editor also writes. A bound key or session reaches
   A key that is bound to a user of no organization has none, and submits no jobs;
 - `open`: namespaces of chunks whose passport says `is_open`, and what is nobody's own. Chunks are written by admins alone, by
   `POST /api/chunks/ingest`, by jobs of kind `ingestion` and through `POST /api/events` alike;
-- `all`: everything, or what is nobody's own. `no`: nothing; 403 before the body is read.
+- `all`: everything, or what is nobody's own. `no`: nothing; 403 before the body is read. `token`: whoever sends
+  `CACHE_PREWARM_TOKEN` in `x-prewarm-token`.
+
+What is of the `deployment` is written by keys of nobody alone: scores of matches, which are no user's.
 
 Topics of `POST /api/events/{topic}` that stand for an admin's operation need that role too.
 

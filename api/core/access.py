@@ -48,6 +48,7 @@ class Whose(StrEnum):
     EVENT = "user or organization of each event"
     NAMESPACE = "namespace"
     KEY = "resource key"
+    FILTERED = "what the caller may read"
     JOB = "job"
     DECK = "presentation"
     RUN = "query"
@@ -60,7 +61,7 @@ class Whose(StrEnum):
 NAMED = frozenset(
     {
         *(Whose.DEPLOYMENT, Whose.USER, Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.EVENT),
-        *(Whose.NAMESPACE, Whose.KEY),
+        *(Whose.NAMESPACE, Whose.KEY, Whose.FILTERED),
     }
 )
 

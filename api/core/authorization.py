@@ -119,6 +119,7 @@ COLUMNS = (*UNBOUND, *BOUND, Principal(Role.EDITOR, organization_id="organizatio
 # What can be a user's own, and what an organization's.
 _OF_USERS = frozenset(
     {
+        Whose.FILTERED,
         Whose.USER,
         Whose.LISTED,
         Whose.SUBMISSION,
@@ -152,7 +153,7 @@ def reach(access: Access, principal: Principal) -> str:
     acts_for_one = access.whose in (Whose.SUBMISSION, Whose.EVENT) and principal.user_id is not None
     if access.whose in _OF_ORGANIZATIONS and principal.role >= least and not acts_for_one:
         found.append("org")
-    if access.whose is Whose.KEY:
+    if access.whose in (Whose.KEY, Whose.FILTERED):
         found.append("open")
     return ", ".join(found) or "no"
 
@@ -166,10 +167,10 @@ def table(routes: Sequence[BaseRoute]) -> str:
     ):
         if method == "HEAD":
             continue  # as GET
-        refused = "" if access.whose is Whose.NOBODY else "404" if access.is_secret else "403"
-        nobody = "all" if access.role is None and access.token is None else asks(access) if access.token else "no"
-        cells = (f"{method} `{path}`", access.scope or "any", access.whose.value, refused, nobody)
-        lines.append((*cells, *(reach(access, one) if access.token is None else nobody for one in COLUMNS)))
+        refused = "" if access.whose in (Whose.NOBODY, Whose.FILTERED) else "404" if access.is_secret else "403"
+        nobody = "token" if access.token is not None else "all" if access.role is None else "no"
+        reached = [nobody if access.token is not None else reach(access, one) for one in COLUMNS]
+        lines.append((f"{method} `{path}`", access.scope or "any", access.whose.value, refused, nobody, *reached))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 

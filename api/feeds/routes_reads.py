@@ -436,7 +436,7 @@ async def get_insight(request: Request, channel: str, insight: str, services: Wi
     responses=stream("An event for each version bump, with its position as the id."),
 )
 # Any household: each key is checked by itself.
-@access(Role.VIEWER, whose=Whose.KEY)
+@access(Role.VIEWER, whose=Whose.FILTERED)
 async def get_changes(request: Request, called: Called, services: Wired) -> Response:
     """Version bumps of what the caller may read, from now on or from `Last-Event-ID`."""
     await services.fresh(request, frozenset())

@@ -254,9 +254,9 @@ async def get_jobs(
 ) -> Response:
     """In pages; who is bound to a user and is not of the organization sees that user's own."""
     check_id("org", org)
+    only = called.listed(org)
     await services.fresh(request, JOB_TOPICS)
     before = _list_place(cursor)
-    only = called.listed(org)
     pool = services.database.require()
     found = await job_reads.jobs_of_organization(pool, org, before, only, limit + 1)
     page = found[:limit]

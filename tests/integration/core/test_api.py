@@ -402,6 +402,36 @@ async def test_changes_are_resumable(stack, http, codec) -> None:
     _problem(await http.get("/api/changes", headers={"Last-Event-ID": "nonsense"}), 400)
 
 
+async def test_changes_show_what_the_caller_may_read(stack, guarded: Api, codec) -> None:
+    """Keys of others, of administrators and of closed namespaces do not reach a key that is bound to a user."""
+    from highwater.connectors.kafka.producer import AsyncProducer
+
+    producer = AsyncProducer({"bootstrap.servers": stack.kafka}, client_id="test")
+    own = ["feed:ada", "clusters:ada", "predictions:user:ada", "league:table:seen", "ns:docs"]
+    others = ["feed:bob", "clusters:bob", "achievements:bob", "predictions:user:bob", "admin:stats", "ns:closed", "x:y"]
+    seen: dict[str, set[str]] = {"ada-key": set(), "root-key": set()}
+    async with (
+        guarded.client("ada-key") as ada,
+        guarded.client("root-key") as root,
+        ada.stream("GET", "/api/changes") as of_ada,
+        root.stream("GET", "/api/changes") as of_root,
+    ):
+        streams = {"ada-key": of_ada.aiter_lines(), "root-key": of_root.aiter_lines()}
+        for lines in streams.values():
+            assert (await anext(lines)).startswith("id: ")
+        for key in (*others, *own):
+            event = {"key": key, "version": 1, "etag": "e", "caused_by": "", "bumped_at": 0}
+            await producer.publish("cache.version-bumped", codec.encode("cache.version-bumped", event), key=key)
+        for token, wanted in (("ada-key", set(own)), ("root-key", {*own, *others})):
+            async for line in streams[token]:
+                if line.startswith("data: "):
+                    seen[token].add(json.loads(line[6:])["key"])
+                if wanted <= seen[token]:
+                    break
+    await producer.close()
+    assert not seen["ada-key"] & set(others)
+
+
 async def test_an_open_stream_does_not_hold_up_the_end(own_settings) -> None:
     """A server told to stop ends its streams of changes at once instead of waiting for them."""
     with running_api(own_settings()) as running:

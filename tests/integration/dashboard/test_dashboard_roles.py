@@ -16,8 +16,8 @@ from highwater.api.dashboard.door import COOKIE
 from highwater.api.dashboard.mount import PAGES
 from tests.integration.api_server import Api, running_api
 
-KEYS = {"admin": "root-key", "editor": "edit-key", "viewer": "eye-key", "bound": "ann-key"}
-SETTING = "admin:root-key,editor:edit-key,viewer:eye-key,viewer:ann-key:ann"
+KEYS = {"admin": "root-key", "editor": "edit-key", "viewer": "eye-key", "bound": "ann-key", "org": "org-key"}
+SETTING = "admin:root-key,editor:edit-key,viewer:eye-key,viewer:ann-key:ann,editor:org-key::acme"
 LETTERS = "/dead-letters?topic=feeds.insight-ingested"
 # The first page loads the library: half a second where the machine is idle.
 SECONDS = 60
@@ -113,6 +113,8 @@ def test_a_key_stands_in_no_address_and_on_no_page(api: Api) -> None:
         ("bound", LETTERS, "bound to one user", "Send the selected again"),
         ("bound", "/user?id=bob", "bound to another user", "Explain"),
         ("bound", "/league?key=predictions:user:bob", "bound to another user", "Explain"),
+        ("org", "/topics", "bound to one user", "Find a topic"),
+        ("org", "/user?id=bob", "bound to another user", "Explain"),
         ("bound", "/policies", "needs the role admin", "Backtest"),
         ("viewer", LETTERS, "needs the role admin", "Send the selected again"),
         ("editor", LETTERS, "needs the role admin", "Drop up to"),

@@ -1,0 +1,432 @@
+"""Every operation of the API, by every kind of principal, on what is its own, on what is others', and on what does not exist.
+
+What is expected is worked out here from each route's declaration by rules of this file's own, written as sentences of
+`docs/authorization.md`; nothing of `api/core/guard.py` is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+
+from highwater.api.app import create_app
+from highwater.api.core.access import Access, Whose
+from highwater.api.core.auth import ApiKey, Authenticator, Principal, Role, parse_api_keys
+from highwater.api.core.authorization import PAGE, SOCKET, operations
+from highwater.streams.settings import Settings
+from tests.integration.api_server import NOW, MovableClock, Seeds, wait_until
+from tests.integration.chunks.making import store_ingest, store_namespace
+from tests.integration.core.asking import Answer, ask, connect
+from tests.integration.jobs.watching import store_job
+from tests.integration.queries.pipeline import store_run
+
+# Whose what is named is: A's, B's, or nothing's.
+PLACES = ("a", "b", "none")
+USERS = {place: str(uuid.uuid4()) for place in PLACES}
+ORGS = {"a": "acme", "b": "bolt", "none": "no-such-org"}
+BLOBS = {place: digit * 64 for place, digit in zip(PLACES, "abc", strict=True)}
+# An open namespace for everybody, a closed one, and one that nobody has heard of.
+SPACES = {"a": "docs", "b": "closed", "none": "no-such-space"}
+LIMITED = ApiKey(b"feeds-only", Principal(Role.ADMIN, key_id="limited", scopes=frozenset({"feeds"})))
+# As many as there are connections to PostgreSQL; more would wait for each other.
+AT_ONCE = 16
+
+
+class Who(NamedTuple):
+    """A kind of principal. `token` None: it sends none; `role` None: it is nobody."""
+
+    name: str
+    token: str | None
+    role: Role | None
+    user: str | None = None
+    org: str | None = None
+    is_session: bool = False
+    scopes: frozenset[str] | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it reaches only what is somebody's; an admin reaches all."""
+        return self.role is not Role.ADMIN and (self.user is not None or self.org is not None)
+
+
+def _keys() -> Iterator[Who]:
+    for role in Role:
+        yield Who(f"{role.label}", role.label, role)
+        yield Who(f"{role.label} of A", f"{role.label}-a", role, "a", "a")
+        yield Who(f"{role.label} of B", f"{role.label}-b", role, "b", "b")
+        yield Who(f"{role.label} of A's organization", f"{role.label}-org", role, None, "a")
+        yield Who(f"{role.label} of A without organization", f"{role.label}-user", role, "a")
+
+
+KEYS = tuple(_keys())
+SESSIONS = (
+    Who("session of A", "", Role.VIEWER, "a", "a", is_session=True),
+    Who("editor's session of A", "", Role.EDITOR, "a", "a", is_session=True),
+)
+NOBODY = (Who("wrong key", "wrong", None), Who("no key", None, None))
+OPEN = Who("open", None, Role.ADMIN)
+OF_FEEDS = Who("key limited to feeds", "feeds-only", Role.ADMIN, scopes=frozenset({"feeds"}))
+
+
+def _setting(who: Who) -> str:
+    bound = f":{USERS[who.user] if who.user else ''}" if who.user or who.org else ""
+    assert who.role is not None
+    return f"{who.role.label}:{who.token}{bound}" + (f":{ORGS[who.org]}" if who.org else "")
+
+
+# -- what is expected -------------------------------------------------------------------------------------------------------
+
+OF_USERS = {Whose.USER, Whose.SUBMISSION, Whose.EVENT, Whose.KEY, Whose.JOB, Whose.DECK, Whose.RUN, Whose.SESSION}
+OF_ORGS = {Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.JOB, Whose.DECK, Whose.BLOB}
+SECRET = {Whose.JOB, Whose.DECK, Whose.RUN, Whose.BLOB, Whose.INGEST, Whose.SESSION}
+LET_IN = "let in"
+
+
+def expected(access: Access, who: Who, place: str) -> int | str:
+    """401, 403, 404, or that it is let in."""
+    if access.role is None:
+        return LET_IN if access.token is None else 401
+    if who.role is None:
+        return 401
+    least = access.role if access.own is None or who.user is None else access.own
+    is_out_of_scope = who.scopes is not None and access.scope is not None and access.scope not in who.scopes
+    if is_out_of_scope or (access.keys_only and who.is_session) or who.role < least:
+        return 403
+    if access.whose in (Whose.NOBODY, Whose.FILTERED):
+        return LET_IN
+    if not who.is_bound:
+        return 404 if place == "none" and access.whose in SECRET else LET_IN
+    return _of_bound(access, who, who.role, place)
+
+
+def _of_bound(access: Access, who: Who, role: Role, place: str) -> int | str:
+    """The same of somebody who is bound, and whose role may be enough."""
+    others = 404 if access.whose in SECRET else 403
+    if access.whose in (Whose.NAMESPACE, Whose.INGEST):
+        return LET_IN if place == "a" else others
+    if access.whose is Whose.LISTED and who.user is not None:
+        return LET_IN
+    if access.whose is Whose.BLOB and who.org is None:
+        return 403  # it reads for no organization, whatever the blob
+    is_own = access.whose in OF_USERS and who.user == place
+    is_of_org = access.whose in OF_ORGS and who.org == place
+    if access.whose is Whose.SUBMISSION:
+        is_own, is_of_org = is_own and is_of_org, is_of_org and who.user is None
+    if is_own or (is_of_org and role >= access.role):
+        return LET_IN
+    return 403 if is_of_org else others
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class World:
+    """Two applications over one database, one of which asks for keys, and what there is in it."""
+
+    guarded: Any
+    open: Any
+    named: dict[str, dict[str, str]]
+    tokens: dict[str, str]
+
+    async def session(self, who: Who) -> str:
+        """A fresh session of a user."""
+        assert who.role is not None
+        assert who.user is not None
+        return await self.session_of(who.user, who.role)
+
+    async def session_of(self, place: str, role: Role = Role.VIEWER) -> str:
+        """A fresh session of the user of a place."""
+        body = {"user_id": USERS[place], "organization_id": ORGS[place], "role": role.label}
+        answer = await ask(
+            self.guarded,
+            "POST",
+            "/api/sessions",
+            token="admin",
+            body=json.dumps(body).encode(),
+            kind="application/json",
+        )
+        assert answer.status == 201, answer
+        return str(json.loads(answer.body)["session_id"])
+
+
+class Request(NamedTuple):
+    """An operation on something."""
+
+    method: str
+    path: str
+    access: Access
+    place: str
+
+
+# Of an operation what its query and its body say, of whose things it speaks.
+QUERIES: dict[str, Callable[[str], str]] = {
+    "GET /api/predictions": lambda place: f"user={USERS[place]}",
+    "GET /api/chunks/search": lambda place: f"ns={SPACES[place]}",
+    "GET /api/chunks/lifecycle": lambda place: f"ns={SPACES[place]}",
+    "PUT /api/blobs": lambda place: f"organization_id={ORGS[place]}",
+    "WS /api/ws": lambda place: f"user_id={USERS[place]}",
+}
+_GOALS = {"home_goals": 1, "away_goals": 0}
+BODIES: dict[str, Callable[[str], Any]] = {
+    "POST /api/query": lambda place: {"user_id": USERS[place], "query": "why?"},
+    "POST /api/query/{request_id}/restart": lambda _: {"stage": "analyzer"},
+    "POST /api/chunks/ingest": lambda place: {"ns": SPACES[place], "slot": "s", "source_id": "x"},
+    "PUT /api/users/{user}/subscriptions": lambda _: {"channels": []},
+    "PUT /api/users/{user}/plan": lambda _: {"plan": "free"},
+    "PUT /api/users/{user}/role": lambda _: {"role": "admin"},
+    "POST /api/matches/{match}/finalize": lambda _: _GOALS,
+    "POST /api/matches/{match}/score": lambda _: _GOALS,
+    "POST /api/matches/{match}/votes": lambda place: {"user_id": USERS[place], "choice": "home"},
+    "POST /api/matches/{match}/comments": lambda place: {"user_id": USERS[place], "text": "hi"},
+    "PUT /api/predictions/{match}": lambda place: {"user_id": USERS[place], **_GOALS},
+    "POST /api/events/{topic}": lambda place: {"user_id": USERS[place], "ts": 1},
+    "POST /api/sessions": lambda place: {"user_id": USERS[place]},
+    "POST /api/jobs": lambda place: {
+        "kind": "generation", "organization_id": ORGS[place], "user_id": USERS[place], "args": {},
+    },
+    "PUT /api/organizations/{org}/plan": lambda _: {"plan": "enterprise"},
+    "PUT /api/prompts/{role}": lambda _: {"prompt_template": "x"},
+    "POST /api/cache/invalidate": lambda _: {"keys": ["ads:all"]},
+    "PUT /api/ads/{ad}": lambda _: {},
+}  # fmt: skip
+# What is named by these is of the same place whatever the operation.
+FIXED = {
+    "season": "s",
+    "match": "m",
+    "club": "c",
+    "ad": "x",
+    "role": "Mentor",
+    "topic": "feeds.user-active",
+    "channel": "c",
+}
+# What their body names is looked at before anything else of it.
+NAMED_IN_BODY = {
+    *(f"POST /api/matches/{{match}}/{name}" for name in ("votes", "comments")),
+    *(
+        "PUT /api/predictions/{match}",
+        "POST /api/query",
+        "POST /api/jobs",
+        "POST /api/events/{topic}",
+        "POST /api/sessions",
+    ),
+}
+# Whose these are is known when they were read, after the position that a request names was waited for.
+LOOKED_UP = SECRET | {Whose.NAMESPACE, Whose.SUBMISSION}
+# They end sessions, which other requests are sent with: one after the other, each with a session of its own.
+ENDING = ("DELETE /api/sessions/{session}", "DELETE /api/users/{user}/sessions", "PUT /api/users/{user}/role")
+
+
+async def send(world: World, who: Who, request: Request) -> Answer:
+    """Ask."""
+    operation = f"{request.method} {request.path}"
+    names = {**FIXED, **world.named[request.place]}
+    token = world.tokens.get(who.name, who.token)
+    if operation in ENDING:
+        names["session"] = "hws_none" if request.place == "none" else await world.session_of(request.place)
+        token = await world.session(who) if who.is_session else token
+    path = request.path
+    for name, value in names.items():
+        path = path.replace(f"{{{name}}}", quote(value, safe=""))
+    query = QUERIES[operation](request.place) if operation in QUERIES else ""
+    if operation == "GET /api/blobs/{sha256}" and not who.is_bound:
+        query = f"organization_id={ORGS[request.place]}"  # it belongs to none, so it says for which it reads
+    application = world.open if who is OPEN else world.guarded
+    if request.method == SOCKET:
+        return await connect(application, path, query=query, token=token)
+    body = json.dumps(BODIES[operation](request.place)).encode() if operation in BODIES else b""
+    more = {}
+    if request.access.whose not in LOOKED_UP and operation not in ENDING:
+        # Who may is decided before this is looked at: whoever is let in is told 400, and what comes after costs the test nothing.
+        more = {"x_min_position": "nonsense"}
+        body = body if operation in NAMED_IN_BODY or not body else b"{"
+    kind = "application/json" if body else ""
+    return await ask(application, request.method, path, query=query, token=token, body=body, kind=kind, **more)
+
+
+@pytest.fixture(scope="module")
+async def world(own_settings: Callable[..., Settings], seeds: Seeds, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Both applications, and something of A's and of B's of every kind."""
+    plans = tmp_path_factory.mktemp("plans") / "plans.toml"
+    names = ("free", "pro", "team", "enterprise")
+    plans.write_text("\n".join(f"[plans.{name}]\nrequests_per_minute = 1000000" for name in names), encoding="utf-8")
+    keys = ",".join(_setting(who) for who in KEYS)
+    more = {"HIGHWATER_PLANS": plans, "HIGHWATER_LIVE_REQUESTS_MAX": 1_000_000}
+    async with AsyncExitStack() as running:
+        applications = []
+        for settings in (own_settings(HIGHWATER_API_KEYS=keys, **more), own_settings(**more)):
+            application = create_app(settings, MovableClock())
+            await running.enter_async_context(application.router.lifespan_context(application))
+            applications.append(application)
+        guarded, opened = applications
+        for application in applications:
+            await _until_ready(application)
+        services = guarded.state.services
+        authenticator = Authenticator((*parse_api_keys(keys), LIMITED), services.authenticator._read_session)
+        object.__setattr__(services, "authenticator", authenticator)
+        made = World(guarded, opened, {place: await _made(seeds, place) for place in PLACES}, {})
+        made.tokens = {who.name: await made.session(who) for who in SESSIONS}
+        yield made
+
+
+async def _until_ready(application: Any) -> None:
+    await asyncio.to_thread(wait_until, lambda: not application.state.services.not_ready(), "the parts are there")
+
+
+async def _made(seeds: Seeds, place: str) -> dict[str, str]:
+    """What is named in paths of somebody's things."""
+    user, org = USERS[place], ORGS[place]
+    ids = {name: str(uuid.uuid4()) for name in ("job_id", "presentation_id", "request_id", "ingest_id")}
+    if place != "none":
+        await store_job(seeds, job_id=ids["job_id"], user_id=user, organization_id=org)
+        await seeds.run(
+            "INSERT INTO presentations VALUES ($1, $2, $3, 'Why', '[]', 'jobs.generation-requested/0/3', $4)",
+            ids["presentation_id"], org, user, NOW,
+        )  # fmt: skip
+        await store_run(seeds, user, id=ids["request_id"])
+        await seeds.insert("blobs", sha256=BLOBS[place], size_bytes=0, created_at=NOW)
+        await seeds.insert(
+            "blob_owners", sha256=BLOBS[place], organization_id=org, media_type="text/plain", created_at=NOW
+        )
+        await store_namespace(seeds, SPACES[place])
+        await store_ingest(seeds, ids["ingest_id"], "x", ns=SPACES[place])
+    named = {"user": user, "org": org, "sha256": BLOBS[place], "key": f"feed:{user}", "cluster_id": "c", "insight": "i"}
+    return {**ids, **named, "presentation": ids["presentation_id"]}
+
+
+def _requests(world: World) -> list[Request]:
+    """Every operation of the OpenAPI document and every socket, on each thing that it may name."""
+    declared = {(one.method, one.path): one.access for one in operations(world.guarded.routes) if one.method != PAGE}
+    paths = world.guarded.openapi()["paths"]
+    wanted = [(method.upper(), path) for path, methods in paths.items() for method in methods]
+    wanted += [one for one in declared if one[0] == SOCKET]
+    return [
+        Request(*one, declared[one], place)
+        for one in wanted
+        for place in (PLACES if declared[one].whose is not Whose.NOBODY else PLACES[:1])
+    ]
+
+
+@pytest.fixture(scope="module")
+async def answers(world: World) -> dict[tuple[Who, Request], Answer]:
+    """Everybody asks for everything."""
+    room = asyncio.Semaphore(AT_ONCE)
+    found: dict[tuple[Who, Request], Answer] = {}
+
+    async def one(who: Who, request: Request) -> None:
+        async with room:
+            found[who, request] = await send(world, who, request)
+
+    asked = [(who, one) for who in (*KEYS, *SESSIONS, *NOBODY, OPEN, OF_FEEDS) for one in _requests(world)]
+    ending = [pair for pair in asked if f"{pair[1].method} {pair[1].path}" in ENDING]
+    await asyncio.gather(*(one(*pair) for pair in asked if pair not in ending))
+    for pair in ending:
+        await one(*pair)
+    return found
+
+
+def _outcome(request: Request, answer: Answer) -> int | str:
+    refusals = {401, 403, 404} if request.access.is_secret else {401, 403}
+    return answer.status if answer.status in refusals else LET_IN
+
+
+def test_everybody_reaches_what_the_declarations_say(answers: dict[tuple[Who, Request], Answer]) -> None:
+    """Each operation, by each principal, on its own, others' and nobody's: let in, 401, 403 or 404 as declared."""
+    wrong = [
+        f"{request.method} {request.path} of {request.place} by {who.name}: "
+        f"{answer.status}, not {expected(request.access, who, request.place)}: {answer.body[:200]!r}"
+        for (who, request), answer in answers.items()
+        if _outcome(request, answer) != expected(request.access, who, request.place)
+    ]
+    assert wrong == []
+    assert len(answers) > 2_000
+
+
+def test_nobody_brings_the_api_down(answers: dict[tuple[Who, Request], Answer]) -> None:
+    """No answer is a 5xx, and none breaks off."""
+    assert [
+        (who.name, *request[:2], answer) for (who, request), answer in answers.items() if answer.status >= 500
+    ] == []
+
+
+def test_what_is_others_looks_like_what_does_not_exist(
+    world: World, answers: dict[tuple[Who, Request], Answer]
+) -> None:
+    """To whoever is bound and owns neither, the same status and the same words, whatever the operation."""
+    compared = 0
+    for (who, request), answer in answers.items():
+        if request.place != "b" or not request.access.is_secret or not who.is_bound or "b" in (who.user, who.org):
+            continue
+        none = answers[who, request._replace(place="none")]
+        said = [answer.body, none.body]
+        for index, place in enumerate(("b", "none")):
+            for value in world.named[place].values():
+                said[index] = said[index].replace(value.encode(), b"?")
+        assert (answer.status, said[0]) == (none.status, said[1]), (who.name, request[:2])
+        compared += 1
+    assert compared > 50
+
+
+# -- what a body names besides its owner --------------------------------------------------------------------------------------
+
+
+async def _job(world: World, who: str, kind: str, args: dict[str, Any], org: str = "a", user: str = "a") -> int:
+    body = {"kind": kind, "organization_id": ORGS[org], "user_id": USERS[user], "args": args}
+    event = {**body, "job_id": str(uuid.uuid4()), "args": json.dumps(args), "ts": 1}
+    by_route, by_event = [
+        (
+            await ask(world.guarded, "POST", path, token=who, body=json.dumps(sent).encode(), kind="application/json")
+        ).status
+        for path, sent in (("/api/jobs", body), ("/api/events/jobs.job-submitted", event))
+    ]
+    assert by_route == by_event
+    return by_route
+
+
+async def test_what_a_job_names_is_its_submitters_too(world: World) -> None:
+    """Decks and documents of another organization look like none, by its own route and through events alike."""
+    deck = {place: {"presentation_id": world.named[place]["presentation_id"], "format": "pdf"} for place in PLACES}
+    assert [await _job(world, "editor-a", "export", deck[place]) for place in PLACES] == [202, 404, 404]
+    assert await _job(world, "editor-b", "export", deck["a"], "a", "b") == 403
+    assert await _job(world, "editor-org", "export", deck["a"]) == 202
+    assert await _job(world, "editor-user", "export", deck["a"]) == 403
+    made = {place: {"query": "why?", "source_document_ids": [BLOBS[place]]} for place in PLACES}
+    assert [await _job(world, "editor-a", "generation", made[place]) for place in PLACES] == [202, 404, 404]
+
+
+async def test_chunks_are_written_by_admins_alone(world: World) -> None:
+    """An ingestion needs what `POST /api/chunks/ingest` needs, into an open namespace and a closed one."""
+    for ns in SPACES.values():
+        args = {"document_ids": [BLOBS["a"]], "ns": ns, "slot": "main"}
+        assert [await _job(world, who, "ingestion", args) for who in ("editor-a", "editor", "admin")] == [403, 403, 202]
+
+
+async def test_a_closed_namespace_is_not_listed(world: World) -> None:
+    """The lifecycle of all namespaces names to a bound key the open ones alone."""
+    listed = {}
+    for token in ("viewer", "viewer-a", "viewer-org"):
+        answer = await ask(world.guarded, "GET", "/api/chunks/lifecycle", token=token)
+        listed[token] = {one["ns"] for one in json.loads(answer.body)["namespaces"]}
+    assert listed == {"viewer": {"docs", "closed"}, "viewer-a": {"docs"}, "viewer-org": {"docs"}}
+
+
+async def test_a_key_of_an_organization_gives_it_to_its_sessions(world: World) -> None:
+    """A session made with a bound key is of the key's organization; another is refused, and so is any by a limited key."""
+
+    async def post(token: str, **body: str) -> Answer:
+        sent = json.dumps({"user_id": USERS["a"], **body}).encode()
+        return await ask(world.guarded, "POST", "/api/sessions", token=token, body=sent, kind="application/json")
+
+    assert json.loads((await post("viewer-a")).body)["organization_id"] == ORGS["a"]
+    assert (await post("viewer-a", organization_id=ORGS["a"])).status == 201
+    assert (await post("viewer-a", organization_id=ORGS["b"])).status == 403
+    assert (await post("viewer-user", organization_id=ORGS["a"])).status == 403
+    assert (await post("feeds-only")).status == 403
