@@ -114,7 +114,12 @@ def children_of(process: subprocess.Popen[bytes], folder: Path) -> list[psutil.P
         assert time.monotonic() < deadline
         assert process.poll() is None, process.stderr
         time.sleep(0.02)
-    found = psutil.Process(process.pid).children()
+    # Beside them is the one that watches for SIGTERM.
+    found = [
+        one
+        for one in psutil.Process(process.pid).children()
+        if "highwater.connectors.replay.part" in str(one.cmdline())
+    ]
     assert len(found) == 2
     return found
 
