@@ -21,7 +21,8 @@ from highwater.schemas.bounds import Bounds, ReaderCosts, bounds_of, reader_cost
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.shapes import Kind, Shape, UnsafeSchemaError, clean_schema
 
-# A third of a second of decoding and 60 MB at worst. The fullest events of ours, novelty packed to 200 KB, hold a tenth of it.
+# A third of a second of decoding and 60 MB at worst. The fullest events of ours, novelty packed to 200 KB, could hold 470,000 by
+# their size, so that they are never counted.
 VALUES_MAX = 500_000
 # Where the schema of a value is no record, one of this name with this one field stands around it.
 _WRAPPER, _WRAPPED = "highwater.Wrapped", "value"

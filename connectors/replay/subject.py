@@ -10,6 +10,7 @@ import base64
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from functools import partial
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -61,12 +62,8 @@ def _fitting(merged: dict[str, Any], further: list[dict[str, Any]]) -> list[dict
     """Of further fields those with which the whole can still be decoded: from the first to a misfit, and on behind it."""
     found: list[dict[str, Any]] = []
     for _ in range(1 + _MISFITS_MAX):
-        so_far = merged["fields"] + found
-        too_many = bisect_left(
-            range(1, len(further) + 1),
-            True,
-            key=lambda count, so_far=so_far, rest=further: not _can_be_read(merged, so_far + rest[:count]),
-        )
+        is_overfull = partial(_is_overfull, merged, merged["fields"] + found, further)
+        too_many = bisect_left(range(1, len(further) + 1), True, key=is_overfull)
         found += further[:too_many]
         further = further[too_many + 1 :]
         if not further:
@@ -83,12 +80,15 @@ def _fields_with_default(text: str) -> list[dict[str, Any]]:
     return [one for one in clean_schema(text, keeps_times=True).document["fields"] if "default" in one]
 
 
-def _can_be_read(merged: dict[str, Any], fields: list[dict[str, Any]]) -> bool:
+def _is_overfull(
+    merged: dict[str, Any], so_far: list[dict[str, Any]], further: list[dict[str, Any]], count: int
+) -> bool:
+    """Whether the whole can no longer be decoded with so many of the further fields."""
     try:
-        bounds_of(clean_schema(json.dumps({**merged, "fields": fields})).shape)
+        bounds_of(clean_schema(json.dumps({**merged, "fields": so_far + further[:count]})).shape)
     except UnsafeSchemaError:
-        return False
-    return True
+        return True
+    return False
 
 
 class Subject:

@@ -114,7 +114,9 @@ def children_of(process: subprocess.Popen[bytes], folder: Path) -> list[psutil.P
         assert time.monotonic() < deadline
         assert process.poll() is None, process.stderr
         time.sleep(0.02)
-    found = psutil.Process(process.pid).children()
+    command = psutil.Process(process.pid)
+    # Beside them is the one that watches for SIGTERM, a fork of the command.
+    found = [one for one in command.children() if one.cmdline() != command.cmdline()]
     assert len(found) == 2
     return found
 
