@@ -114,15 +114,14 @@ def declared_licence(name: str) -> str | None:
         found = metadata(name)
     except PackageNotFoundError:
         return None
-    expression = found.get("License-Expression")
-    if expression:
+    for expression in found.get_all("License-Expression") or ():
         return str(expression)
     classified = [
         one.rsplit("::", 1)[-1].strip() for one in found.get_all("Classifier") or () if one.startswith("License")
     ]
     named = [one for one in classified if one not in ("OSI Approved", "DFSG approved")]
     # A whole licence text stands there too in some packages.
-    free = str(found.get("License") or "").strip()
+    free = " ".join(found.get_all("License") or ()).strip()
     return " / ".join(named) or (free if 0 < len(free) <= _NAME_CHARACTERS_MAX else None)
 
 
@@ -273,7 +272,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write-page", action="store_true", help=f"writes {PAGE.name} from the answer")
     asked = parser.parse_args(arguments)
     pins, answer = locked(), json.loads(ANSWER.read_text("utf-8"))
-    told = []
+    told: list[str] = []
     if asked.refresh:
         if not (asked.advisories and asked.state and asked.checked):
             parser.error("--refresh needs --advisories, --state and --checked")
