@@ -138,10 +138,12 @@ class Application(FastAPI):
         else:
             await self.entrance(scope, receive, send)
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request that was let in."""
-        if self.short_cut is not None and scope["type"] == "http" and await self.short_cut.answer(scope, send):
-            return
+    async def quick(self, scope: Scope, send: Send) -> bool:
+        """Whether the short cut has answered a request that was let in."""
+        return self.short_cut is not None and await self.short_cut.answer(scope, send)
+
+    async def usual(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one that was let in and that the short cut has left."""
         await super().__call__(scope, receive, send)
 
 
@@ -179,7 +181,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         docs_url=None,
         redoc_url=None,
     )
-    application.entrance = Entrance(application.answer, settings)
+    application.entrance = Entrance(application.usual, application.quick, settings)
     dashboard = Dashboard(application, credentials)
     errors.install(application)
     # The hot reads first: routes are tried in order.

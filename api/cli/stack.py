@@ -95,7 +95,7 @@ def _fetch_parts() -> None:
 
 def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
     """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be."""
-    from highwater.api.command.connection import reachable
+    from highwater.api.command.connection import own_api_address
     from highwater.deploy.local.datadir import checked
     from highwater.deploy.local.part import Addresses
     from highwater.deploy.local.ports import PortBook
@@ -111,11 +111,12 @@ def make_plan(settings: Settings, environment: Mapping[str, str]) -> Plan:
         redis=settings.redis,
         kafka_client_options=_kafka_options(settings),
     )
-    api_url = f"http://{reachable(settings.host)}:{port}"
-    return Plan(data_dir, given, _roles(ports, data_dir, port, api_url), api_url)
+    api_url = own_api_address(settings, port)
+    certificate = None if settings.tls_cert_file is None else str(settings.tls_cert_file.absolute())
+    return Plan(data_dir, given, _roles(ports, data_dir, port, api_url, certificate), api_url)
 
 
-def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str) -> tuple[Role, ...]:
+def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str, certificate: str | None) -> tuple[Role, ...]:
     from highwater.deploy.local.supervisor import Role
 
     # -P: a folder called `api` where the command was run must not be taken for ours.
@@ -129,7 +130,7 @@ def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str) -> tupl
         ready_url = f"http://127.0.0.1:{port}/readyz"
         roles.append(Role(name, (*program, *arguments), env=env, ready_url=ready_url))
     env = {**common, "HIGHWATER_PORT": str(api_port)}
-    roles.append(Role("api", (*program, "api"), env=env, ready_url=f"{api_url}/readyz"))
+    roles.append(Role("api", (*program, "api"), env=env, ready_url=f"{api_url}/readyz", certificate=certificate))
     return tuple(roles)
 
 

@@ -194,17 +194,18 @@ async def authenticated(authenticator: Authenticator, authorization: str | None,
         TooManyRequestsError: the address has sent too many wrong ones, and this one was not looked at.
         UnavailableError: it is a session and Redis is away.
     """
-    if authorization is None:
-        return await authenticator.principal(None)
+    if authorization is None or _is_session(authorization):
+        return await authenticator.principal(authorization)
     attempts, now_ms = authenticator.attempts, int(monotonic_seconds() * 1000)
     wait_ms = attempts.wait_ms(address, now_ms)
-    if wait_ms and not _is_session(authorization) and not attempts.is_proven(address, authorization):
-        raise _too_many(wait_ms)
+    if wait_ms and not attempts.is_proven(address, authorization):
+        KEYS_REFUSED.inc()
+        # Rounded up: who comes a part of a second too early is refused again.
+        headers = {"Retry-After": str(-(-wait_ms // 1000))}
+        raise TooManyRequestsError("too many wrong keys from this address", headers=headers)
     try:
         found = await authenticator.principal(authorization)
-    except UnauthorizedError as error:
-        if wait_ms:
-            raise _too_many(wait_ms) from error
+    except UnauthorizedError:
         if attempts.note_wrong(address, now_ms):
             _log.warning("too many wrong keys; further ones are refused for a minute", address=address)
         raise
@@ -213,15 +214,8 @@ async def authenticated(authenticator: Authenticator, authorization: str | None,
 
 
 def _is_session(authorization: str) -> bool:
+    """Whether it names a session: its id is random, found by nobody who tries, and one that has ended is no attempt."""
     return authorization.partition(" ")[2].strip().startswith(SESSION_PREFIX)
-
-
-def _too_many(wait_ms: int) -> TooManyRequestsError:
-    KEYS_REFUSED.inc()
-    # Rounded up: who comes a part of a second too early is refused again.
-    return TooManyRequestsError(
-        "too many wrong keys from this address", headers={"Retry-After": str(-(-wait_ms // 1000))}
-    )
 
 
 async def current_principal(request: Request) -> Principal:

@@ -6,6 +6,7 @@ Law: it shows what `/openapi.json` says and nothing else, so it cannot go stale.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -88,7 +89,7 @@ def _contents(answer: dict[str, Any]) -> str:
     )
 
 
-def _table(title: str, rows: list[tuple[str, ...]]) -> str:
+def _table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
     if not rows:
         return ""
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)

@@ -6,6 +6,8 @@ the policies. A read that comes through no proxy costs a look at its host and no
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from http import HTTPStatus
 from typing import TypeAlias
 
@@ -35,6 +37,7 @@ _ENCRYPTED_SCHEMES = ("https", "wss")
 _API = "/api/"
 _UNSUPPORTED = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
+Quick: TypeAlias = Callable[[Scope, Send], Awaitable[bool]]
 _Headers: TypeAlias = list[tuple[bytes, bytes]]
 _log = get_log("api")
 
@@ -42,9 +45,14 @@ _log = get_log("api")
 class Entrance:
     """ASGI: lets a request in, or answers it."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        """Raises `ConfigurationError` where a setting cannot be read."""
+    def __init__(self, app: ASGIApp, quick: Quick, settings: Settings) -> None:
+        """`quick` answers some reads by itself, with the policies of `PLAIN`; it says whether it has.
+
+        Raises:
+            ConfigurationError: a setting cannot be read.
+        """
         self._app = app
+        self._quick = quick
         self._proxies = parse_networks(settings.trusted_proxies)
         allowed = parse_origins(settings.allowed_origins)
         is_open = not parse_api_keys(settings.api_keys) and settings.oidc_issuer is None
@@ -63,19 +71,26 @@ class Entrance:
         """Decide on one request or handshake."""
         if self._proxies:
             scope = seen_through(scope, self._proxies)
-        send = _with_policies(scope, send)
+        fields = _policies(scope)
         refusal = self._refusal(scope)
+        is_shared = self._shared is not None and scope["type"] == "http" and self._is_shared(scope)
+        is_quick = refusal is None and not is_shared and fields is PLAIN and scope["type"] == "http"
+        if is_quick and await self._quick(scope, send):
+            return
+        send = _with_policies(send, fields)
         if refusal is not None:
-            HTTP_REFUSED.labels(int(refusal.status)).inc()
-            _log.debug(
-                "a request is refused", status=int(refusal.status), reason=refusal.detail, address=address_of(scope)
-            )
-            headers = {"Accept-Encoding": "identity"} if refusal.status == _UNSUPPORTED else {}
-            await problem(refusal.status, refusal.detail, headers=headers)(scope, receive, send)
-        elif self._shared is not None and scope["type"] == "http" and self._is_shared(scope):
+            await self._refuse(refusal, scope, receive, send)
+        elif self._shared is not None and is_shared:
             await self._shared(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+    async def _refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+        HTTP_REFUSED.labels(int(refusal.status)).inc()
+        _log.debug("a request is refused", status=int(refusal.status), reason=refusal.detail, address=address_of(scope))
+        headers = {"Accept-Encoding": "identity"} if refusal.status == _UNSUPPORTED else {}
+        members = {} if refusal.field is None else {"field": refusal.field}
+        await problem(refusal.status, refusal.detail, headers=headers, members=members)(scope, receive, send)
 
     def _is_shared(self, scope: Scope) -> bool:
         return any(
@@ -86,9 +101,9 @@ class Entrance:
         headers: _Headers = scope["headers"]
         is_socket = scope["type"] == "websocket"
         if self._sites.is_open:
-            refusal = self._sites.misdirected([value.decode("latin-1") for name, value in headers if name == b"host"])
-            if refusal is not None:
-                return refusal
+            for name, value in headers:
+                if name == b"host" and not _is_loopback(value):
+                    return self._sites.misdirected([value.decode("latin-1")])
         if not is_socket and scope["method"] in SAFE_METHODS:
             return None
         fields = _fields(headers)
@@ -115,8 +130,11 @@ def _body_refusal(path: str, fields: dict[str, str]) -> Refusal | None:
     has_body = fields.get("content-length", "0") != "0" or "transfer-encoding" in fields
     if not has_body:
         return None
-    reason = wrong_coding(fields.get("content-encoding", "")) or wrong_type(path, fields.get("content-type", ""))
-    return None if reason is None else Refusal(_UNSUPPORTED, reason)
+    reason = wrong_coding(fields.get("content-encoding", ""))
+    if reason is not None:
+        return Refusal(_UNSUPPORTED, reason, "Content-Encoding")
+    reason = wrong_type(path, fields.get("content-type", ""))
+    return None if reason is None else Refusal(_UNSUPPORTED, reason, "Content-Type")
 
 
 def _fields(headers: _Headers) -> dict[str, str]:
@@ -128,6 +146,11 @@ def _fields(headers: _Headers) -> dict[str, str]:
     return found
 
 
+@lru_cache(256)
+def _is_loopback(host: bytes) -> bool:
+    return is_loopback_host(host.decode("latin-1"))
+
+
 def _policies(scope: Scope) -> Fields:
     if scope["scheme"] not in _ENCRYPTED_SCHEMES:
         return PLAIN
@@ -136,9 +159,7 @@ def _policies(scope: Scope) -> Fields:
     return PLAIN if any(is_loopback_host(host) for host in hosts) else ENCRYPTED
 
 
-def _with_policies(scope: Scope, send: Send) -> Send:
-    fields = _policies(scope)
-
+def _with_policies(send: Send, fields: Fields) -> Send:
     async def send_with_policies(message: Message) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
             message = {**message, "headers": with_policies(list(message.get("headers", ())), fields)}

@@ -66,7 +66,7 @@ class LimitedConfig(uvicorn.Config):
         self.counted = connections
 
 
-class Loop(uvloop.Loop):
+class Loop(uvloop.Loop):  # type: ignore[misc] # uvloop has no types
     """uvloop, whose servers wait for a handshake of TLS as long as for a request, and not for a minute."""
 
     async def create_server(self, *arguments: Any, **named: Any) -> asyncio.Server:
@@ -93,6 +93,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._chunk_bytes = 0
         self._header_bytes = 0  # arrived since the fields began: a little more than they are
         self._body_bytes = 0  # in this window
+        self._has_body = False  # what arrived last
         self._unread_bytes = 0  # arrived since the last byte of a body: framing, trailers
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -124,6 +125,7 @@ class LimitedHttp(HttpToolsProtocol):
         if self._refused_status is not None:
             return
         self._stop_waiting()
+        self._is_refused = True  # nothing of it is this protocol's any more, and no time of a request runs
         address, self._address = self._address, None
         super().handle_websocket_upgrade()
         socket = self.transport.get_protocol()
@@ -142,21 +144,29 @@ class LimitedHttp(HttpToolsProtocol):
         if self._is_refused:
             return
         was_in_headers, was_in_message = self._in_headers, self._in_message
-        self._chunk_bytes = len(data)
+        self._chunk_bytes, self._has_body = len(data), False
         if was_in_headers:
             self._header_bytes += len(data)
             if was_in_message and self._header_bytes > self._limits.header_bytes_max:
                 self._refuse_large(data)
                 return
         super().data_received(data)
+        if not self._in_message and not self._is_refused and self._refused_status is None:
+            cycle = self.cycle
+            if cycle is not None and not cycle.response_complete:
+                return  # all of a request is there, and it is being answered
+        self._check(len(data), is_continued=was_in_message and was_in_headers)
+
+    def _check(self, arrived_bytes: int, *, is_continued: bool) -> None:
+        """Judge where the parser stands; `is_continued`: it stood within the same fields before."""
         if self._refused_status is not None:
             self._refuse(self._refused_status)
-        elif self._is_refused or self.transport is None or self.parser is None:
+        elif self._is_refused or self.parser is None:
             return
         elif self._in_headers:
-            self._check_headers(was_in_message=was_in_message and was_in_headers)
+            self._check_headers(is_continued=is_continued)
         elif self._in_message:
-            self._check_body(len(data))
+            self._check_body(arrived_bytes)
 
     def _refuse_large(self, data: bytes) -> None:
         """The fields are above the bound, unless they end in what has arrived and were below it: feed just as much as may be."""
@@ -169,7 +179,7 @@ class LimitedHttp(HttpToolsProtocol):
             if rest:
                 self.data_received(rest)
 
-    def _check_headers(self, *, was_in_message: bool) -> None:
+    def _check_headers(self, *, is_continued: bool) -> None:
         if not self._in_message:
             # Between two requests uvicorn's own timer runs; empty lines have ended it.
             is_idle = self.cycle is None or self.cycle.response_complete
@@ -178,11 +188,11 @@ class LimitedHttp(HttpToolsProtocol):
             return
         if self._header_bytes > self._limits.header_bytes_max:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif not was_in_message:
+        elif not is_continued:
             self._wait_for_headers()
 
     def _check_body(self, arrived: int) -> None:
-        self._unread_bytes += arrived
+        self._unread_bytes = 0 if self._has_body else self._unread_bytes + arrived
         if self._unread_bytes > self._limits.header_bytes_max:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         elif self._timer is None:
@@ -212,7 +222,7 @@ class LimitedHttp(HttpToolsProtocol):
         """A piece of its body."""
         if self._refused_status is None:
             self._body_bytes += len(body)
-            self._unread_bytes = 0
+            self._has_body = True
             super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -356,6 +366,8 @@ class LimitedSocket(WebSocketsSansIOProtocol):
 
     def handle_cont(self, event: Frame) -> None:
         """A further piece of a message."""
+        if self.close_sent:
+            return
         if len(self.frames) >= _PIECES_MAX:
             self.conn.fail(1009, "a message of too many pieces")
             self.handle_parser_exception()

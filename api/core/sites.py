@@ -35,6 +35,7 @@ class Refusal(NamedTuple):
 
     status: HTTPStatus
     detail: str
+    field: str | None = None
 
 
 class Asking(NamedTuple):

@@ -19,6 +19,7 @@ from highwater.api.core.conditional import JSON, is_match
 from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
 from highwater.api.core.paths import canonical_path
+from highwater.api.core.policies import PLAIN, with_policies
 from highwater.api.core.proxies import address_of
 from highwater.api.pages.documents import document_headers
 from highwater.api.pages.services import PageServices
@@ -75,7 +76,8 @@ class _Known:
         if key == self._key:
             return
         headers = document_headers(served, is_shared=is_open)
-        self.pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        given = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self.pairs = with_policies(given, PLAIN)
         self.tag = dict(self.pairs)[b"etag"]
         self._key = key
 

@@ -201,7 +201,7 @@ def _looked_at(part: dict[str, Any], addresses: Addresses) -> dict[str, Any]:
     elif part["kind"] == "service":
         reason = probe_service(part["name"], addresses, PROBE_SECONDS)
     elif part["ready_url"] is not None:
-        reason = probe_url(part["ready_url"], PROBE_SECONDS)
+        reason = probe_url(part["ready_url"], PROBE_SECONDS, part.get("certificate"))
     shown = {**part, "ready": reason is None, "reason": reason}
     if shown.get("address"):
         shown["address"] = hidden_password(shown["address"])

@@ -38,13 +38,15 @@ class Role:
     """A process of the product.
 
     env is added to the supervisor's own environment and to the four addresses. A one-shot must end with status 0
-    before the next roles start. A role without ready_url is up when it lives.
+    before the next roles start. A role without ready_url is up when it lives; of an https one, `certificate` is the file of the
+    certificate that it holds.
     """
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     ready_url: str | None = None
+    certificate: str | None = None
     restart: bool = True
     oneshot: bool = False
     time_limit_seconds: float = ONESHOT_SECONDS_MAX  # of a one-shot
@@ -211,7 +213,10 @@ class Supervisor:
     def _record_locked(self) -> None:
         addresses = self.stack.addresses.by_name()
         parts = [{**s.snapshot(), "address": addresses[s.name]} for s in self._services]
-        parts += [{**w.snapshot(), "ready_url": r.ready_url} for w, r in zip(self._roles, self.plan.roles, strict=True)]
+        parts += [
+            {**w.snapshot(), "ready_url": r.ready_url, "certificate": r.certificate}
+            for w, r in zip(self._roles, self.plan.roles, strict=True)
+        ]
         state = {
             "phase": self._phase,
             "error": self._error,
@@ -239,7 +244,7 @@ class Supervisor:
     def _watched_role(self, role: Role) -> Watched:
         process = ManagedProcess(role.name, self.data_dir / "logs" / f"{role.name}.log")
         url = role.ready_url
-        probe = partial(probe_url, url, READY_PROBE_SECONDS) if url else None
+        probe = partial(probe_url, url, READY_PROBE_SECONDS, role.certificate) if url else None
         launch = partial(self._launch_role, role, process)
         return Watched(role.name, "role", process, launch=launch, probe=probe, is_restarted=role.restart)
 

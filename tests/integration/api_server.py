@@ -77,7 +77,7 @@ def running_api(settings: Settings, *, is_awaited: bool = True) -> Iterator[Api]
     """Serve the API in a thread of its own until the block ends."""
     clock = MovableClock()
     app = create_app(settings, clock)
-    server = server_of(app, "127.0.0.1", 0)
+    server = server_of(app, "127.0.0.1", 0, settings=settings)
     thread = threading.Thread(target=server.run, name="api")
     thread.start()
     try:

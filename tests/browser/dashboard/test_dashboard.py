@@ -200,6 +200,29 @@ def test_the_theme_is_chosen_and_kept(browser):
     context.close()
 
 
+def test_no_script_runs_that_a_page_did_not_come_with(browser):
+    """What somebody gets into a page runs neither as an element nor as an attribute."""
+    page = browser.context().new_page()  # not watched: it is made to report what goes wrong
+    policy = page.goto("/").headers["content-security-policy"]
+    settled(page)
+    assert re.search(r"script-src 'self' 'nonce-[\w-]{20,}' 'unsafe-eval';", policy)
+    refused = page.evaluate(
+        """async () => {
+            const refused = [];
+            document.addEventListener("securitypolicyviolation", event => refused.push(event.effectiveDirective));
+            const script = document.createElement("script");
+            script.textContent = "window.ran = true";
+            const image = document.createElement("div");
+            image.innerHTML = '<img src="data:," onerror="window.ran = true">';
+            document.body.append(script, image);
+            while (refused.length < 2) await new Promise(resolve => setTimeout(resolve, 20));
+            return [window.ran === undefined, ...refused.sort()];
+        }"""
+    )
+    assert refused == [True, "script-src-attr", "script-src-elem"]
+    page.context.close()
+
+
 def test_the_api_stays_as_it_is(product):
     """Paths that are no pages are the API's."""
     assert product.get("/api/nothing").headers["content-type"] == "application/problem+json"

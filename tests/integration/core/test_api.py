@@ -73,6 +73,9 @@ async def test_an_event_is_produced_with_its_key_headers_and_schema(stack, http,
     assert header(message.headers(), "ce_source") == "/api"
 
 
+LINES = {"Content-Type": "application/x-ndjson"}
+
+
 @pytest.mark.parametrize("content_type", ["application/x-ndjson", "application/json"])
 async def test_lines_keep_their_order_per_key(http, content_type: str) -> None:
     """NDJSON, named or recognised, is produced in order: one key's offsets rise with its lines."""
@@ -95,7 +98,7 @@ async def test_one_bad_line_keeps_all_from_being_produced(stack, http) -> None:
         ({**_insight("bad"), "embedding": [1.0, 2.0]}, "embedding"),
     ):
         body = f"{good}\n\n{json.dumps(bad)}\n"
-        response = await http.post("/api/events/feeds.insight-ingested", content=body)
+        response = await http.post("/api/events/feeds.insight-ingested", content=body, headers=LINES)
         document = _problem(response, 422)
         assert (document["line"], document["field"]) == (3, field)
     assert ends(stack, "feeds.insight-ingested") == before
@@ -105,15 +108,17 @@ async def test_what_cannot_be_published_is_refused(http) -> None:
     """Unknown topics are 404, internal ones 403, text that is not JSON 422, more than 16 MiB 413, other methods 405."""
     _problem(await http.post("/api/events/nope", json={}), 404)
     _problem(await http.post("/api/events/feeds.novelty", json={}), 403)
-    _problem(await http.post("/api/events/feeds.user-active", content=b"{"), 422)
+    _problem(await http.post("/api/events/feeds.user-active", content=b"{", headers=LINES), 422)
     _problem(await http.post("/api/events/feeds.user-active", content=b""), 422)
-    _problem(await http.post("/api/events/feeds.user-active", content=b"x" * (16 * 1024 * 1024 + 1)), 413)
+    _problem(
+        await http.post("/api/events/feeds.user-active", content=b"x" * (16 * 1024 * 1024 + 1), headers=LINES), 413
+    )
 
     async def drip() -> AsyncIterator[bytes]:
         for _ in range(17):
             yield b" " * 1024 * 1024
 
-    _problem(await http.post("/api/events/feeds.user-active", content=drip()), 413)
+    _problem(await http.post("/api/events/feeds.user-active", content=drip(), headers=LINES), 413)
     _problem(await http.get("/api/events/feeds.user-active"), 405)
     _problem(await http.get("/api/nothing"), 404)
 

@@ -26,6 +26,7 @@ MINUTE_MS = WINDOW_SECONDS * 1000
 NOW_MS = 1_700_000_000_000
 KEYS = "admin:root-key,editor:own-key:uma"
 SESSIONS = "/api/sessions"
+KIND = {"Content-Type": "application/json"}
 
 
 # -- counting --------------------------------------------------------------------------------------------------------
@@ -175,8 +176,8 @@ async def test_every_answer_tells_what_is_left(limited, link: RedisLink) -> None
     with running_api(limited()) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("own-key") as client:
-            answers = [await client.post(SESSIONS, content=b"{"), await _post(client, "somebody-else")]
-            answers.append(await client.post(SESSIONS, content=b"{"))
+            answers = [await client.post(SESSIONS, content=b"{", headers=KIND), await _post(client, "somebody-else")]
+            answers.append(await client.post(SESSIONS, content=b"{", headers=KIND))
             assert [answer.status_code for answer in answers] == [422, 403, 429]
             assert [answer.headers["x-ratelimit-remaining"] for answer in answers] == ["1", "0", "0"]
             assert answers[2].json()["violated-policies"] == ["key", "user"]
@@ -192,11 +193,12 @@ async def test_a_refusal_reads_no_body(limited, link: RedisLink) -> None:
         _at_the_beginning_of_a_minute(api)
         async with api.client("own-key") as client:
             for _ in range(2):
-                await client.post(SESSIONS, content=b"{")
+                await client.post(SESSIONS, content=b"{", headers=KIND)
         host, port = api.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = (
-            f"POST {SESSIONS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer own-key\r\nContent-Length: 10000000\r\n\r\n"
+            f"POST {SESSIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            "Authorization: Bearer own-key\r\nContent-Length: 10000000\r\n\r\n"
         )
         writer.write(head.encode())
         line = await asyncio.wait_for(reader.readline(), 10)
@@ -264,15 +266,19 @@ async def test_while_redis_is_away_everything_is_allowed(limited, own_redis: Red
     with running_api(limited(REDIS_URL=own_redis.address)) as api:
         _at_the_beginning_of_a_minute(api)
         async with api.client("own-key") as client:
-            assert [(await client.post(SESSIONS, content=b"{")).status_code for _ in range(3)] == [422, 422, 429]
+            assert [(await client.post(SESSIONS, content=b"{", headers=KIND)).status_code for _ in range(3)] == [
+                422,
+                422,
+                429,
+            ]
             own_redis.process.kill()
             before = RATE_LIMIT_OPEN._value.get()
-            answers = [await client.post(SESSIONS, content=b"{") for _ in range(5)]
+            answers = [await client.post(SESSIONS, content=b"{", headers=KIND) for _ in range(5)]
             assert {(answer.status_code, answer.headers.get("ratelimit")) for answer in answers} == {(422, None)}
             assert RATE_LIMIT_OPEN._value.get() - before == 5
             own_redis.process.start(own_redis.command())
 
             async def is_limited() -> bool:
-                return (await client.post(SESSIONS, content=b"{")).status_code == 429
+                return (await client.post(SESSIONS, content=b"{", headers=KIND)).status_code == 429
 
             await eventually(is_limited, "Redis counts again")

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from highwater.api.jobs import stream as job_stream
 from highwater.connectors.jobs.progress import Progress
@@ -348,9 +349,11 @@ async def test_who_may_watch(guarded, jobs):
 
 
 async def test_a_page_of_another_site_may_not_watch(api, jobs):
-    """An API without keys is open to pages of this machine only."""
+    """An API without keys is open to pages of this machine only; the handshake is refused."""
     job = await jobs.job(1)
-    assert await closed(api, job, origin="https://evil.example") == 4403
+    with pytest.raises(InvalidStatus) as refused:
+        await closed(api, job, origin="https://evil.example")
+    assert refused.value.response.status_code == 403
 
 
 async def test_a_session_that_is_ended_ends_its_streams(guarded, jobs, monkeypatch):

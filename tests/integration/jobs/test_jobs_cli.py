@@ -88,7 +88,7 @@ async def test_watching_goes_on_where_it_was(own_settings, seeds, api_environmen
 def _at_port(settings: Any, port: int) -> Iterator[Api]:
     """The API at a given port."""
     with (
-        patch.object(api_server, "server_of", lambda app, host, _port: server_of(app, host, port)),
+        patch.object(api_server, "server_of", lambda app, host, _port, **more: server_of(app, host, port, **more)),
         running_api(settings) as running,
     ):
         yield running

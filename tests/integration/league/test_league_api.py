@@ -321,8 +321,9 @@ async def test_writes_that_break_a_rule_are_refused(http) -> None:
         ("/api/matches/m-next/comments", {"text": "x" * 9000, "user_id": "ada"}, "text"),
     ):
         assert _problem(await http.post(path, json=body), 422)["field"] == field, (path, body)
+    kind = {"Content-Type": "application/json"}
     for content, field in ((b"{", "body"), (b"\xff", "body"), (b"", "body"), (b'"%s"' % (b"x" * 70_000), "payload")):
-        assert _problem(await http.put("/api/ads/a", content=content), 422)["field"] == field
+        assert _problem(await http.put("/api/ads/a", content=content, headers=kind), 422)["field"] == field
 
 
 async def test_who_may_write_what(guarded: Api, league: None) -> None:
