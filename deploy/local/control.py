@@ -124,14 +124,15 @@ def status(data_dir: Path, given: Addresses | None = None) -> dict[str, Any]:
     if state is None or not is_held(data_dir) or living(state["supervisor"]) is None:
         return _not_running(state)
     named = {name: state[name] for name in Addresses().by_name()}
-    addresses = with_settings(given or Addresses(), named, state["settings"])
+    settings = state.get("settings", {})  # none in the state of a supervisor from before there were any
+    addresses = with_settings(given or Addresses(), named, settings)
     with ThreadPoolExecutor(max(1, len(state["parts"]))) as pool:
         parts = list(pool.map(lambda part: _looked_at(part, addresses), state["parts"]))
     return {
         "api": state["api"],
         **named,
-        "secure": state["secure"],
-        "settings": state["settings"],
+        "secure": state.get("secure", False),
+        "settings": settings,
         "ready": state["phase"] == "running" and all(part["ready"] for part in parts),
         "running": True,
         "phase": state["phase"],
