@@ -10,10 +10,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from highwater.api.core.access import PUBLIC, declared
 from highwater.api.core.errors import problem
-from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
 
-router = APIRouter(tags=["system"], route_class=GuardedRoute)
+# Not guarded: they are for everybody, also before the application has started.
+router = APIRouter(tags=["system"])
 
 _JSON = "application/json"
 _NEVER = {"Cache-Control": "no-store"}

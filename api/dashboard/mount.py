@@ -43,7 +43,7 @@ ACCESS: Mapping[str, Access] = {
     "/queries": Access(Role.VIEWER, Household.QUERIES),
     "/jobs": Access(Role.VIEWER, Household.JOBS),
     "/chunks": Access(Role.VIEWER, Household.CHUNKS),
-    **dict.fromkeys(("/login", "/logout", "/favicon.ico"), PUBLIC),
+    **dict.fromkeys(("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout", "/favicon.ico"), PUBLIC),
 }
 NONCE_KEY = "highwater.nonce"
 PAGES = tuple(ACCESS)

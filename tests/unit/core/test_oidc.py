@@ -223,12 +223,12 @@ async def test_a_token_is_read_where_a_provider_is_configured():
     async def read_token(_token: str) -> Principal:
         return Principal(Role.VIEWER, "ada")
 
-    authenticator = Authenticator(parse_api_keys("admin:a.b.c"), no_session, read_token)
+    authenticator = Authenticator(parse_api_keys("admin:a.b.c"), no_session, read_token=read_token)
     assert (await authenticator.principal("Bearer a.b.c")).role is Role.ADMIN
     assert await authenticator.principal("Bearer x.y.z") == Principal(Role.VIEWER, "ada")
     with pytest.raises(UnauthorizedError):
         await authenticator.principal("Bearer wrong-key")
-    only_people = Authenticator((), no_session, read_token)
+    only_people = Authenticator((), no_session, read_token=read_token)
     assert (only_people.is_open, only_people.quick(None)) == (False, None)
     with pytest.raises(UnauthorizedError):
         await only_people.principal(None)
