@@ -39,7 +39,9 @@ def keys() -> None:
 @click.option("--role", type=click.Choice(["viewer", "editor", "admin"]), required=True, help="What it may do.")
 @click.option("--user", help="Bind it to this user.")
 @click.option("--organization", help="Bind it to this organization.")
-@click.option("--scope", "scopes", multiple=True, help="Allow only this scope; may be given several times.")
+@click.option(
+    "--scope", "scopes", multiple=True, help="Allow only this scope (feeds, jobs, …); may be given several times."
+)
 @click.option("--expires", help="End of its life: 90d, 12h, 30m from now, or an ISO 8601 time. Default: never.")
 @file_option
 @json_option

@@ -250,7 +250,7 @@ def _print_addresses(status: Mapping[str, Any]) -> None:
 def _hint_at_neighbours(status: Mapping[str, Any]) -> None:
     """Say what other users of this machine can reach, where that is more than it has to be."""
     settings = own_settings()
-    if settings.api_keys or settings.api_keys_file:
+    if settings.api_keys or settings.api_keys_file or settings.oidc_issuer:
         return
     click.echo(
         f"Other users of this machine can use {_open_to_neighbours(status)}. To close the API set HIGHWATER_API_KEYS or"
@@ -261,7 +261,10 @@ def _hint_at_neighbours(status: Mapping[str, Any]) -> None:
 
 def _open_to_neighbours(status: Mapping[str, Any]) -> str:
     if status["secure"]:
-        return f"the API at {status['api']}, which asks for no key; everything else is closed to them"
+        return (
+            f"the API at {status['api']}, which asks for no key, and the health and metrics of the schema registry; everything"
+            " else is closed to them"
+        )
     return (
         f"the API at {status['api']}, Kafka and the schema registry, which ask for no password (`highwater up --secure` has"
         " the two ask for one); the data folder, PostgreSQL and Redis are closed to them"

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from highwater.api.core.access import Scope
 from highwater.api.core.auth import ROLES, Principal, key_id_of_hash
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import ConfigurationError, InvalidEventError
@@ -35,7 +36,6 @@ FILE_BYTES_MAX = 4 * 1024 * 1024  # read on the event loop: ten thousand keys ta
 FORMAT_VERSION = 1
 _FILE_MODE, _OTHERS = 0o600, 0o077
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-_SCOPE = re.compile(r"[a-z0-9][a-z0-9._:*/-]{0,63}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TIMES = ("created", "expires", "revoked")
 _FIELDS = frozenset({"name", "sha256", "role", "user", "organization", "scopes", *_TIMES})
@@ -109,8 +109,8 @@ def checked_key(key: StoredKey) -> StoredKey:
     if not _HASH.fullmatch(key.sha256):
         raise ConfigurationError("sha256 is not 64 hexadecimal digits")
     for scope in key.scopes or ():
-        if not _SCOPE.fullmatch(scope):
-            raise ConfigurationError("a scope is not 1 to 64 lower-case letters, digits or one of . _ : * / -")
+        if scope not in set(Scope):
+            raise ConfigurationError(f"a scope is not one of {', '.join(Scope)}")
     try:
         for name, value in (("user", key.user), ("organization", key.organization)):
             if value is not None:

@@ -158,6 +158,7 @@ def _recorded(
     registry = Registry(settings.registry_access())
     codec = asyncio.run(registry.codec())
     absent: set[int] = set()
+    learnt: set[int] = set()
     finder = Finder(kafka_client(settings), codec, absent)
     try:
         while True:
@@ -165,6 +166,9 @@ def _recorded(
                 recorded = read_recorded(finder, _at(begin, now_ms) or 0, _at(end, now_ms))
                 break
             except UnknownSchemaError as error:  # of another version of the program: learn it and read again
+                if error.schema_id in learnt:
+                    raise CommandFailedError("the log names more schemas of others than are kept in memory") from error
+                learnt.add(error.schema_id)
                 try:
                     codec.teach(error.schema_id, asyncio.run(registry.text_of(error.schema_id)))
                 except UnknownSchemaError:  # of nobody: such a value is no event

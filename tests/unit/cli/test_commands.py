@@ -162,7 +162,7 @@ def test_up_says_what_neighbours_can_reach(setting, monkeypatch, capsys):
         monkeypatch.setenv(setting, "admin:key")
     addresses = {"kafka": "127.0.0.1:9092", "schema_registry": "http://127.0.0.1:8081"}
     addresses |= {"database": "postgresql://u:s3cret@h/d", "redis": "redis://u:s3cret@h/0"}
-    greet({"api": "http://127.0.0.1:8080", "data_dir": "d", **addresses})
+    greet({"api": "http://127.0.0.1:8080", "data_dir": "d", "secure": False, "settings": {}, **addresses})
     told = capsys.readouterr()
     assert "s3cret" not in told.out + told.err
     assert "redis://u:***@h/0" in told.out

@@ -26,8 +26,8 @@ def program():
     pass
 
 async def forever():
-    print("begun", flush=True)
     try:
+        print("begun", flush=True)
         await asyncio.Event().wait()
     finally:
         print("cancelled", flush=True)
@@ -53,9 +53,12 @@ print("begun", flush=True)
 collections.deque(itertools.repeat(None), maxlen=0)
 """
 STUBBORN = """
-print("begun", flush=True)
+said = None
 while True:
     try:
+        if said is None:
+            said = "begun"
+            print(said, flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         print("no", flush=True)
