@@ -233,7 +233,7 @@ class Seeds:
                 columns = ", ".join(f'"{name}"' for name in row)
                 values = ", ".join(f"${place}" for place in range(1, len(row) + 1))
                 await connection.execute(f"INSERT INTO cluster_history ({columns}) VALUES ({values})", *row.values())
-            await connection.fetchrow(QUERIES["bump_version"], f"clusters:{user}", cause, at)
+            await connection.fetchrow(QUERIES["bump_version"], f"clusters:{user}", cause, at, None)
         await connection.close()
         return int(version)
 

@@ -40,4 +40,4 @@ async def store_ingest(seeds: Seeds, ingest_id: str, source_id: str, **columns: 
 
 async def bump(seeds: Seeds, ns: str) -> None:
     """Something visible of a namespace has changed."""
-    await seeds.run(QUERIES["bump_version"], f"ns:{ns}", f"{SUBMITTED}/0/1", NOW)
+    await seeds.run(QUERIES["bump_version"], f"ns:{ns}", f"{SUBMITTED}/0/1", NOW, None)

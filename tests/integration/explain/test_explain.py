@@ -106,7 +106,7 @@ async def _feed(log: Log, seeds: Seeds, user: str, channel: str) -> dict[str, Po
     )
     for name, key in (("bump", f"clusters:{user}"), ("served", f"feed:{user}")):
         if name == "served":
-            await seeds.run(QUERIES["bump_version"], key, str(request), to_datetime(ProductClock()()))
+            await seeds.run(QUERIES["bump_version"], key, str(request), to_datetime(ProductClock()()), None)
         (row,) = await seeds.run("SELECT version, etag FROM resource_versions WHERE key = $1", key)
         bumped = {**dict(row), "key": key, "caused_by": str(request), "bumped_at": NOW_MS, "reason": ""}
         places[name] = log.add("cache.version-bumped", key, bumped, request)
@@ -150,7 +150,7 @@ async def _page(log: Log, seeds: Seeds, season: str) -> dict[str, Position]:
     key = f"league:table:{season}"
     refresh = {"scope": season, "keys": [key], "dropped": [], "reason": "match-changed", "planned_at": NOW_MS}
     places["request"] = log.add("league.refresh-requested", season, refresh, places["change"])
-    await seeds.run(QUERIES["bump_version"], key, str(places["event"]), to_datetime(ProductClock()()))
+    await seeds.run(QUERIES["bump_version"], key, str(places["event"]), to_datetime(ProductClock()()), None)
     (row,) = await seeds.run("SELECT version, etag FROM resource_versions WHERE key = $1", key)
     bumped = {
         **dict(row),

@@ -120,7 +120,7 @@ async def fill(person: Person) -> None:
     await pool.execute("INSERT INTO feed_documents VALUES ($1, 1, $2, 1, '')", user, now)
     for kind in ("feed", "clusters"):
         for _ in range(3):
-            await pool.execute(PAGE_QUERIES["bump_version"], f"{kind}:{user}", "t/0/0", now)
+            await pool.execute(PAGE_QUERIES["bump_version"], f"{kind}:{user}", "t/0/0", now, None)
 
 
 async def test_an_erasure_leaves_no_row(person: Person):
@@ -144,7 +144,7 @@ async def test_versions_grow_over_an_erasure(person: Person):
     before = (await person.told())[-1]["revision"]
     await person.stores(person.says("subscription-changed", channel_id="b", subscribed=True))
     bump = await person.around.pool.fetchrow(
-        PAGE_QUERIES["bump_version"], f"clusters:{person.id}", "t/0/0", to_datetime(1)
+        PAGE_QUERIES["bump_version"], f"clusters:{person.id}", "t/0/0", to_datetime(1), None
     )
     assert bump["version"] > 3
     assert (await person.told())[-1]["revision"] > before
