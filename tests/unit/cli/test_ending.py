@@ -47,10 +47,17 @@ finally:
     print("in order", flush=True)
 """
 IN_A_LOOP = "asyncio.run(forever())"
-# One call into C that keeps the interpreter's lock and never returns.
+# One call into C that keeps the interpreter's lock and never returns; a signal that comes before it changes nothing.
 IN_C = """
-print("begun", flush=True)
-collections.deque(itertools.repeat(None), maxlen=0)
+said = None
+while True:
+    try:
+        if said is None:
+            said = "begun"
+            print(said, flush=True)
+        collections.deque(itertools.repeat(None), maxlen=0)
+    except KeyboardInterrupt:
+        pass
 """
 STUBBORN = """
 said = None
