@@ -12,8 +12,9 @@ import httpx
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+from highwater.api.core.access import PUBLIC
 from highwater.api.dashboard.door import COOKIE
-from highwater.api.dashboard.mount import PAGES
+from highwater.api.dashboard.mount import ACCESS, PAGES
 from tests.integration.api_server import Api, running_api
 
 KEYS = {"admin": "root-key", "editor": "edit-key", "viewer": "eye-key", "bound": "ann-key", "org": "org-key"}
@@ -21,7 +22,7 @@ SETTING = "admin:root-key,editor:edit-key,viewer:eye-key,viewer:ann-key:ann,edit
 LETTERS = "/dead-letters?topic=feeds.insight-ingested"
 # The first page loads the library: half a second where the machine is idle.
 SECONDS = 60
-SHOWN = [path for path in PAGES if path not in ("/login", "/logout", "/favicon.ico")]
+SHOWN = [path for path in PAGES if ACCESS[path] is not PUBLIC]
 
 
 @pytest.fixture(scope="module")
