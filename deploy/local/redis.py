@@ -29,9 +29,10 @@ VERSION_PREFERRED_MIN = 7  # from here on a server of the system is taken before
 
 # The hash of a password of 256 random bits is enough to hold here. No client, not even ours, may turn the server into a
 # tool against its machine; CONFIG GET and RESETSTAT stay, for tools that people look through.
+_RIGHTS = "+@all -config +config|get +config|resetstat -module -debug -replicaof -slaveof -acl -shutdown"
 ACCESS = f"""\
 user default off
-user {USER} on #{{password_sha256}} ~* &* +@all -config +config|get +config|resetstat -module -debug -replicaof -slaveof -acl -shutdown
+user {USER} on #{{password_sha256}} ~* &* {_RIGHTS}
 """
 
 
