@@ -12,6 +12,7 @@ import pytest
 
 from highwater.connectors.identity import organizations, roles
 from highwater.connectors.identity.organizations import Organizations
+from highwater.connectors.identity.sessions import token_hash
 from highwater.connectors.identity.sink_organizations import OrganizationsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
@@ -227,10 +228,10 @@ async def test_a_word_that_redis_missed_is_told_again(api: Api, admin, around, s
     """Whoever stored it died before Redis had it: the redelivery voids the sessions of before, and none made since."""
     user = fresh("user")
     old = (await open_session(admin, user, role="editor"))["session_id"]
-    kept = await redis.hgetall(f"session:{old}")
+    kept = await redis.hgetall(f"session:{token_hash(old)}")
     assert await _stores(around, sink, _role(user, "viewer", 5)) == []
     await redis.delete(f"revoked_at:{user}")
-    await redis.hset(f"session:{old}", mapping=kept)
+    await redis.hset(f"session:{token_hash(old)}", mapping=kept)
     new = (await open_session(admin, user))["session_id"]
     assert await status_of(api, old, "/api/channels") == 200  # as if Redis had never been told
     assert await _stores(around, sink, _role(user, "viewer", 5)) == []
