@@ -23,7 +23,7 @@ from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import Settings
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
