@@ -203,16 +203,19 @@ class DocumentMaker:
         found = await documents.read(pool, [*keys, window_key], now_ms)
         window = found.get(window_key)
         windows = {} if window is None else windows_in(window.payload)
+        is_told = True
         for key in keys:
             document, resource = found.get(key), self.rules.page_of(key)
-            if document is not None and resource is not None:
-                head = stamped(self.rules, resource, document.head, windows, now_ms)
-                await self._cache.put(key, head, compress(document.payload), ttl_seconds=ENTRY_SECONDS_MAX)
-            elif document is None and key in erased:
-                with suppress(RedisAwayError):  # it ends there with its entry
+            try:
+                if document is not None and resource is not None:
+                    head = stamped(self.rules, resource, document.head, windows, now_ms)
+                    await self._cache.carry(key, head, compress(document.payload), ttl_seconds=ENTRY_SECONDS_MAX)
+                elif document is None and key in erased:
                     await self._cache.forget(key)
-        if not self._cache.is_up:
-            # Redis could not be told, yet others may reach it: what it holds is trusted no longer than this.
+            except RedisAwayError:
+                is_told = False
+        if not is_told:
+            # Redis was not told, be it for one late answer, and others may reach it: what it holds is trusted no longer than this.
             await asyncio.sleep(TRUSTED_MS / 1000)
 
 

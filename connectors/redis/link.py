@@ -259,16 +259,25 @@ class ResourceCache:
 
         Being away is not an error here: what is not in Redis is read from PostgreSQL.
         """
-        if not self._link.is_up or self._put is None:
+        try:
+            return await self.carry(resource, head, payload, ttl_seconds=ttl_seconds)
+        except RedisAwayError:
             return False
+
+    async def carry(
+        self, resource: str, head: Head, payload: bytes | None = None, *, ttl_seconds: int = ENTRY_SECONDS
+    ) -> bool:
+        """As `put`, for whoever has to know that Redis holds nothing older any more.
+
+        Raises:
+            RedisAwayError: it may still hold an older version, be it that a single answer was late.
+        """
+        self._link.require()
+        assert self._put is not None  # there is a client when the link is up
         told = [(name, getattr(head, name)) for name in _FIELDS[2:]]
         fields = [part for name, value in told if value is not None for part in (name, value)]
         args = [head.version, head.etag, ttl_seconds, payload or b"", *fields]
-        keys = self._keys(resource)
-        try:
-            return bool(await self._link.run(self._put(keys=keys, args=args)))
-        except RedisAwayError:
-            return False
+        return bool(await self._link.run(self._put(keys=self._keys(resource), args=args)))
 
     async def announce(self, resource: str, version: int, *, seconds: int) -> None:
         """Take a resource out of Redis because a version is coming, or nothing is; older ones are refused for so long.

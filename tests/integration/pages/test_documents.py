@@ -195,6 +195,22 @@ async def test_no_copy_is_served_after_an_acknowledged_bump(world: World) -> Non
         assert served_from_memory == 40
 
 
+async def test_a_bump_that_redis_missed_is_acknowledged_when_no_older_head_is_trusted(world: World) -> None:
+    """Redis answers one call too late, and counts as up: the bump returns only once nobody trusts the old head."""
+    async with world.side() as writer, world.side() as reader:
+        await writer.bump()
+        await reader.text()
+        await reader.lease.close()  # it asks Redis from now on
+        await world.facts.write("two")
+        async with transaction(writer.pool) as tx:
+            (made,) = await writer.maker.make(tx, writer.pool, [Wanted(ADS, "test")])
+        await world.link.client.client_pause(400)
+        started = monotonic_seconds()
+        await writer.maker.tell(writer.pool, [ADS.key])
+        assert made.outcome is Outcome.BUMPED
+        assert monotonic_seconds() - started >= TRUSTED_MS / 1000
+
+
 async def test_a_writer_waits_for_a_process_that_is_stopped_only_as_long_as_its_lease(world: World) -> None:
     """A holder that no longer renews is waited for until its lease has ended, and by then serves nothing from memory."""
     async with world.side() as writer, world.side() as reader:
