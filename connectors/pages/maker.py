@@ -215,7 +215,7 @@ class DocumentMaker:
             except RedisAwayError:
                 is_told = False
         if not is_told:
-            # Redis was not told, be it for one late answer, and others may reach it: what it holds is trusted no longer than this.
+            # Redis was not told, be it for one late answer, and others may reach it: what it holds is trusted for no longer.
             await asyncio.sleep(TRUSTED_MS / 1000)
 
 
