@@ -20,17 +20,16 @@ from highwater.api.core.openapi import ID
 from highwater.api.core.resources import SESSION
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.identity import roles
-from highwater.connectors.identity.organizations import organizations_of
+from highwater.connectors.identity.organizations import stored_plan_name
 from highwater.connectors.identity.sessions import NewSession
 from highwater.connectors.identity.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection, one_row, transaction
+from highwater.connectors.postgres.pool import one_row, transaction
 from highwater.connectors.redis.keys import SESSION_SECONDS
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.jobs import ROLE_CHANGED
 from highwater.schemas.positions import Cause
 from highwater.streams.checks import check_id
 from highwater.streams.clock import to_datetime
-from highwater.streams.identity.plans import FALLBACK_PLAN, PLANS
 
 router = APIRouter(tags=["sessions"], route_class=GuardedRoute)
 limited = APIRouter(tags=["sessions"], route_class=LimitedRoute)
@@ -104,7 +103,7 @@ async def post_session(
         await tx.execute(QUERIES["session_lock_shared"], body.user_id)
         rules = await one_row(tx, QUERIES["read_session_rules"], body.user_id)
         role = _session_role(called.principal, rules["role"], body.role)
-        plan = body.plan or await _plan_of(tx, organization_id)
+        plan = body.plan or await stored_plan_name(tx, organization_id)
         new = NewSession(body.user_id, organization_id, body.email, plan, ip)
         token, session = await services.sessions.create(tx, new, role.label, services.clock())
     response.headers["Cache-Control"] = "no-store"
@@ -118,12 +117,6 @@ async def post_session(
         "created_at": iso_from_ms(session.created_at),
         "expires_at": iso_from_ms(session.last_active + SESSION_SECONDS * 1000),
     }
-
-
-async def _plan_of(tx: Connection, organization_id: str) -> str:
-    if not organization_id:
-        return FALLBACK_PLAN
-    return (await organizations_of(tx, [organization_id], PLANS))[organization_id].plan.name
 
 
 @router.delete("/api/sessions/{session:id}", status_code=HTTPStatus.NO_CONTENT, summary="Log out")

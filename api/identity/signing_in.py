@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from highwater.api.core.auth import ROLES, Principal, Role
 from highwater.api.core.services import Services
-from highwater.connectors.identity.organizations import organizations_of
+from highwater.connectors.identity.organizations import stored_plan_name
 from highwater.connectors.identity.sessions import NewSession
 from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.postgres.pool import one_row, transaction
-from highwater.streams.identity.plans import FALLBACK_PLAN, PLANS
 
 # Longer ones are no addresses (RFC 5321, section 4.5.3.1).
 _EMAIL_CHARACTERS_MAX = 320
@@ -34,9 +33,7 @@ async def open_session(services: Services, principal: Principal, email: str, ip:
     async with transaction(services.database.require()) as tx:
         await tx.execute(QUERIES["session_lock_shared"], user_id)
         rules = await one_row(tx, QUERIES["read_session_rules"], user_id)
-        plan = FALLBACK_PLAN
-        if organization_id:
-            plan = (await organizations_of(tx, [organization_id], PLANS))[organization_id].plan.name
+        plan = await stored_plan_name(tx, organization_id)
         new = NewSession(user_id, organization_id, email[:_EMAIL_CHARACTERS_MAX], plan, ip)
         role = session_role(principal.role, rules["role"])
         token, _ = await services.sessions.create(tx, new, role.label, services.clock())

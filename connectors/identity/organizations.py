@@ -26,7 +26,16 @@ from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.jobs import PlanChanged
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import fresh_id, to_datetime, to_ms
-from highwater.streams.identity.plans import FALLBACK_PLAN, FEATURES, UNLIMITED, Plan, Subscription, Usage, plan_of
+from highwater.streams.identity.plans import (
+    FALLBACK_PLAN,
+    FEATURES,
+    PLANS,
+    UNLIMITED,
+    Plan,
+    Subscription,
+    Usage,
+    plan_of,
+)
 from highwater.streams.jobs.jobs import period_of
 from highwater.streams.jobs.usage import month_of
 
@@ -121,6 +130,13 @@ async def organizations_of(
     names = sorted(set(organization_ids))
     rows = {row["organization_id"]: row for row in await tx.fetch(QUERIES["organizations_of"], names)}
     return {name: _organization(name, rows.get(name), plans) for name in names}
+
+
+async def stored_plan_name(tx: Connection, organization_id: str) -> str:
+    """The plan that a session of this organization carries; that of nobody is the lowest."""
+    if not organization_id:
+        return FALLBACK_PLAN
+    return (await organizations_of(tx, [organization_id], PLANS))[organization_id].plan.name
 
 
 def _organization(name: str, row: Row | None, plans: Mapping[str, Plan]) -> Organization:
