@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make up` and `make test`. Both need only Python >= 3.11 and make.
+# Two commands on a fresh machine: `make up` and `make test`. Both need only Python 3.11 to 3.14 and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,10 +8,11 @@ STAMP := $(VENV)/.installed
 
 install: $(STAMP)
 
-# Not compiled: all of it takes 20 s of processor time, and Python compiles what is imported when it is.
+# Each step goes on where an interrupted one ended. Not compiled: all of it takes 20 s of processor time, and Python compiles what
+# is imported when it is.
 $(STAMP): requirements.lock pyproject.toml deploy/local/jars.lock
 	@$(PYTHON) deploy/local/check_platform.py
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) deploy/local/environment.py $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m highwater.deploy.local.fetch

@@ -25,6 +25,7 @@ from highwater.api.core.documentation import add_refusals
 from highwater.api.core.entrance import Entrance
 from highwater.api.core.errors import TooLargeError, problem
 from highwater.api.core.freshness import KeepPositionedFromCaches
+from highwater.api.core.heads import HeadAsGet
 from highwater.api.core.keys import read_key_file
 from highwater.api.core.oidc import read_credentials, read_rules
 from highwater.api.core.openapi import add_forms
@@ -38,6 +39,7 @@ from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
 from highwater.api.explain import routes as explain
 from highwater.api.feeds import routes_reads as feeds_reads
+from highwater.api.feeds import routes_rebuilds as feeds_rebuilds
 from highwater.api.feeds import routes_writes as feeds_writes
 from highwater.api.identity import routes_organizations as organizations
 from highwater.api.identity import routes_sessions as sessions
@@ -206,11 +208,12 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    rest = (query_socket, prompts, league_cache, cache, explain, system, docs)
+    rest = (feeds_rebuilds, query_socket, prompts, league_cache, cache, explain, system, docs)
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
     application.router.routes.append(DashboardRoute(dashboard))
     authorization.close(application)
+    application.add_middleware(HeadAsGet)
     application.add_middleware(KeepPositionedFromCaches)
     application.add_middleware(LimitBody)
     application.add_middleware(RouteOnRawPath)

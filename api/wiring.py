@@ -15,7 +15,7 @@ from highwater.api.chunks.services import ChunkServices, make_chunks
 from highwater.api.core.services import Services, make_services
 from highwater.api.feeds.services import FeedServices, make_feeds
 from highwater.api.jobs.services import JobServices, make_jobs
-from highwater.api.league.services import LeagueServices, live_limit, make_league, page_builders
+from highwater.api.league.services import LeagueServices, make_league, page_builders
 from highwater.api.pages.services import PageServices, make_pages
 from highwater.api.queries.services import QueryServices, make_queries
 from highwater.streams.clock import Clock
@@ -69,7 +69,7 @@ def make_wiring(settings: Settings, clock: Clock) -> Wiring:
     """
     core = make_services(settings, clock)
     builders = page_builders(settings)
-    pages = make_pages(core, LEAGUE_RULES, builders, live_limit(core))
+    pages = make_pages(core, LEAGUE_RULES, builders)
     return Wiring(
         services=core,
         feeds=make_feeds(core),

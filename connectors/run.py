@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+from confluent_kafka import KafkaException
 
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.consumer import degraded, not_ready
@@ -14,22 +18,28 @@ from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.patience import pause
-from highwater.connectors.postgres.pool import open_pool
+from highwater.connectors.postgres.pool import is_away, open_pool
 from highwater.connectors.slices import SLICES
 from highwater.connectors.wiring import Connector, Make, Wiring
-from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
-from highwater.streams.clock import ProductClock
+from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError, leaves
+from highwater.streams.clock import ProductClock, monotonic_seconds
 from highwater.streams.health import serve_health
 from highwater.streams.heap import settle_heap
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
 
+# A connector that ran for longer had recovered: what ended it is a new failure, answered by the shortest pause.
+_LASTING_SECONDS = 60.0
+# A driver's message may quote a whole statement.
+_ERROR_CHARACTERS_MAX = 500
+
+T = TypeVar("T")
 log = get_log("connect")
 
 
 async def _outbox(w: Wiring) -> Connector:
-    return Relay(w.database(), await w.producer())
+    return Relay(w.database(), await w.producer(), lease_seconds=w.settings.lease_seconds)
 
 
 def _all_of(kind: str) -> dict[str, Make]:
@@ -89,13 +99,57 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
         if around is None:
             return
         wiring = Wiring(settings, around, resources)
-        connectors += [await CONNECTORS[name](wiring) for name in wanted]
+        for name in wanted:
+            connector = await _when_available(partial(CONNECTORS[name], wiring), waiting, stop)
+            if connector is None:
+                return
+            connectors.append(connector)
         waiting.clear()
         settle_heap()
         log.info("connectors_started", names=wanted)
         async with asyncio.TaskGroup() as tasks:
             for connector in connectors:
-                tasks.create_task(connector.run(stop), name=connector.group)
+                tasks.create_task(keep_running(connector, waiting, stop), name=connector.group)
+
+
+async def keep_running(connector: Connector, waiting: dict[str, str], stop: asyncio.Event) -> None:
+    """Run a connector, and again when it ended for a part that is unavailable; each error that ended it is logged as what it is.
+
+    Connectors wait for their parts themselves. This is for the place where one does not: the others of the process go on, and
+    nothing is lost, since a connector starts from what is stored.
+    """
+    attempt = 0
+    while not stop.is_set():
+        began = monotonic_seconds()
+        try:
+            await connector.run(stop)
+        except Exception as error:
+            found = leaves(error)
+            for leaf in found:
+                _note(connector.group, leaf)
+            if not all(is_passing(leaf) for leaf in found):
+                raise
+            attempt = 1 if monotonic_seconds() - began > _LASTING_SECONDS else attempt + 1
+            waiting[connector.group] = f"ended, and is started again: {found[0]}"
+        else:
+            return
+        await pause(stop, unavailable_seconds(attempt))
+        waiting.pop(connector.group, None)
+
+
+def _note(group: str, leaf: BaseException) -> None:
+    text = f"{type(leaf).__name__}: {leaf}"[:_ERROR_CHARACTERS_MAX]
+    if is_passing(leaf):
+        log.warning("connector_failed", connector=group, error=text, effect="it is started again")
+    else:
+        log.error("connector_failed", connector=group, error=text, effect="the process ends", exc_info=leaf)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error says that a part is unavailable, which passes: no fault of ours, and none of what was to be done."""
+    if isinstance(error, KafkaException):
+        return not error.args[0].fatal()
+    return isinstance(error, UnavailableError) or is_away(error)
 
 
 async def _close_server(server: asyncio.Server) -> None:
@@ -107,12 +161,29 @@ async def _surroundings(
     settings: Settings, waiting: dict[str, str], stop: asyncio.Event, resources: contextlib.AsyncExitStack
 ) -> Surroundings | None:
     """Open what all connectors need; a part that is away is waited for, and said once."""
-    attempt = 0
     registry = Registry(settings.registry_access())
+    codec = await _when_available(registry.codec, waiting, stop)
+    pool = await _when_available(lambda: open_pool(settings.database, size_max=20), waiting, stop)
+    if codec is None or pool is None:
+        return None
+    await resources.enter_async_context(pool)
+    client = settings.kafka_client()
+    refusal = await asyncio.to_thread(refusal_of, client)
+    if refusal is not None:
+        raise AccessRefusedError(f"Kafka refuses us: {refusal}")
+    return Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
+
+
+async def _when_available(make: Callable[[], Awaitable[T]], waiting: dict[str, str], stop: asyncio.Event) -> T | None:
+    """What is made, as soon as the parts it needs are available; None when this is to end first.
+
+    Raises:
+        AccessRefusedError: one refuses us.
+    """
+    attempt = 0
     while not stop.is_set():
         try:
-            codec = await registry.codec()
-            pool = await resources.enter_async_context(await open_pool(settings.database, size_max=20))
+            return await make()
         except AccessRefusedError:  # no waiting makes a password right
             raise
         except UnavailableError as error:
@@ -121,10 +192,4 @@ async def _surroundings(
                 log.warning("connect_waiting", reason=str(error))
             waiting["connect"] = str(error)
             await pause(stop, unavailable_seconds(attempt))
-            continue
-        client = settings.kafka_client()
-        refusal = await asyncio.to_thread(refusal_of, client)
-        if refusal is not None:
-            raise AccessRefusedError(f"Kafka refuses us: {refusal}")
-        return Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
     return None

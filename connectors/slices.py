@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from highwater.connectors.alerts.wiring import SLICE as ALERTS
-from highwater.connectors.chunks.wiring import SLICE as CHUNKS
+from highwater.connectors.chunks.wiring import slice_of as chunks_slice_of
 from highwater.connectors.erasure import ErasureStep
-from highwater.connectors.feeds.wiring import SLICE as FEEDS
+from highwater.connectors.feeds.redactions import redact_feeds
+from highwater.connectors.feeds.wiring import slice_of as feeds_slice_of
 from highwater.connectors.identity.wiring import slice_of
+from highwater.connectors.jobs.redactions import redact_jobs
 from highwater.connectors.jobs.wiring import SLICE as JOBS
 from highwater.connectors.league.wiring import SLICE as LEAGUE
 from highwater.connectors.pages.wiring import SLICE as PAGES
+from highwater.connectors.queries.redactions import redact_queries
 from highwater.connectors.queries.wiring import SLICE as QUERIES
+from highwater.connectors.redaction import RedactionStep
 from highwater.connectors.wiring import Slice
 
-_OTHERS = (FEEDS, LEAGUE, QUERIES, JOBS, CHUNKS, ALERTS, PAGES)
+# What takes a retracted insight or a deleted chunk out of documents.
+REDACTION: Sequence[RedactionStep] = (redact_feeds, redact_queries, redact_jobs)
+_OTHERS = (feeds_slice_of(REDACTION), LEAGUE, QUERIES, JOBS, chunks_slice_of(REDACTION), ALERTS, PAGES)
 # What the sink of users takes away of an erased user.
 ERASURE: Sequence[ErasureStep] = tuple(one.erasure for one in _OTHERS if one.erasure is not None)
 SLICES: Sequence[Slice] = (slice_of(ERASURE), *_OTHERS)

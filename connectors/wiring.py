@@ -38,7 +38,7 @@ class Connector(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why it is not ready; None when it is."""
+        """Why it is not ready; None when it is. What it waits for while the rest of the process works is `degraded`."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set."""
@@ -102,7 +102,7 @@ class Wiring:
 
     async def _link(self, url: str | None, setting: str = "REDIS_URL") -> RedisLink:
         if url not in self._redis:
-            link = self._redis[url] = await open_redis(url, setting)
+            link = self._redis[url] = await open_redis(url, setting, connections_max=self.settings.redis_connections)
             self._resources.push_async_callback(link.close)
         return self._redis[url]
 

@@ -43,6 +43,7 @@ class ChunkSubmitted(TypedDict):
     url: str | None
     embedding: bytes | None
     published_at: int | None
+    lasts: bool
 
 
 class EmbeddingRequested(TypedDict):

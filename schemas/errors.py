@@ -31,6 +31,14 @@ class UnavailableError(HighwaterError):
 
     retriable = True
     retry_after_ms = 1000
+    # Whether the process does everything else meanwhile: it is then degraded in /readyz, and still ready.
+    is_ready_without = False
+
+
+class ModelUnavailableError(UnavailableError):
+    """A model service does not answer. What needs it waits and is retried; check its URL and key."""
+
+    is_ready_without = True
 
 
 class AccessRefusedError(UnavailableError):
@@ -63,3 +71,10 @@ class UnknownSchemaError(HighwaterError):
     def __init__(self, schema_id: int) -> None:
         super().__init__(f"schema id {schema_id} is not in the registry")
         self.schema_id = schema_id
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """What has failed in a group of errors, however deep; of any other error itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in leaves(inner)]

@@ -22,11 +22,12 @@ class BasisChanged(TypedDict):
 
 
 class ChannelAdvanced(TypedDict):
-    """A batch moved the head of a channel."""
+    """A batch moved the head of a channel, or retracted insights of it."""
 
     channel_id: str
     head: int
     arrived_at: int
+    retractions: int
 
 
 class ChannelDirty(TypedDict):
@@ -75,6 +76,17 @@ class ClustersRebuilt(TypedDict):
     left_out: int
 
 
+class InsightConflicted(TypedDict):
+    """An insight came again under its id with other content; the first one stays, and this one changed nothing."""
+
+    insight_id: str
+    channel_id: str
+    position: str
+    first_position: str
+    fields: list[str]
+    at: int
+
+
 class InsightIngested(TypedDict):
     """An insight arrived in a channel (R0.13)."""
 
@@ -101,6 +113,7 @@ class ChannelHead(TypedDict):
     channel_id: str
     head: int
     users: list[str]
+    retractions: int
 
 
 class NoveltyFound(TypedDict):
@@ -123,6 +136,7 @@ class RebuildDemanded(TypedDict):
     user_id: str
     ts: int
     force: bool
+    if_new: bool
 
 
 class RebuildFinished(TypedDict):
@@ -137,6 +151,7 @@ class RebuildFinished(TypedDict):
     last_clustered_at: int | None
     last_checked_at: int | None
     finished_at: int
+    retractions: dict[str, int] | None
 
 
 class RebuildRequested(TypedDict):
@@ -154,6 +169,8 @@ class RebuildRequested(TypedDict):
     last_checked_at: int | None
     last_enqueued_at: int | None
     policy_hash: str
+    is_changed: bool
+    demanded_revision: int
 
 
 class SubscriptionChanged(TypedDict):
@@ -203,6 +220,7 @@ class UserErased(TypedDict):
 
 INSIGHT_INGESTED: Final = TopicName[InsightIngested]("feeds.insight-ingested")
 INSIGHT_RETRACTED: Final = TopicName[InsightRetracted]("feeds.insight-retracted")
+INSIGHT_CONFLICTED: Final = TopicName[InsightConflicted]("feeds.insight-conflicted")
 SUBSCRIPTION_CHANGED: Final = TopicName[SubscriptionChanged]("feeds.subscription-changed")
 SUBSCRIPTIONS_REPLACED: Final = TopicName[SubscriptionsReplaced]("feeds.subscriptions-replaced")
 USER_ACTIVE: Final = TopicName[UserActive]("feeds.user-active")

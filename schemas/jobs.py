@@ -114,6 +114,16 @@ class RoleChanged(TypedDict):
     ts: int
 
 
+class TokensUsed(TypedDict):
+    """Tokens that were paid for outside jobs and queries: the question of a search, embedded by a service (R2.36)."""
+
+    organization_id: str
+    use_id: str
+    tokens: int
+    cost_cents: int
+    ts: int
+
+
 class UsageFlushed(TypedDict):
     """The totals of a period as of now (R2.37): absolute, so that a repeat changes nothing."""
 
@@ -128,7 +138,7 @@ class UsageFlushed(TypedDict):
 
 
 class UsageRecorded(TypedDict):
-    """What a job used, once a job (R2.36)."""
+    """What a job or a query used, each thing once (R2.36)."""
 
     organization_id: str
     job_id: str
@@ -158,5 +168,6 @@ INGESTION_REQUESTED: Final = TopicName[IngestionRequested]("jobs.ingestion-reque
 EXPORT_REQUESTED: Final = TopicName[ExportRequested]("jobs.export-requested")
 CHECKPOINT_SAVED: Final = TopicName[CheckpointSaved]("jobs.checkpoint-saved")
 PROGRESS: Final = TopicName[JobProgressed]("jobs.progress")
+TOKENS_USED: Final = TopicName[TokensUsed]("jobs.tokens-used")
 USAGE_RECORDED: Final = TopicName[UsageRecorded]("jobs.usage-recorded")
 USAGE_FLUSHED: Final = TopicName[UsageFlushed]("jobs.usage-flushed")

@@ -41,6 +41,7 @@ class QuerySubmitted(TypedDict):
     user_id: str
     query: str
     ts: int
+    organization_id: str | None
 
 
 class RunArchived(TypedDict):

@@ -30,6 +30,7 @@ class Tick(TypedDict):
 
     number: int
     now: int
+    clock_offset_ms: int
 
 
 TICK: Final = TopicName[Tick]("streams.tick")

@@ -71,6 +71,14 @@ def _outside(name: str, schema: str, key: str, sink: str, about: str) -> Topic:
 _TOPICS = (
     _outside("feeds.insight-ingested", "feeds/InsightIngested.v1", "channel_id", "insights", "insights as they come"),
     _outside("feeds.insight-retracted", "feeds/InsightRetracted.v1", "channel_id", "insights", "insights taken back"),
+    Topic(
+        "feeds.insight-conflicted",
+        "feeds/InsightConflicted.v1",
+        "channel_id",
+        ("outbox",),
+        (),
+        about="insights that came again with other content",
+    ),
     _outside("feeds.subscription-changed", "feeds/SubscriptionChanged.v1", "user_id", "users", "one subscription"),
     _outside("feeds.subscriptions-replaced", "feeds/SubscriptionsReplaced.v1", "user_id", "users", "a set of them"),
     _outside("feeds.user-active", "feeds/UserActive.v1", "user_id", "users", "activity of users"),
@@ -294,12 +302,20 @@ _TOPICS = (
         about="steps of jobs, as their watchers are told",
     ),
     Topic(
+        "jobs.tokens-used",
+        "jobs/TokensUsed.v1",
+        "organization_id",
+        ("api",),
+        ("tokens",),
+        about="tokens paid for outside jobs and queries: embedded questions of searches",
+    ),
+    Topic(
         "jobs.usage-recorded",
         "jobs/UsageRecorded.v1",
         "organization_id",
         ("outbox",),
         ("progress", "worker"),
-        about="what a job used, once a job",
+        about="what jobs, queries and searches used",
     ),
     Topic(
         "jobs.usage-flushed",

@@ -6,6 +6,7 @@ before anything is dialled, under the name of its setting.
 
 from __future__ import annotations
 
+import functools
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,12 @@ REGISTRY_CREDENTIALS = "correct SCHEMA_REGISTRY_USERNAME and SCHEMA_REGISTRY_PAS
 def registry_untrusted(refusal: str) -> str:
     """What is said of a registry that TLS refuses."""
     return f"the schema registry at SCHEMA_REGISTRY_URL is not trusted (SCHEMA_REGISTRY_SSL_CA_LOCATION): {refusal}"
+
+
+@functools.cache
+def trusts_nobody() -> ssl.SSLContext:
+    """What a client of plain HTTP is given: it meets no certificate, and httpx would read the public authorities (25 ms)."""
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +207,7 @@ class RegistryAccess:
     def httpx(self) -> dict[str, Any]:
         """The options of an httpx client."""
         context = self.context()
-        return {"auth": self.credentials, "verify": True if context is None else context, "trust_env": False}
+        return {"auth": self.credentials, "verify": context or trusts_nobody(), "trust_env": False}
 
     def context(self) -> ssl.SSLContext | None:
         """How Python's own TLS checks the registry, and names itself; None without TLS.

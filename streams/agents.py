@@ -11,7 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -21,11 +21,14 @@ from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.positions import Position
 from highwater.schemas.streams import Tick
 from highwater.schemas.topic_names import EventT, TopicName
+from highwater.streams import relay_epochs
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.due import DueIndex
 from highwater.streams.heartbeat import Heartbeats
-from highwater.streams.intake import Intake, Record, Send, position_of
-from highwater.streams.telemetry import TICKS, get_log
+from highwater.streams.intake import Intake, Record, Send, appended_ms, position_of
+from highwater.streams.relay_epochs import Epoch
+from highwater.streams.telemetry import RECORDS_OVERTAKEN, TICKS, TICKS_REFUSED, get_log
+from highwater.streams.ticks import Admission, LastTick, Verdict, admit
 
 # The group of the worker in Kafka, also the beginning of its changelogs' names: never changed, or state and offsets are lost.
 GROUP = "highwater-feeds"
@@ -43,15 +46,16 @@ class Wiring:
     send: Send
     heartbeats: Heartbeats
     fail: Callable[[str], None]
-    note_tick: Callable[[int, int], None]
+    note_tick: Callable[[Noted], None]
 
 
-class LastTick(NamedTuple):
-    """The last tick that an agent applied in a partition; `now` in ms since 1970."""
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A tick that was heard, and what became of it; `now` in ms since 1970."""
 
-    number: int | None = None
-    now: int = 0
-    offset: int = -1
+    partition: int
+    now: int
+    verdict: Verdict
 
 
 OnEvent: TypeAlias = Callable[[Any, Record], Awaitable[None]]
@@ -78,6 +82,7 @@ class TableAgent(ABC):
         self._ticks = ticks
         self._indexes: dict[int, DueIndex] = {}
         self._now: dict[int, int] = {}
+        self._epochs: dict[tuple[str, int], dict[int, Epoch]] = {}
         self.is_at_event = False
 
     @property
@@ -89,6 +94,7 @@ class TableAgent(ABC):
         """Partitions moved: rows may have been changed by another worker, so the indexes are derived anew."""
         self._indexes.clear()
         self._now.clear()
+        self._epochs.clear()
 
     async def run(self, stream: Any) -> None:
         """Deal with every event of the stream, one at a time."""
@@ -104,6 +110,9 @@ class TableAgent(ABC):
             self.is_at_event = False
 
     async def _deal_with(self, record: Record) -> None:
+        if self._is_overtaken(record):
+            self._wiring.heartbeats.moved(self.name, monotonic_seconds())
+            return
         try:
             event = await self._intake.decode(record)
             await self.handlers[record.topic](event, record)
@@ -114,13 +123,47 @@ class TableAgent(ABC):
             self._intake.accept(record)
         self._wiring.heartbeats.moved(self.name, monotonic_seconds())
 
+    def _is_overtaken(self, record: Record) -> bool:
+        """Whether a record comes from a relay that was overtaken; if not, its epoch is remembered."""
+        stamp = relay_epochs.stamp_of(record.topic, record.headers)
+        if stamp is None:
+            return False
+        key = epochs_key(self.name, record.topic)
+        held = self._epochs.get((record.topic, record.partition))
+        if held is None:
+            row = self._ticks.get(key)
+            held = {} if row is None else relay_epochs.decode(orjson.loads(row))
+            self._epochs[record.topic, record.partition] = held
+        known = held.get(stamp.shard)
+        if relay_epochs.is_overtaken(known, stamp, record.offset):
+            RECORDS_OVERTAKEN.labels(GROUP).inc()
+            _log.warning("record_overtaken", agent=self.name, position=str(position_of(record)))
+            return True
+        epoch = relay_epochs.raised(known, stamp, record.offset)
+        if epoch is not None:
+            held[stamp.shard] = epoch
+            self._ticks[key] = orjson.dumps(relay_epochs.encode(held))
+        return False
+
     def _admit(self, tick: Tick, record: Record) -> bool:
-        """Whether a tick is to be applied: a redelivered one is not, nor a second one of its number after a rebalance."""
-        last = self._last_tick()
-        self._now[record.partition] = max(last.now, tick["now"])
+        """Whether a tick is to be applied (`streams/ticks.py`)."""
+        last, now = self._last_tick(), tick["now"]
+        verdict = admit(tick, appended_ms(record), record.offset, last)
+        if verdict.admission is Admission.REFUSED:
+            TICKS_REFUSED.inc()
+            self._now[record.partition] = last.now
+        elif verdict.admission is Admission.OVERRULES:
+            self._now[record.partition] = now
+            self._correct_times(record.partition, now)
+        else:
+            self._now[record.partition] = max(last.now, now)
         if record.offset > last.offset:
-            self._wiring.note_tick(tick["now"], self._now[record.partition])
-        return bool(tick["now"] > last.now and tick["number"] != last.number)
+            self._wiring.note_tick(Noted(record.partition, now, verdict))
+        return verdict.is_admitted
+
+    def _newest_now(self, partition: int) -> int:
+        """The newest tick known in the partition of the event at hand; 0 before the very first."""
+        return self._now.get(partition) or self._last_tick().now
 
     def _last_tick(self) -> LastTick:
         """The last tick applied in the partition of the event at hand."""
@@ -144,6 +187,18 @@ class TableAgent(ABC):
     def _derive_index(self, partition: int) -> DueIndex:
         """The index that a partition's rows give."""
 
+    def _correct_times(self, partition: int, now: int) -> None:
+        """The last tick was of the future: what rows waited for by it is found anew, by rows whose times it did not set."""
+        for key, row in list(items_of(self._rows, partition)):
+            corrected = self._corrected(row, now)
+            if corrected is not None:
+                self._rows[key] = corrected
+        self._indexes.pop(partition, None)
+
+    def _corrected(self, row: bytes, now: int) -> bytes | None:
+        """The row without times of the future; None where it has none that could hold anything up."""
+        return None
+
     async def _send(
         self, topic: TopicName[EventT], key: str, event: EventT, cause: Position, now: int
     ) -> Awaitable[Any]:
@@ -158,6 +213,11 @@ class TableAgent(ABC):
         return await self._wiring.send(
             topic, key=key.encode(), value=self._wiring.codec.encode(topic, event), headers=headers
         )
+
+
+def epochs_key(agent: str, topic: str) -> bytes:
+    """The key of the row, among those of ticks, that holds the epochs of relays which an agent read in a topic."""
+    return b"epochs\0" + agent.encode() + b"\0" + topic.encode()
 
 
 def items_of(table: Any, partition: int) -> Iterator[tuple[bytes, bytes]]:

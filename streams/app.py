@@ -35,7 +35,7 @@ from highwater.streams.league.windows import window_options
 from highwater.streams.preflight import claim_state_dir
 from highwater.streams.queries.agents import RunAgent
 from highwater.streams.settings import Settings
-from highwater.streams.telemetry import TICK_LAG_SECONDS
+from highwater.streams.telemetry import CLOCK_ERROR_SECONDS, TICK_LAG_SECONDS
 from highwater.streams.worker import Worker, serve
 
 # Agent -> its table.
@@ -175,6 +175,7 @@ def build_app(
     app.producer.buffer.max_messages = _CHANGELOG_BUFFER_MAX
     app.sensors.add(_ChangelogSensor(worker.fail))
     TICK_LAG_SECONDS.set_function(worker.tick_lag_seconds)
+    CLOCK_ERROR_SECONDS.set_function(lambda: worker.clocks.error_ms / 1000)
     return worker
 
 
@@ -230,6 +231,7 @@ def _table(app: Any, name: str) -> Any:
 def _watch_assignments(worker: Worker) -> None:
     async def moved(*_: object, **__: object) -> None:
         worker.heartbeats.forget()
+        worker.clocks.forget()
         for agent in worker.agents:
             agent.forget_indexes()
 

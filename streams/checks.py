@@ -6,6 +6,7 @@ Decided from the event alone, never from the clock, so that a replay of the log 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from highwater.schemas.errors import InvalidEventError
 
@@ -19,6 +20,8 @@ TS_MS_MIN, TS_MS_MAX = -62_135_596_799_999, 253_402_300_799_999
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 # Surrogates have no UTF-8, so PostgreSQL takes them as little as NUL, which `check_text` refuses.
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Control and format characters (zero-width spaces and joiners, marks of direction, soft hyphens).
+_INVISIBLE = frozenset({"Cc", "Cf"})
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -82,8 +85,22 @@ def check_said(name: str, value: str, bytes_max: int) -> None:
     check_text(name, value, bytes_max)
     if _SURROGATE.search(value):
         raise InvalidEventError("control_character", f"{name} holds half a character (a surrogate)", field=name)
-    if not value.strip():
+    check_not_blank(name, value)
+
+
+def check_not_blank(name: str, value: str) -> None:
+    """A text shows something.
+
+    Raises:
+        InvalidEventError: it does not.
+    """
+    if is_blank(value):
         raise InvalidEventError("empty_text", f"{name} is empty", field=name)
+
+
+def is_blank(value: str) -> bool:
+    """Whether a text shows nothing: it is empty, or all of it is white space, control or format characters."""
+    return all(character.isspace() or unicodedata.category(character) in _INVISIBLE for character in value)
 
 
 def check_time(name: str, value: int) -> None:

@@ -32,6 +32,11 @@ class ProductClock:
             self._offset_ms = self._read_offset(self._file)
         return time.time_ns() // 1_000_000 + self._offset_ms
 
+    @property
+    def offset_ms(self) -> int:
+        """The offset in the last answer."""
+        return self._offset_ms
+
     def _read_offset(self, path: Path) -> int:
         """The offset in the file; a missing file is no offset, an unreadable one keeps the last (it is being written)."""
         try:
@@ -40,6 +45,11 @@ class ProductClock:
             return 0
         except (ValueError, OverflowError):
             return self._offset_ms
+
+
+def offset_ms_of(clock: Clock) -> int:
+    """How much of a clock's last answer is the offset in the file; a clock of another kind has none."""
+    return clock.offset_ms if isinstance(clock, ProductClock) else 0
 
 
 def to_datetime(ms: int) -> datetime:
@@ -51,6 +61,11 @@ def to_ms(moment: datetime) -> int:
     """Milliseconds since 1970 of an aware datetime, exact."""
     delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
+
+
+def to_ms_or_none(moment: datetime | None) -> int | None:
+    """The same; None for a moment that has not come."""
+    return None if moment is None else to_ms(moment)
 
 
 def fresh_id() -> str:

@@ -58,6 +58,7 @@ class Delivered:
     key: bytes | None
     value: bytes | None
     headers: Any = ()
+    timestamp: float | None = None
 
 
 class Sent(NamedTuple):
@@ -166,10 +167,12 @@ class Driver:
         key: str | None = None,
         partition: int | None = None,
         headers: Headers | None = None,
+        appended_ms: int | None = None,
     ) -> Position:
         """Append an event, or raw bytes, to a topic and let the agents that read it deal with it; its position.
 
         Without a partition it goes where its key belongs, the key being that of the catalogue unless one is given.
+        `appended_ms` is the broker's time; without one no tick is of the future.
         """
         if isinstance(event, Mapping):
             key = key if key is not None else TOPICS[topic].key_of(event) if TOPICS[topic].key else None
@@ -183,7 +186,10 @@ class Driver:
             headers = make_headers(
                 event_id=str(position), event_type=topic, source="driver", now_ms=self.now_ms, caused_by=None
             )
-        await self.deliver(Delivered(topic, partition, position.offset, (key or "").encode() or None, value, headers))
+        timestamp = None if appended_ms is None else appended_ms / 1000
+        await self.deliver(
+            Delivered(topic, partition, position.offset, (key or "").encode() or None, value, headers, timestamp)
+        )
         return position
 
     async def deliver(self, record: Record) -> None:
@@ -199,12 +205,15 @@ class Driver:
                 table.partition = record.partition
             await agent.run(_Stream(record))
 
-    async def tick(self, now_ms: int, *, partitions: Iterable[int] = range(PARTITIONS)) -> None:
-        """Move virtual time to `now_ms` and let every partition have its tick."""
+    async def tick(
+        self, now_ms: int, *, partitions: Iterable[int] = range(PARTITIONS), appended_ms: int | None = None
+    ) -> None:
+        """Move virtual time to `now_ms` and let every partition have its tick; `appended_ms`: by the broker's clock."""
         self.now_ms = now_ms
         number = now_ms // max(1, int(self.settings.tick_seconds * 1000))
         for partition in partitions:
-            await self.publish(TICK, {"number": number, "now": now_ms}, partition=partition)
+            tick = {"number": number, "now": now_ms, "clock_offset_ms": 0}
+            await self.publish(TICK, tick, partition=partition, appended_ms=appended_ms)
 
     async def advance(self, until_ms: int) -> None:
         """Tick at each full tick after the last one up to `until_ms`."""
@@ -228,7 +237,7 @@ class Driver:
     def restart(self) -> None:
         """Another worker takes over: what the tables and the log hold stays, what was in memory is gone."""
         heartbeats = Heartbeats(list(self._makers))
-        wiring = Wiring(self.codec, self._send, heartbeats, _fail, lambda _now, _newest: None)
+        wiring = Wiring(self.codec, self._send, heartbeats, _fail, lambda _noted: None)
         self._readers: dict[str, list[TableAgent]] = {}
         self.agents: dict[str, TableAgent] = {}
         for name, make in self._makers.items():

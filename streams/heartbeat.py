@@ -48,15 +48,20 @@ class Heartbeats:
         """Whether a partition has all the ticks under way that it may have."""
         return any(len(self._under_way.get((agent, partition), ())) >= TICKS_UNDER_WAY_MAX for agent in self._agents)
 
-    def late(self, at_seconds: float, limit_seconds: float) -> dict[str, str]:
-        """What was silent for longer than the limit: name -> reason."""
+    def late(self, at_seconds: float, limit_seconds: float, answered_at: float = float("-inf")) -> dict[str, str]:
+        """What was silent for longer than the limit: name -> reason.
+
+        `answered_at` is when a broker that was silent answered again: a tick could not be heard before that, so its silence is
+        counted from there.
+        """
         found: dict[str, str] = {}
         for (agent, partition), under_way in self._under_way.items():
             if not under_way:
                 continue
             number, sent_at = under_way[0]
-            silent = at_seconds - max(sent_at, self._moved_at.get(agent, sent_at))
-            if silent > limit_seconds or at_seconds - sent_at > BUSY_LIMITS * limit_seconds:
+            counted_from = max(sent_at, answered_at)
+            silent = at_seconds - max(counted_from, self._moved_at.get(agent, counted_from))
+            if silent > limit_seconds or at_seconds - counted_from > BUSY_LIMITS * limit_seconds:
                 found[f"{agent}/{partition}"] = f"tick {number} was not applied within {at_seconds - sent_at:.0f} s"
         return found
 
@@ -73,3 +78,7 @@ class Progress:
         if state != self._last:
             self._last, self._moved_at = state, at_seconds
         return at_seconds - self._moved_at
+
+    def forgive(self, at_seconds: float) -> None:
+        """What must move could not until now."""
+        self._moved_at = max(self._moved_at, at_seconds)

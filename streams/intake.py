@@ -47,6 +47,12 @@ class Record(Protocol):
     key: bytes | None
     value: bytes | None
     headers: Any
+    timestamp: float | None  # the broker's, in seconds
+
+
+def appended_ms(record: Record) -> int | None:
+    """The broker's time of a record; None where no broker was asked."""
+    return None if record.timestamp is None else round(record.timestamp * 1000)
 
 
 def position_of(record: Record) -> Position:

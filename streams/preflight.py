@@ -21,10 +21,13 @@ from aiokafka.errors import (
     RebalanceInProgressError,
     TopicAlreadyExistsError,
     UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
+    for_code,
 )
 
 from highwater.schemas.errors import AccessRefusedError, CatalogueMismatchError, ConfigurationError
 from highwater.schemas.topics import PARTITIONS
+from highwater.streams.access import KafkaAccess
 from highwater.streams.refusal import kafka_refusal
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.settings import Settings
@@ -32,6 +35,8 @@ from highwater.streams.telemetry import get_log
 
 # A metadata answer may lag behind a creation by this much; asked again until it is complete.
 _SETTLE_SECONDS = 0.1
+# A broker answers in milliseconds; one that takes longer than this is as good as away.
+_ANSWER_SECONDS_MAX = 5.0
 
 _log = get_log("worker")
 
@@ -58,6 +63,44 @@ def claim_state_dir(root: Path) -> tuple[Path, IO[str]]:
     raise ConfigurationError(f"{PARTITIONS} workers use {root} already; more would have no partition to serve")
 
 
+async def prepare(
+    settings: Settings, group: str, sources: Collection[str], changelogs: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Make sure of topics and offsets; a broker that goes away meanwhile is waited for, and said once.
+
+    Raises:
+        CatalogueMismatchError: a source topic is missing or has another number of partitions.
+        AccessRefusedError: the broker refuses the credentials, or is not trusted.
+    """
+    attempt = 0
+    while True:
+        try:
+            await prepare_topics(settings, sources, changelogs)
+            await prepare_offsets(settings, group, sources)
+        except (KafkaError, OSError) as error:  # a TimeoutError is an OSError
+            attempt += 1
+            if attempt == 1:
+                _log.error("broker_away", brokers=settings.kafka, error=repr(error), effect="waiting for it")
+            await asyncio.sleep(unavailable_seconds(attempt))
+        else:
+            return
+
+
+async def is_answering(access: KafkaAccess) -> bool:
+    """Whether a broker answers a request on a connection of its own within seconds."""
+    try:
+        admin = AIOKafkaAdminClient(**access.aiokafka(), request_timeout_ms=int(_ANSWER_SECONDS_MAX * 1000))
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS_MAX):
+                await admin.start()
+        finally:
+            async with asyncio.timeout(_ANSWER_SECONDS_MAX):
+                await admin.close()
+    except (KafkaError, OSError, ConfigurationError):
+        return False
+    return True
+
+
 async def prepare_topics(
     settings: Settings, sources: Collection[str], changelogs: Mapping[str, Mapping[str, str]]
 ) -> None:
@@ -69,7 +112,7 @@ async def prepare_topics(
     """
     admin = await _connect(settings)
     try:
-        known = await _partitions(admin, [*sources, *changelogs])
+        known = await _settled(admin, [*sources, *changelogs])
         wrong = {name: known.get(name, 0) for name in sources if known.get(name, 0) != PARTITIONS}
         if wrong:
             raise CatalogueMismatchError(
@@ -123,6 +166,25 @@ async def _connect(settings: Settings) -> Any:
             await asyncio.sleep(unavailable_seconds(attempt))
         else:
             return admin
+
+
+async def _settled(admin: Any, names: Collection[str]) -> dict[str, int]:
+    """Number of partitions of the topics that are there, asked for until the broker can say it of each."""
+    while True:
+        found = await admin.describe_topics(list(names))
+        if all(is_settled(topic["error_code"]) for topic in found):
+            return {topic["topic"]: len(topic["partitions"]) for topic in found if topic["error_code"] == 0}
+        await asyncio.sleep(_SETTLE_SECONDS)
+
+
+def is_settled(error_code: int) -> bool:
+    """Whether what a broker says of a topic lasts: it is there, or it is not.
+
+    Just after it was silent a broker says of each of its topics that it has no leader. aiokafka calls an unknown topic retriable
+    too, since somebody may be about to create it; here nobody does.
+    """
+    error = for_code(error_code)
+    return error_code == 0 or error is UnknownTopicOrPartitionError or not error.retriable
 
 
 async def _counts(admin: Any, names: Collection[str]) -> dict[str, int]:

@@ -60,6 +60,13 @@ def _vote_window(raw: str) -> float:
     return value
 
 
+def _lease(raw: str) -> float:
+    value = float(raw)
+    if not 2 <= value <= 600:
+        raise ValueError("must be 2 to 600: a shorter time takes a busy machine for a dead one")
+    return value
+
+
 # A field of the catalogue; ruff's RUF009 is about defaults shared between instances, which these immutable ones may be.
 def _setting(
     name: str, parse: Callable[[str], Any], default: Any, about: str, secret: bool = False, lenient: bool = False
@@ -107,6 +114,13 @@ class Settings:
         "SCHEMA_REGISTRY_SSL_KEY_LOCATION", _text, None, "PEM file of its key"
     )
     database: str | None = _setting("DATABASE_URL", _text, None, "PostgreSQL; unset = the embedded one", True)
+    # With a look each second a read waits for 5 s: most clients and balancers give up after 10 to 60.
+    database_silence_seconds: float = _setting(
+        "HIGHWATER_DATABASE_SILENCE_SECONDS",
+        _positive_float,
+        4.0,
+        "a PostgreSQL that is silent for so long is unavailable to the API: reads answer 503 or with a known copy",
+    )
     redis: str | None = _setting("REDIS_URL", _text, None, "Redis; unset = the embedded one", True)
     redis_cache: str | None = _setting(
         "REDIS_CACHE_URL",
@@ -115,6 +129,24 @@ class Settings:
         "a second Redis for evictable keys (allkeys-lru); unset = REDIS_URL for both",
         True,
     )
+    redis_connections: int = _setting(
+        "HIGHWATER_REDIS_CONNECTIONS", _positive_int, 8, "connections of one process to each Redis at most (R4.35)"
+    )
+    redis_payload_bytes_max: int = _setting(
+        "HIGHWATER_REDIS_PAYLOAD_BYTES_MAX",
+        _positive_int,
+        16_384,
+        "longer payloads go to HIGHWATER_OBJECT_STORE, if that is set, with a pointer in Redis (R4.35)",
+    )
+    object_store: str | None = _setting(
+        "HIGHWATER_OBJECT_STORE", _text, None, "s3://bucket/folder for big payloads; unset = all of them in Redis"
+    )
+    object_store_endpoint: str | None = _setting(
+        "AWS_ENDPOINT_URL", _text, None, "address of an S3-compatible service; unset = Amazon's"
+    )
+    object_store_region: str = _setting("AWS_REGION", _text, "us-east-1", "its region")
+    object_store_key: str | None = _setting("AWS_ACCESS_KEY_ID", _text, None, "its access key", True)
+    object_store_secret: str | None = _setting("AWS_SECRET_ACCESS_KEY", _text, None, "and the secret key", True)
     llm_url: str | None = _setting("LLM_BASE_URL", _text, None, "OpenAI-compatible service; unset = extractive")
     llm_key: str | None = _setting("LLM_API_KEY", _text, None, "its key", True)
     llm_model: str = _setting("LLM_MODEL", _text, "gpt-4o-mini", "its model")
@@ -134,6 +166,13 @@ class Settings:
     query_concurrency: int = _setting(
         "HIGHWATER_QUERY_CONCURRENCY", _positive_int, 64, "queries that one process works on at once"
     )
+    # Three quarters of the slots of one process, as for jobs.
+    query_concurrency_per_organization: int = _setting(
+        "HIGHWATER_QUERY_CONCURRENCY_PER_ORGANIZATION",
+        _positive_int,
+        48,
+        "queries of one organization in progress at once, in all processes; those that name no organization are not bound by it",
+    )
     job_lease_seconds: float = _setting(
         "HIGHWATER_JOB_LEASE_SECONDS",
         _positive_float,
@@ -142,6 +181,32 @@ class Settings:
     )
     job_concurrency: int = _setting(
         "HIGHWATER_JOB_CONCURRENCY", _positive_int, 16, "jobs of a kind that one process works on at once (R2.39)"
+    )
+    # Three quarters of the slots of one process: the last quarter is free for others, also with a single worker.
+    job_concurrency_per_organization: int = _setting(
+        "HIGHWATER_JOB_CONCURRENCY_PER_ORGANIZATION",
+        _positive_int,
+        12,
+        "jobs of a kind of one organization in progress at once, in all processes (R2.39)",
+    )
+    google_credentials_file: Path | None = _setting(
+        "HIGHWATER_GOOGLE_CREDENTIALS_FILE",
+        _path,
+        None,
+        "a service account or an authorized user, as Google's JSON, for exports to Google Slides (R2.38); unset = none",
+    )
+    google_access_token: str | None = _setting(
+        "HIGHWATER_GOOGLE_ACCESS_TOKEN",
+        _text,
+        None,
+        "an OAuth token of Google instead, with the scope drive.file",
+        True,
+    )
+    google_folder_id: str | None = _setting(
+        "HIGHWATER_GOOGLE_FOLDER_ID", _text, None, "the folder of Google Drive that exports are put into"
+    )
+    google_api_url: str = _setting(
+        "HIGHWATER_GOOGLE_API_URL", _text, "https://www.googleapis.com", "the address of Google's API"
     )
     alert_smtp_url: str | None = _setting(
         "HIGHWATER_ALERT_SMTP_URL",
@@ -162,10 +227,16 @@ class Settings:
         "GITHUB_TOKEN", _text, None, "what `highwater import github` is authorized by; unset = as anybody", True
     )
     data_dir: Path = _setting("HIGHWATER_DATA_DIR", _path, Path(".highwater"), "what the embedded parts write")
-    host: str = _setting("HIGHWATER_HOST", _text, "127.0.0.1", "address of the API")
+    host: str = _setting("HIGHWATER_HOST", _text, "127.0.0.1", "address of the API, and of a role's health port")
     port: int = _setting("HIGHWATER_PORT", _port, 8080, "port of the API")
     health_port: int = _setting(
         "HIGHWATER_HEALTH_PORT", _port, 0, "port of a role's /healthz, /readyz, /metrics; 0 = none"
+    )
+    up_timeout_seconds: float = _setting(
+        "HIGHWATER_UP_TIMEOUT_SECONDS",
+        _positive_float,
+        480.0,
+        "how long `highwater up` waits for a part before it calls it late; what is ready stays",
     )
     tick_seconds: float = _setting("HIGHWATER_TICK_SECONDS", _positive_float, 30.0, "length of a tick (R0.28)")
     dirty_channels_max: int = _setting(
@@ -275,8 +346,20 @@ class Settings:
     vote_window_seconds: float = _setting(
         "HIGHWATER_VOTE_WINDOW_SECONDS", _vote_window, 5.0, "votes are stored and told once in so long (R4.33)"
     )
+    lease_seconds: float = _setting(
+        "HIGHWATER_LEASE_SECONDS",
+        _lease,
+        10.0,
+        "a worker that hangs, or whose host is lost, is followed after so long; one that ends, at once",
+    )
     view_window_seconds: float = _setting(
         "HIGHWATER_VIEW_WINDOW_SECONDS", _positive_float, 60.0, "views of decks are stored once in so long (R2.43)"
+    )
+    caller_requests_per_minute: int = _setting(
+        "HIGHWATER_CALLER_REQUESTS_PER_MINUTE",
+        _positive_int,
+        1_200,  # twenty a second: four commands of one user that poll as `highwater ask` does
+        "calls of a user a minute to operations that cost little and are not of the plan",
     )
     live_requests_max: int = _setting(
         "HIGHWATER_LIVE_REQUESTS_MAX", _positive_int, 15, "requests of one address to live pages in 10 s (R4.36)"

@@ -12,6 +12,8 @@ from typing import Any
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 
+from highwater.streams.log_lines import LimitLibraries, LimitOwn, RepeatLimit, of_library
+
 # Seconds; a rebuild spans 10 ms (few insights) to minutes (20,000 at the limit).
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 240)
 _ROWS = (0, 10, 100, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
@@ -41,6 +43,10 @@ PARTITIONS_STOPPED = Gauge(
 )
 OUTBOX_PUBLISHED = Counter("highwater_outbox_published", "Outbox rows acknowledged by the broker.", ["topic"])
 OUTBOX_SHARDS = Gauge("highwater_outbox_shards", "Outbox shards held by this relay.")
+OUTBOX_SHARDS_LOST = Counter("highwater_outbox_shards_lost", "Outbox shards lost to another relay since this one hung.")
+RECORDS_OVERTAKEN = Counter(
+    "highwater_records_overtaken", "Records passed over: published by a relay whose shard another had taken.", ["group"]
+)
 REBUILDS = Counter("highwater_rebuilds", "Ended rebuild tasks (R0.39).", ["outcome"])
 REBUILD_SECONDS = Histogram("highwater_rebuild_seconds", "Duration of a rebuild (R0.39).", buckets=_SECONDS)
 REBUILD_INSIGHTS = Histogram("highwater_rebuild_insights", "Data set size of a rebuild (R0.39).", buckets=_ROWS)
@@ -48,6 +54,13 @@ REBUILD_RETRIES = Counter("highwater_rebuild_retries", "Repeated attempts of a r
 PENDING_CLAMPED = Counter("highwater_pending_clamped", "Negative pending values taken as 0 (R0.12).")
 DECISIONS = Counter("highwater_decisions", "Decisions of the planner, by kind.", ["kind"])
 TICKS = Counter("highwater_ticks", "Ticks applied by this worker.")
+TICKS_REFUSED = Counter(
+    "highwater_ticks_refused",
+    "Ticks refused because their time lies too far after the broker's; see `clock` in /readyz.",
+)
+CLOCK_ERROR_SECONDS = Gauge(
+    "highwater_clock_error_seconds", "How far this worker's clock is ahead of the broker's; 0 within the bound."
+)
 TICK_LAG_SECONDS = Gauge("highwater_tick_lag_seconds", "Age of the newest applied tick; a hung worker shows here.")
 FEEDS_BUILT = Counter("highwater_feeds_built", "Feed documents built, by outcome.", ["outcome"])
 CONDITIONAL_GETS = Counter(
@@ -148,9 +161,23 @@ CONNECTIONS_REFUSED = Counter(
 KEYS_REFUSED = Counter(
     "highwater_keys_refused", "Keys that were not looked at, since their address had sent too many wrong ones."
 )
+INSIGHT_CONFLICTS = Counter(
+    "highwater_insight_conflicts",
+    "Insights that came again under a known id with other content and changed nothing; correct their producer.",
+)
+DEMANDS_SKIPPED = Counter(
+    "highwater_rebuild_demands_skipped", "Demands of a rebuild for a user whom no event has told of; nothing was made."
+)
 LIVE_REFUSED = Counter("highwater_live_refused", "Requests to live pages refused with 429 (R4.36).")
 RATE_LIMITED = Counter(
-    "highwater_rate_limited", "Requests refused with 429, by whose minute was full: key or user (R2.29).", ["whose"]
+    "highwater_rate_limited",
+    "Requests refused with 429, by whose limit was reached: key, user or address (R2.29, R4.36).",
+    ["whose"],
+)
+CALLS_METERED = Counter(
+    "highwater_calls_metered",
+    "Calls of the API that are limited, each counted as what it costs, by limit (plan, caller, address) and household.",
+    ["limit", "household"],
 )
 RATE_LIMIT_OPEN = Counter(
     "highwater_rate_limit_open", "Requests allowed without counting, since Redis was away (R2.31)."
@@ -158,6 +185,9 @@ RATE_LIMIT_OPEN = Counter(
 
 JOBS_ENDED = Counter(
     "highwater_jobs_ended", "Jobs that a worker brought to their end, by kind and status.", ["kind", "status"]
+)
+JOBS_WAITING = Gauge(
+    "highwater_jobs_waiting", "Jobs of a kind that wait for a slot, in all organizations (R2.39).", ["kind"]
 )
 JOBS_FENCED = Counter(
     "highwater_jobs_fenced", "Stores that found the job elsewhere or revoked and changed nothing (R2.15).", ["kind"]
@@ -183,7 +213,7 @@ Log = Any  # structlog's bound logger; its methods take an event name and key-va
 
 
 def configure_logging(level: str, log_format: str) -> None:
-    """Send structured logs to standard error; the logs of libraries follow at warning and above."""
+    """Send structured logs to standard error; the logs of libraries follow at warning and above, each on one line."""
     renderer = structlog.dev.ConsoleRenderer() if log_format == "console" else structlog.processors.JSONRenderer()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -191,14 +221,17 @@ def configure_logging(level: str, log_format: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
+    limit = RepeatLimit()
     structlog.configure(
-        processors=[*shared, renderer],
+        processors=[LimitOwn(limit), *shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
+    handler.addFilter(LimitLibraries(limit))
+    chain = [of_library, *shared]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=chain))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
 
 

@@ -15,15 +15,16 @@ from typing import Any
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
-from highwater.schemas.streams import TICK
-from highwater.streams.agents import GROUP, TableAgent
-from highwater.streams.clock import Clock, monotonic_seconds
+from highwater.schemas.streams import TICK, Tick
+from highwater.streams.agents import GROUP, Noted, TableAgent
+from highwater.streams.clock import Clock, monotonic_seconds, offset_ms_of
 from highwater.streams.health import serve_health
 from highwater.streams.heap import settle_heap
 from highwater.streams.heartbeat import Heartbeats, Progress
-from highwater.streams.preflight import prepare_offsets, prepare_topics
+from highwater.streams.preflight import is_answering, prepare
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import CONSUMER_UP, Log, get_log
+from highwater.streams.ticks import Admission, Clocks
 
 EXIT_OK, EXIT_STUCK = 0, 70  # 70 is EX_SOFTWARE of sysexits.h
 
@@ -34,6 +35,8 @@ _ACK_SECONDS = 6.0
 # A stop in order flushes the producer and commits; past this the rest is left to redelivery.
 _STOP_SECONDS_MAX = 8.0
 _WATCH_SECONDS = 0.5
+# How often a broker is asked by a worker that does not get on; each time a connection.
+_ASK_SECONDS = 2.0
 
 _log: Log = get_log("worker")
 
@@ -49,22 +52,43 @@ class Worker:
     heartbeats: Heartbeats
     agents: list[TableAgent] = field(default_factory=list)
     failure: str | None = None
+    clocks: Clocks = field(default_factory=Clocks)
     last_tick_now: int | None = None
-    clock_back_ms: int = 0
     last_tick_number: int = -1
     is_broker_slow: bool = False
+    is_broker_silent: bool = False
+    broker_silent_at: float = float("-inf")  # when it was last asked and did not answer
 
     def fail(self, reason: str) -> None:
         """Note the first reason for which the worker has to end."""
         self.failure = self.failure or reason
 
-    def note_tick(self, now: int, newest_now: int) -> None:
-        """A tick was heard; it was let go without effect when its `now` lies before the newest one of its partition."""
-        went_back_ms = newest_now - now
-        if went_back_ms > 0 and self.clock_back_ms == 0:
-            _log.error("clock_went_back", by_ms=went_back_ms, effect="nothing is decided until it has caught up")
-        self.clock_back_ms = went_back_ms
-        self.last_tick_now = max(now, self.last_tick_now or now)
+    def note_tick(self, noted: Noted) -> None:
+        """A tick was heard, and judged; of a spell of wrong time the beginning and the end are logged."""
+        was_back, was_degraded = self.clocks.back_ms, self.clocks.degraded
+        self.clocks.note(noted.partition, noted.now, noted.verdict)
+        if self.clocks.back_ms and not was_back:
+            _log.error("clock_went_back", by_ms=self.clocks.back_ms, effect="nothing is decided until it has caught up")
+        if noted.verdict.admission is Admission.OVERRULES:
+            _log.warning(
+                "time_overruled", partition=noted.partition, by_ms=noted.verdict.by_ms, reason="it was of the future"
+            )
+        self._say_clocks(was_degraded)
+        if noted.verdict.is_admitted:
+            is_overruled = noted.verdict.admission is Admission.OVERRULES
+            self.last_tick_now = noted.now if is_overruled else max(noted.now, self.last_tick_now or noted.now)
+
+    def note_append(self, partition: int, ahead_ms: int) -> None:
+        """The broker took a tick when this machine's clock, uncorrected, was so far ahead of its own."""
+        was_degraded = self.clocks.degraded
+        self.clocks.measured(partition, ahead_ms)
+        self._say_clocks(was_degraded)
+
+    def _say_clocks(self, was_degraded: str | None) -> None:
+        if self.clocks.degraded and not was_degraded:
+            _log.error("clocks_differ", reason=self.clocks.degraded)
+        elif was_degraded and not self.clocks.degraded:
+            _log.info("clocks_agree")
 
     def tick_lag_seconds(self) -> float:
         """Age of the newest applied tick by the product's clock."""
@@ -91,22 +115,25 @@ class Worker:
         if self.failure is not None:
             return {"worker": self.failure}
         if not self.app.started:
-            return {"worker": "starting"}
+            return {"worker": "starting"} | ({"kafka": "no broker answers"} if self.is_broker_silent else {})
         if not self.is_running():
             remaining = max(0, self.app.tables.recovery.active_remaining_total()) if self.app.in_recovery else 0
             return {
                 "tables": f"restoring, {remaining} changelog records to go" if remaining else "partitions are moving"
             }
         found = self.heartbeats.late(monotonic_seconds(), self.silence_seconds_max / 2)
-        if self.clock_back_ms:
-            found["clock"] = f"it went back; nothing is decided for {self.clock_back_ms / 1000:.0f} s"
+        if self.clocks.back_ms:
+            found["clock"] = f"it went back; nothing is decided for {self.clocks.back_ms / 1000:.0f} s"
         if self.is_broker_slow:
             found["kafka"] = "the broker does not acknowledge"
+        if self.is_broker_silent:
+            found["kafka"] = "no broker answers; nothing is decided until one does"
         return found
 
     def degraded(self) -> dict[str, str]:
-        """Partitions from which nothing but bad events comes, while everything else is decided."""
-        return {name: text for agent in self.agents for name, text in agent.degraded.items()}
+        """Partitions from which nothing but bad events comes, while everything else is decided; clocks that differ."""
+        found = {name: text for agent in self.agents for name, text in agent.degraded.items()}
+        return found if self.clocks.degraded is None else {**found, "clock": self.clocks.degraded}
 
     def changelogs(self) -> dict[str, Mapping[str, str]]:
         """The changelog topics with their settings."""
@@ -134,17 +161,18 @@ async def tick_forever(worker: Worker) -> None:
         now = worker.clock()
         if now // tick_ms != worker.last_tick_number:
             worker.last_tick_number = now // tick_ms
-            await _publish_ticks(worker, {"number": worker.last_tick_number, "now": now})
+            await _publish_ticks(worker, now, offset_ms_of(worker.clock), tick_ms)
         # Measured on the monotonic clock; at least a millisecond, should it wake early.
         await asyncio.sleep(max(1, tick_ms - worker.clock() % tick_ms) / 1000)
 
 
-async def _publish_ticks(worker: Worker, tick: Mapping[str, int]) -> None:
-    value = worker.codec.encode(TICK, tick)
-    acks: list[asyncio.Future[Any]] = []
+async def _publish_ticks(worker: Worker, now: int, offset_ms: int, tick_ms: int) -> None:
+    acks: dict[asyncio.Future[Any], int] = {}
     for partition in worker.tick_partitions():
         if worker.heartbeats.is_full(partition):
             continue
+        at = worker.clocks.corrected(partition, now)
+        tick: Tick = {"number": at // tick_ms, "now": at, "clock_offset_ms": offset_ms}
         worker.heartbeats.sent(partition, tick["number"], monotonic_seconds())
         headers = make_headers(
             event_id=f"{TICK}/{partition}#{tick['number']}#{tick['now']}",
@@ -153,7 +181,8 @@ async def _publish_ticks(worker: Worker, tick: Mapping[str, int]) -> None:
             now_ms=tick["now"],
             caused_by=None,
         )
-        acks.append(await worker.app.producer.send(TICK, None, value, partition, None, headers))
+        value = worker.codec.encode(TICK, tick)
+        acks[await worker.app.producer.send(TICK, None, value, partition, None, headers)] = partition
     if acks:
         done, waiting = await asyncio.wait(acks, timeout=_ACK_SECONDS)
         worker.is_broker_slow = bool(waiting)
@@ -162,6 +191,24 @@ async def _publish_ticks(worker: Worker, tick: Mapping[str, int]) -> None:
         for ack in done:
             if ack.exception() is not None:
                 worker.fail(f"a tick was refused by the broker: {ack.exception()!r}")
+            elif (appended_ms := ack.result().timestamp) is not None:
+                worker.note_append(acks[ack], now - offset_ms - appended_ms)
+
+
+async def _watch_broker(worker: Worker) -> None:
+    """While the worker does not get on, ask the broker: one that is silent is waited for, and its silence is not the worker's."""
+    while True:
+        await asyncio.sleep(_ASK_SECONDS)
+        if not worker.readiness() and not worker.heartbeats.late(monotonic_seconds(), _ACK_SECONDS):
+            continue
+        answers = await is_answering(worker.settings.kafka_access())
+        if not answers:
+            worker.broker_silent_at = monotonic_seconds()
+        if answers == worker.is_broker_silent:
+            (_log.info if answers else _log.error)(
+                "broker_answers" if answers else "broker_away", brokers=worker.settings.kafka
+            )
+        worker.is_broker_silent = not answers
 
 
 async def watch(worker: Worker) -> str:
@@ -179,7 +226,8 @@ async def watch(worker: Worker) -> str:
             )
             was_ready = is_ready
         CONSUMER_UP.labels(GROUP).set(is_ready)
-        late = worker.heartbeats.late(at, limit)
+        late = worker.heartbeats.late(at, limit, worker.broker_silent_at)
+        progress.forgive(worker.broker_silent_at)
         stuck_seconds = progress.look(at if worker.is_running() else worker.movement(), at)
         if worker.app.crashed:
             worker.fail(f"the stream library ended: {worker.app.crash_reason!r}")
@@ -217,12 +265,14 @@ async def serve(worker: Worker) -> int:
         "stop": asyncio.create_task(stop.wait()),
         "watch": asyncio.create_task(watch(worker)),
         "tick": asyncio.create_task(tick_forever(worker)),
+        "broker": asyncio.create_task(_watch_broker(worker)),
     }
     failure = await _first_end(tasks)
     if failure is not None:
         worker.fail(failure)
         _log.error("worker_failed", reason=failure)
     tasks["tick"].cancel()
+    tasks["broker"].cancel()
     is_stopped = await _stop(worker)
     if health is not None:
         health.close()
@@ -239,8 +289,7 @@ async def _start(worker: Worker) -> None:
     left out, its table then has no partitions, and the first write to it fails.
     """
     sources = {topic for agent in worker.agents for topic in agent.topics}
-    await prepare_topics(worker.settings, sources, worker.changelogs())
-    await prepare_offsets(worker.settings, worker.app.conf.id, sources)
+    await prepare(worker.settings, worker.app.conf.id, sources, worker.changelogs())
     await worker.app.start()
     settle_heap()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import os
 import signal
@@ -38,6 +39,7 @@ class Stack:
     database: str
     redis: str
     local: LocalStack
+    redis_cache: str = ""  # of tests that say so: others have one Redis hold everything
 
     def environment(self, **more: str) -> dict[str, str]:
         """An environment for a child process that uses these parts."""
@@ -109,6 +111,24 @@ def pytest_runtest_logfinish(nodeid: str) -> None:
     for name, last in _LAST_USER.items():
         if nodeid == last and name in RUNNING:
             RUNNING.pop(name).close()
+
+
+# Seconds of each file of tests, with what its fixtures took; those who wait for the gate see where its time goes.
+_SECONDS: collections.Counter[str] = collections.Counter()
+_SLOWEST_SHOWN = 25
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up what the tests of a file take."""
+    _SECONDS[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """List the slowest files, where the slowest tests are asked for (`--durations`)."""
+    if config.getoption("durations"):
+        terminalreporter.section("slowest files")
+        for name, seconds in _SECONDS.most_common(_SLOWEST_SHOWN):
+            terminalreporter.write_line(f"{seconds:7.1f}s {name}")
 
 
 @pytest.fixture(scope="session")

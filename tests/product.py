@@ -12,18 +12,28 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import asyncpg
 import httpx
+import redis
 from confluent_kafka import Consumer, TopicPartition
 
+from highwater.api.command.lines import Line, event_of, key_of
+from highwater.api.command.publishing import EventPublisher, Publisher
 from highwater.connectors.kafka.producer import PARTITIONER
+from highwater.connectors.kafka.registry import Registry
+from highwater.deploy.local import control
 from highwater.deploy.local.stack import LocalStack
 from highwater.schemas.codec import Codec
+from highwater.schemas.topics import TOPICS
+from highwater.streams.access import trusts_nobody
+from highwater.streams.clock import ProductClock
+from highwater.streams.settings import read_settings
 
 # Room for a test's rebuilds: two seconds of cooldown instead of minutes, everything else as shipped.
 POLICY = """
@@ -43,6 +53,16 @@ hot_queries_per_day = 1
 ttl_mode = "zero_weight"
 """
 TICK_SECONDS = 1.0
+REDIS_PARTS = ("redis", "redis_cache")
+
+
+T = TypeVar("T")
+
+
+def _awaited(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns, run in a thread of its own: a test that drives a browser has a loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 class Product:
@@ -72,7 +92,7 @@ class Product:
             "HIGHWATER_TICK_SECONDS": str(TICK_SECONDS),
             "HIGHWATER_WINDOW_DAYS": "60",
         }
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0, verify=trusts_nobody())
 
     def __enter__(self) -> Self:
         """Start everything and wait until it is ready."""
@@ -100,8 +120,35 @@ class Product:
         return done
 
     def publish(self, topic: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Publish events through the command."""
-        self.cli("publish", topic, "-", stdin="".join(json.dumps(row) + "\n" for row in rows))
+        """Publish events as `highwater publish` does, in this process: a command takes a second of the processor to start."""
+        settings = read_settings(self.environment)
+        codec = _awaited(Registry(settings.registry_access()).codec([TOPICS[topic]]))
+        publisher = Publisher(settings.kafka_client())
+        hand_over = EventPublisher(TOPICS[topic], publisher, codec, ProductClock(settings.clock_file))
+        dimensions = settings.embedding_dimensions
+        for number, row in enumerate(rows, start=1):
+            line = Line(number, json.dumps(row).encode())
+            event = event_of(topic, line, shift_ms=0, embedding_dimensions=dimensions)
+            hand_over(event, key_of(event, TOPICS[topic].key))
+        publisher.flush()
+
+    def empty_redis(self) -> None:
+        """FLUSHALL, of both."""
+        for name in ("REDIS_URL", "REDIS_CACHE_URL"):
+            with redis.Redis.from_url(self.environment[name]) as client:
+                client.flushall()
+
+    @contextlib.contextmanager
+    def without_redis(self) -> Iterator[None]:
+        """Stop both, and start them again."""
+        for name in REDIS_PARTS:
+            self.parts.stop_part(name)
+        try:
+            yield
+        finally:
+            for name in REDIS_PARTS:
+                if self.parts.probe(name, 1.0) is not None:
+                    self.parts.start_part(name)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """GET, underscores in header names standing for hyphens."""
@@ -151,9 +198,8 @@ class Product:
         return "status does not answer"
 
     def status(self) -> dict[str, Any]:
-        """`highwater status --json`."""
-        found: dict[str, Any] = json.loads(self.cli("status", "--json", check=False).stdout)
-        return found
+        """What `highwater status --json` prints, without the process: waiting tests would take its start ten times a second."""
+        return control.status(self.data_dir, self.parts.addresses)
 
     def move_clock(self, seconds: float) -> None:
         """Move the product's clock ahead by so much more, and wait until every process has read it."""
@@ -203,7 +249,7 @@ class Product:
             finally:
                 await connection.close()
 
-        return asyncio.run(fetch())
+        return _awaited(fetch())
 
     def records(self, topic: str, starts: Mapping[int, int] | None = None) -> list[Any]:
         """Every record of a topic, or those from given offsets on."""
@@ -240,9 +286,7 @@ class Product:
 
     def codec(self) -> Codec:
         """The codec with the registry's ids."""
-        from highwater.connectors.kafka.registry import Registry
-
-        return asyncio.run(Registry(self.environment["SCHEMA_REGISTRY_URL"]).codec())
+        return _awaited(Registry(self.environment["SCHEMA_REGISTRY_URL"]).codec())
 
     def producer_config(self) -> dict[str, Any]:
         """Settings of a librdkafka producer that places keys as the product does."""

@@ -125,6 +125,7 @@ class _Sending:
         """
         from highwater.schemas.errors import InvalidEventError
         from highwater.schemas.json_events import event_from_json
+        from highwater.streams.checks import check_not_blank
 
         if not isinstance(document, dict):
             raise CommandFailedError(f"line {number} is not a JSON object")
@@ -136,7 +137,8 @@ class _Sending:
         source = self._sources.setdefault(key, _Source())
         document.setdefault("chunk_no", source.next)
         try:
-            event_from_json(_SUBMITTED, {**named, "ingest_id": self.ingest_id, **document})
+            event = event_from_json(_SUBMITTED, {**named, "ingest_id": self.ingest_id, **document})
+            check_not_blank("content", event["content"])
         except InvalidEventError as error:
             raise CommandFailedError(f"line {number}: {error}") from error
         source.numbers.add(document["chunk_no"])
@@ -213,7 +215,7 @@ def _waited(client: httpx.Client, taken: dict[str, Any], sources: int, timeout_s
             time.sleep(_LOOK_SECONDS)
     except httpx.HTTPError as error:
         raise CommandFailedError(
-            f"the API does not answer ({error or type(error).__name__}); the ingest goes on without this command"
+            f"the API does not answer ({str(error) or type(error).__name__}); the ingest goes on without this command"
         ) from error
     except KeyboardInterrupt:
         warn(f"ingest {taken['ingest_id']} goes on without this command")
@@ -231,7 +233,8 @@ _COUNTERS = ("inserted", "updated", "unchanged", "failures", "orphaned")
 
 def _report_line(found: dict[str, Any]) -> str:
     counted = ", ".join(f"{found[name]} {name}" for name in _COUNTERS)
-    return f"{found['ingest_id']} {found['status']}: {counted}"
+    reason = f" ({found['reason']})" if found["reason"] else ""
+    return f"{found['ingest_id']} {found['status']}: {counted}{reason}"
 
 
 def _print(document: dict[str, Any], *, as_json: bool, line: str) -> None:
@@ -269,7 +272,7 @@ def show(ingest_id: str, as_json: bool) -> None:
 @click.option("--source", "source_ids", multiple=True, help="In this source only; may be given several times.")
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many at most.")
 @click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="semantic", show_default=True)
-@click.option("--as-of", help="Ages are taken at this moment (ISO 8601).")
+@click.option("--as-of", help="Search as of this moment (ISO 8601): younger chunks are not found.")
 @json_option
 def search(
     question: str,

@@ -60,10 +60,11 @@ def files(
 
     A source is a file, known by its path from DIR. What cannot be read is named and skipped, and the exit status is
     then 1. With --full, chunks that a file has no longer, and files that are gone, are marked for deletion.
+    Files are found however old they are, unless the table of NS in HIGHWATER_NAMESPACES gives it a ttl_days.
     """
     from highwater.connectors.sources.files import Folder
 
-    wanted = _wanted(ns, slot or folder.resolve().name, full, force)
+    wanted = _wanted(ns, slot or folder.resolve().name, full, force, lasts=True)
     origin = Folder(folder, patterns=include, url=url)
     Import(stack_settings(*_PARTS), wanted).run(str(folder), _with(origin), origin.identity, as_json=as_json)
 
@@ -142,7 +143,7 @@ def git(
     if ns is None or channel is not None:
         raise click.UsageError("--as chunks needs --ns, and has no --channel", context)
     repository = Repository(folder, rev)
-    wanted = _wanted(ns, slot or repository.name, full, force)
+    wanted = _wanted(ns, slot or repository.name, full, force, lasts=True)
     origin = Commit(repository, patterns=include, url=url)
     Import(stack_settings(*_PARTS), wanted).run(str(folder), _with(origin), origin.identity, as_json=as_json)
 
@@ -217,8 +218,8 @@ def _with(origin: Origin) -> UseOrigin:
     return use
 
 
-def _wanted(ns: str, slot: str, full: bool, force: bool) -> Wanted:
-    wanted = Wanted(ns, slot, asks_full=full, forces=force)
+def _wanted(ns: str, slot: str, full: bool, force: bool, *, lasts: bool = False) -> Wanted:
+    wanted = Wanted(ns, slot, asks_full=full, forces=force, lasts=lasts)
     wanted.check()
     return wanted
 
@@ -239,13 +240,13 @@ def _publish_insights(repository: Repository, channel: str | None, *, as_json: b
     from highwater.connectors.sources.git import INSIGHT, insights
     from highwater.schemas.errors import HighwaterError, InvalidEventError
     from highwater.schemas.topics import TOPICS
-    from highwater.streams.checks import check_id
     from highwater.streams.clock import ProductClock
+    from highwater.streams.feeds.validation import check_channel
     from highwater.streams.validation import check_event
 
     name = channel or repository.name
     try:
-        check_id("--channel", name)
+        check_channel("--channel", name)
     except InvalidEventError as error:
         raise click.UsageError(str(error), click.get_current_context()) from error
     settings = stack_settings(*_PARTS)

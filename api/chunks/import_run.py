@@ -23,8 +23,10 @@ from highwater.api.command.terminal import Bar, print_json, printable, progress,
 from highwater.schemas.errors import HighwaterError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from highwater.api.command.publishing import Publisher
-    from highwater.connectors.sources.chunked import Fault, Origin, Submission
+    from highwater.connectors.sources.chunked import Fault, Origin, Piece, Submission, Whole
     from highwater.connectors.sources.github import Listing
     from highwater.connectors.sources.remembered import Remembered
     from highwater.streams.settings import Settings
@@ -61,6 +63,7 @@ class Wanted:
     slot: str
     asks_full: bool = False
     forces: bool = False
+    lasts: bool = False
 
     def check(self) -> None:
         """See that they fit together.
@@ -81,6 +84,55 @@ class Wanted:
             raise click.UsageError("--force says what --full is to do; say both", context)
 
 
+@dataclass(slots=True)
+class Life:
+    """How old what a namespace finds may be, and how many documents of an import are older: said before they are stored."""
+
+    ns: str
+    days: float
+    before_ms: int
+    too_old: int = 0
+    is_said: bool = False
+    has_looked: bool = False
+
+    def look(self, item: Whole | Piece | Fault, times: Mapping[str, int]) -> None:
+        """Count a document that is not going to be found; say so before the first is stored, and of how many if `times` tell."""
+        if times and not self.has_looked:
+            self.has_looked = True
+            self._say(sum(at < self.before_ms for at in times.values()), len(times))
+        published_at = _published_at(item)
+        if published_at is not None and published_at < self.before_ms:
+            self._say(1, None)
+            self.too_old += 1
+
+    def _say(self, count: int, of: int | None) -> None:
+        if self.is_said or not count:
+            return
+        self.is_said = True
+        share = "there are documents" if of is None else f"{count:,} of {of:,} documents are"
+        older = f"{share} older than the {self.days:g} days of {self.ns!r}, and stored without being found"
+        warn(f"{older}; to find them set ttl_days of [namespaces.{self.ns}] in HIGHWATER_NAMESPACES")
+
+
+def life_of(file: Path | None, wanted: Wanted, now_ms: int) -> Life | None:
+    """The life of a namespace by the configuration that is at hand; None: it has none, or finds what is older too."""
+    from highwater.streams.chunks.passports import DAYS_MAX, TtlMode, load_passports
+    from highwater.streams.chunks.scoring import DAY_MS
+
+    passport = load_passports(file).of(wanted.ns, is_lasting=wanted.lasts)
+    if passport.ttl_mode != TtlMode.FILTER or passport.ttl_days >= DAYS_MAX:
+        return None
+    return Life(wanted.ns, passport.ttl_days, now_ms - int(passport.ttl_days * DAY_MS))
+
+
+def _published_at(item: Whole | Piece | Fault) -> int | None:
+    from highwater.connectors.sources.chunked import Piece, Whole
+
+    if isinstance(item, Whole):
+        return item.found.published_at
+    return item.fields.get("published_at") if isinstance(item, Piece) else None
+
+
 # Makes the origin of what is known of it, and uses it as long as the function that it is given runs.
 Draw = Callable[["Origin"], Awaitable[None]]
 UseOrigin = Callable[["Remembered", Draw], Coroutine[Any, Any, None]]
@@ -96,6 +148,7 @@ class Import:
         self._origin: Origin | None = None
         self._submission: Submission | None = None
         self._is_interrupted = False
+        self._life: Life | None = None
 
     def run(self, name: str, use: UseOrigin, identity: Sequence[str] | None, *, as_json: bool) -> None:
         """Import, report and end the command with its status.
@@ -130,8 +183,10 @@ class Import:
         from highwater.schemas.topics import TOPICS
         from highwater.streams.clock import ProductClock, fresh_id
 
-        codec = asyncio.run(codec_of(self._settings, (CHUNK_SUBMITTED, INGEST_FINISHED)))
+        wanted = self._wanted
         clock = ProductClock(self._settings.clock_file)
+        self._life = life_of(self._settings.namespaces_file, wanted, clock())
+        codec = asyncio.run(codec_of(self._settings, (CHUNK_SUBMITTED, INGEST_FINISHED)))
         publisher = Publisher(kafka_client(self._settings))
         topics: dict[str, EventPublisher] = {
             name: EventPublisher(TOPICS[name], publisher, codec, clock) for name in (CHUNK_SUBMITTED, INGEST_FINISHED)
@@ -140,8 +195,9 @@ class Import:
         def hand_over(topic: str, event: Mapping[str, Any]) -> None:
             topics[topic](event, TOPICS[topic].key_of(event))
 
-        wanted = self._wanted
-        target = Target(fresh_id(), wanted.ns, wanted.slot, asks_full=wanted.asks_full, forces=wanted.forces)
+        target = Target(
+            fresh_id(), wanted.ns, wanted.slot, asks_full=wanted.asks_full, forces=wanted.forces, lasts=wanted.lasts
+        )
         begin = partial(Submission, target, hand_over, clock, report=self._report)
         try:
             with progress("importing", None) as bar:
@@ -167,6 +223,8 @@ class Import:
         before, noted = frozenset(known.sources), 0
         async with aclosing(cut_all(origin.documents(), DocumentReader())) as items:
             async for item in items:
+                if self._life is not None:
+                    self._life.look(item, origin.reading.times)
                 if len(origin.reading.listed) != noted:  # before the first of them is handed over
                     noted = len(origin.reading.listed)
                     known.sources |= origin.reading.listed
@@ -223,6 +281,7 @@ class Import:
             "gone": submission.gone,
             "truncated": not reading.is_whole or self._is_interrupted,
             "window": reading.window,
+            "too_old": 0 if self._life is None else self._life.too_old,
             "positions": list(publisher.positions().values()),
         }
         if as_json:
@@ -256,6 +315,8 @@ def _tell(name: str, told: Mapping[str, Any], *, is_interrupted: bool) -> None:
     else:
         click.echo(f"imported {printable(name)} to {printable(told['ns'])}|{printable(told['slot'])}: {counts}")
         click.echo(f"  ingest {told['ingest_id']}")
+    if told["too_old"]:
+        click.echo(f"  not found, since they are too old: {told['too_old']:,}")
     for source_id in told["gone"]:
         click.echo(f"  gone: {printable(source_id)}")
     if told["passed_over"]:

@@ -21,7 +21,7 @@ from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import BadRequestError, UnprocessableError
 from highwater.api.core.freshness import WRITE_WAIT_MS
-from highwater.api.core.guard import Called, LimitedRoute
+from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.openapi import ID
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.publishing import NotTakenError
@@ -36,9 +36,9 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.json_events import event_from_json
 from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topics import TOPICS
-from highwater.streams.checks import check_id
+from highwater.streams.checks import check_id, check_not_blank
 from highwater.streams.chunks.identity import check_key_part
-from highwater.streams.chunks.states import Outcome
+from highwater.streams.identity.rate_limits import RateLimit
 
 DECIDED = "chunks.ingest-decided"
 INGEST_TOPICS: frozenset[str] = frozenset({CHUNK_SUBMITTED, INGEST_FINISHED, DECIDED})
@@ -46,14 +46,9 @@ INGEST_TOPICS: frozenset[str] = frozenset({CHUNK_SUBMITTED, INGEST_FINISHED, DEC
 CHUNKS_MAX = 10_000
 # Headers and framing of a record, generously; a value that leaves them no room is refused here.
 _RECORD_OVERHEAD_BYTES = 4_096
-# What an ingest is called whose sources ended differently: by the one that most needs a look.
-_WORST_FIRST = (
-    *(Outcome.FAILED, Outcome.ABANDONED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.SUPERSEDED, Outcome.EMPTY),
-    Outcome.COMPLETE,
-)
 _RUNNING = "running"
 
-router = APIRouter(tags=["chunks"], route_class=LimitedRoute)
+router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 
 
 class Submission(BaseModel):
@@ -85,7 +80,7 @@ class Taken(BaseModel):
 
 
 @router.post("/api/chunks/ingest", status_code=HTTPStatus.ACCEPTED, summary="Ingest chunks of a source (admin)")
-@access(Role.ADMIN, Scope.CHUNKS)
+@access(Role.ADMIN, Scope.CHUNKS, limit=RateLimit.PLAN, cost=1)
 async def post_ingest(body: Submission, services: Wired) -> Taken:
     """The chunks are taken down; `GET /api/chunks/ingest/{ingest_id}` tells what became of them."""
     ingest_id = str(uuid4()) if body.ingest_id is None else body.ingest_id
@@ -122,9 +117,12 @@ def _chunk_event(number: int, chunk: dict[str, Any], source: Mapping[str, str]) 
             text = f"{name} is said of the request, not of a chunk"
             raise _refused(number, InvalidEventError("unknown_field", text, field=name))
     try:
-        return event_from_json(CHUNK_SUBMITTED, {**chunk, **source})
+        event = event_from_json(CHUNK_SUBMITTED, {**chunk, **source})
+        # Everything else is the sink's to judge, which counts what it refuses; nobody means to ingest nothing.
+        check_not_blank("content", event["content"])
     except InvalidEventError as error:
         raise _refused(number, error) from error
+    return event
 
 
 def _encoded(services: Services, number: int, event: Mapping[str, Any]) -> tuple[str, bytes]:
@@ -178,7 +176,7 @@ def _last_positions(positions: Sequence[str]) -> list[str]:
 
 
 @router.get("/api/chunks/ingest/{ingest_id:id}", summary="What an ingest did; conditional", response_model=None)
-@access(Role.VIEWER, Scope.CHUNKS, Whose.INGEST)
+@access(Role.VIEWER, Scope.CHUNKS, Whose.INGEST, limit=RateLimit.PLAN, cost=1)
 async def get_ingest(
     request: Request,
     ingest_id: Annotated[str, Path(description="what POST /api/chunks/ingest answered, or the id of a job")],
@@ -219,6 +217,7 @@ def ingest_document(found: Ingest, limit: int) -> dict[str, Any]:
     return {
         "ingest_id": found.ingest_id,
         "status": _status(found),
+        "reason": _reason(found),
         "received": found.inserted + found.updated + found.unchanged + found.failures,
         "inserted": found.inserted,
         "updated": found.updated,
@@ -239,9 +238,20 @@ def ingest_document(found: Ingest, limit: int) -> dict[str, Any]:
 
 
 def _status(found: Ingest) -> str:
-    if found.sources_done < found.sources_total:
-        return _RUNNING
-    return next((str(outcome) for outcome in _WORST_FIRST if outcome in found.statuses), _RUNNING)
+    """That of the source that most needs a look, once all have ended."""
+    is_running = found.worst is None or found.sources_done < found.sources_total
+    return _RUNNING if is_running or found.worst is None else found.worst.status
+
+
+def _reason(found: Ingest) -> str | None:
+    """Why it is called so: the reason of that source, with its name where there are several."""
+    worst = found.worst
+    if worst is None or worst.reason is None or _status(found) == _RUNNING:
+        return None
+    if found.sources_total == 1:
+        return worst.reason
+    count = f"{found.statuses[worst.status]} of {found.sources_total} sources"
+    return f"{count}, first {worst.ns} / {worst.slot} / {worst.source_id}: {worst.reason}"
 
 
 def _source_document(one: SourceIngest) -> dict[str, Any]:
@@ -250,6 +260,7 @@ def _source_document(one: SourceIngest) -> dict[str, Any]:
         "slot": one.slot,
         "source_id": one.source_id,
         "status": one.status,
+        "reason": one.reason,
         "full": one.is_full,
         "force": one.is_forced,
         "truncated": one.is_truncated,

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Annotated, Any
 
+import numpy as np
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,15 +23,17 @@ from highwater.api.chunks.services import ChunkServices, WiredChunks
 from highwater.api.core import conditional
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.auth import Role
-from highwater.api.core.errors import UnprocessableError
-from highwater.api.core.guard import Called, LimitedRoute
+from highwater.api.core.errors import PaymentRequiredError, UnprocessableError
+from highwater.api.core.guard import Called, GuardedRoute
+from highwater.api.core.openapi import problems
+from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import is_open
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import Lifecycle, Namespace
 from highwater.connectors.redis.link import Head
 from highwater.connectors.retrieval import search as chunk_search
-from highwater.connectors.retrieval.search import RESULTS_MAX, Result
+from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_text, check_time
@@ -39,6 +42,7 @@ from highwater.streams.chunks.passports import PASSPORT_KEYS
 from highwater.streams.chunks.scoring import Mode
 from highwater.streams.chunks.validation import check_embedding
 from highwater.streams.clock import to_ms
+from highwater.streams.identity.rate_limits import RateLimit
 
 RATED, SWEPT = "chunks.namespace-rated", "chunks.sweep-requested"
 SEARCH_TOPICS = INGEST_TOPICS | {RATED, SWEPT}
@@ -54,7 +58,7 @@ _READS_MAX = 3
 # base64 of 4,000 numbers, the most that an index takes.
 _VECTOR_CHARACTERS_MAX = 21_336
 
-router = APIRouter(tags=["chunks"], route_class=LimitedRoute)
+router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 
 
 class Asked(BaseModel):
@@ -71,15 +75,27 @@ class Asked(BaseModel):
     slot: Annotated[str | None, Field(description="of this slot only")] = None
     source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
     mode: Annotated[Mode, Field(description="hybrid: words count too")] = Mode.SEMANTIC
-    as_of: Annotated[str | None, Field(description="ages are taken at this moment: ISO 8601 or ms since 1970")] = None
+    as_of: Annotated[
+        str | None,
+        Field(description="ages are taken at this moment, and what is younger is not found: ISO 8601 or ms since 1970"),
+    ] = None
 
 
-@router.get("/api/chunks/search", summary="Search a namespace; conditional", response_model=None)
-@access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE)
+@router.get(
+    "/api/chunks/search",
+    summary="Search a namespace; conditional",
+    response_model=None,
+    responses=problems(PaymentRequiredError),
+)
+@access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE, limit=RateLimit.PLAN, cost=1)
 async def get_search(
     request: Request, asked: Annotated[Asked, Query()], called: Called, services: Wired, chunks: WiredChunks
 ) -> Response:
-    """The best chunks by alpha * similarity + beta * decay(age) (R3.17), each with its scores, age and temperature."""
+    """The best chunks by alpha * similarity + beta * decay(age) (R3.17), each with its scores, age and temperature.
+
+    Where a service of embeddings is configured, the tokens of a question that it has not been asked before count for the caller's
+    organization, whose plan limits them.
+    """
     for name, value in (("ns", asked.ns), ("slot", asked.slot), *(("source_id", one) for one in asked.source_id)):
         if value is not None:
             check_key_part(name, value)
@@ -95,9 +111,9 @@ async def get_search(
     head = _search_head(services, chunks, found, asked, as_of_ms)
     if conditional.is_match(conditional.condition(request), head.etag):
         return conditional.not_modified("chunk_search", head)
-    payload = b""
+    payload, payer = b"", called.principal.organization_id
     for _ in range(_READS_MAX):
-        payload = orjson.dumps(await _searched(services, chunks, found, asked, vector, as_of_ms))
+        payload = orjson.dumps(await _searched(services, chunks, found, asked, vector, as_of_ms, payer))
         now = await chunk_reads.namespace(pool, asked.ns)
         if _search_head(services, chunks, now, asked, as_of_ms).etag == head.etag:
             return conditional.answer(request, "chunk_search", head, payload)
@@ -109,19 +125,26 @@ async def get_search(
 def _search_head(services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, as_of_ms: int) -> Head:
     """The version and tag of an answer: of the namespace, its passport and everything that was asked."""
     of_row = None if found.row is None else {name: found.row[name] for name in (*PASSPORT_KEYS, "is_hot")}
-    basis = [found.etag, asked.model_dump(exclude={"as_of"}), as_of_ms, of_row, chunks.query_vectors.model]
+    said = [asked.model_dump(exclude={"as_of"}), asked.as_of is not None]
+    basis = [found.etag, said, as_of_ms, of_row, chunks.query_vectors.model]
     digest = sha256(orjson.dumps(basis)).hexdigest()[:16]
     return Head(found.version, f"chunks-{found.version}-{digest}", found.caused_by, services.clock())
 
 
 async def _searched(
-    services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, vector: bytes | None, as_of_ms: int
+    services: Services,
+    chunks: ChunkServices,
+    found: Namespace,
+    asked: Asked,
+    vector: bytes | None,
+    as_of_ms: int,
+    payer: str | None,
 ) -> dict[str, Any]:
     results: Sequence[Result] = ()
-    is_complete, is_exact, compared_by = True, True, None
+    is_complete, is_exact, compared_by, cold_hidden = True, True, None, 0
     if found.row is not None:
-        vector, compared_by = await _compared(chunks, found, asked, vector)
-        answer = await chunk_search.search(
+        vector, compared_by = await _compared(services, chunks, found, asked, vector, payer)
+        answer = await _search(
             services.database.require(),
             found.row,
             q_vector=vector,
@@ -130,9 +153,12 @@ async def _searched(
             slot=asked.slot,
             source_ids=asked.source_id or None,
             as_of_ms=as_of_ms,
+            # Without a moment that is asked for it is the minute that has begun, and what came since is found as well.
+            newest_ms=None if asked.as_of is None else as_of_ms,
             mode=asked.mode,
         )
         results, is_complete, is_exact = answer.results, answer.is_complete, answer.is_exact
+        cold_hidden = answer.cold_hidden
     return {
         "ns": asked.ns,
         "as_of": iso_from_ms(as_of_ms),
@@ -140,8 +166,17 @@ async def _searched(
         "compared_by": compared_by,
         "complete": is_complete,
         "exact": is_exact,
+        "cold_hidden": cold_hidden,
         "results": [result_document(one) for one in results],
     }
+
+
+async def _search(*given: Any, **asked: Any) -> chunk_search.Found:
+    """A search, or 422 where nothing can be compared: an order by age alone would be no answer to what was asked."""
+    try:
+        return await chunk_search.search(*given, **asked)
+    except NothingToCompareError as error:
+        raise UnprocessableError(str(error), field="q", reason="nothing_to_compare") from error
 
 
 def result_document(one: Result) -> dict[str, Any]:
@@ -169,19 +204,31 @@ def result_document(one: Result) -> dict[str, Any]:
 
 
 async def _compared(
-    chunks: ChunkServices, found: Namespace, asked: Asked, vector: bytes | None
+    services: Services, chunks: ChunkServices, found: Namespace, asked: Asked, vector: bytes | None, payer: str | None
 ) -> tuple[bytes | None, str | None]:
-    """The vector that chunks are compared with, and whose it is; none where it would be that of another model."""
+    """The vector that chunks are compared with, and whose it is: a model's, or one that was sent; `words` where none can be.
+
+    Neither where nothing was asked: then the youngest are listed.
+    """
     dimensions, model = found.row["dimensions"], found.row["embedding_model"]
+    by_words = "words" if asked.q else None
     if vector is not None:
-        if dimensions is not None and len(vector) != 4 * dimensions:
+        if dimensions is None:
+            if not asked.q:
+                raise UnprocessableError(f"no chunk of {found.ns!r} has a vector to compare with", field="vector")
+            return None, by_words
+        if len(vector) != 4 * dimensions:
             raise UnprocessableError(
                 f"vector has {len(vector) // 4} numbers; those of {found.ns!r} have {dimensions}", field="vector"
             )
-        return vector, "sent"
+        return (vector, "sent") if np.frombuffer(vector, "<f4").any() else (vector, by_words)
     if not asked.q or model != chunks.query_vectors.model:
-        return None, None
-    return await chunks.query_vectors.of(asked.q), model
+        return None, by_words
+    if payer is not None and chunks.query_vectors.is_paid(asked.q):
+        await require_plan_allows(services, payer, is_query=True)
+    made = await chunks.query_vectors.of(asked.q, payer)
+    is_comparable = len(made) == 4 * (dimensions or 0) and np.frombuffer(made, "<f4").any()
+    return (made, model) if is_comparable else (None, by_words)
 
 
 def _vector(text: str) -> bytes:
@@ -218,7 +265,7 @@ def _moment(text: str) -> int:
 @router.get(
     "/api/chunks/lifecycle", summary="How many chunks are hot, warm, cold, marked, archived", response_model=None
 )
-@access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE)
+@access(Role.VIEWER, Scope.CHUNKS, Whose.NAMESPACE, limit=RateLimit.PLAN, cost=1)
 async def get_lifecycle(
     request: Request,
     called: Called,

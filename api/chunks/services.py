@@ -1,19 +1,25 @@
-"""What the routes of chunks stand on, beside what all routes share: passports, vectors of questions, the count of searches."""
+"""What the routes of chunks stand on, beside what all routes share: passports, vectors of questions, counts of searches."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from highwater.api.chunks.query_vectors import QueryVectors
 from highwater.api.chunks.served import ServedSearches
+from highwater.api.chunks.tokens_used import UsedTokens
 from highwater.api.core.services import Services
 from highwater.connectors.models.opening import open_embedder
 from highwater.schemas.chunks import QUERIES_SERVED
+from highwater.schemas.jobs import TOKENS_USED
 from highwater.streams.chunks.passports import Passports
+from highwater.streams.jobs.jobs import cents
+from highwater.streams.models.costs import parse_prices
 
 
 @dataclass(frozen=True)
@@ -23,10 +29,11 @@ class ChunkServices:
     passports: Passports
     query_vectors: QueryVectors
     served: ServedSearches
+    used_tokens: UsedTokens
 
     async def close(self) -> None:
-        """Tell what was counted."""
-        await self.served.close()
+        """Tell what was counted and used; together, since without Kafka each waits as long as a record may."""
+        await asyncio.gather(self.served.close(), self.used_tokens.close())
 
 
 def make_chunks(core: Services) -> ChunkServices:
@@ -39,10 +46,23 @@ def make_chunks(core: Services) -> ChunkServices:
     async def publish_served(events: Sequence[Mapping[str, Any]]) -> None:
         await core.publisher.commands(QUERIES_SERVED, events, sink_wait_ms=0)
 
+    embedder = open_embedder(core.settings)
+    prices = parse_prices(core.settings.llm_prices)
+
+    async def publish_used(events: Sequence[Mapping[str, Any]]) -> None:
+        await core.publisher.commands(TOKENS_USED, events, sink_wait_ms=0)
+
+    used_tokens = UsedTokens(core.clock, publish_used)
+
+    def note_tokens(organization_id: str, tokens: int) -> None:
+        cost_usd = prices.cost_usd(embedder.model, tokens, 0) or Decimal(0)
+        used_tokens.note(organization_id, tokens, cents(cost_usd))
+
     return ChunkServices(
         passports=core.passports,
-        query_vectors=QueryVectors(open_embedder(core.settings)),
+        query_vectors=QueryVectors(embedder, note_tokens),
         served=ServedSearches(core.clock, publish_served),
+        used_tokens=used_tokens,
     )
 
 

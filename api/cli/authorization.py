@@ -10,6 +10,7 @@ from pathlib import Path
 
 from highwater.api.app import create_app
 from highwater.api.core import authorization
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.settings import read_settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "authorization.md"
@@ -26,9 +27,10 @@ organization. Keys and sessions are checked alike. Without keys the API is open,
 **What they reach.** An admin reaches everything, also with a key that is bound. A key of nobody reaches everything that its role
 allows: a viewer reads, an editor also writes. A bound key or session reaches
 
-- `own`: what is its user's. A viewer may ask, vote, predict, comment and submit jobs for itself, cancel and revoke its own;
-- `org`: what is its organization's: jobs, decks, documents, usage and limits. A job is charged to the caller's own organization.
-  A key that is bound to a user of no organization has none, and submits no jobs;
+- `own`: what is its user's. A viewer may vote, predict and comment for itself, cancel and revoke its own;
+- `org`: what is its organization's: jobs, decks, documents, usage and limits. What is paid, a job or a query, needs the role
+  editor and is charged to the caller's own organization. A key that is bound to a user of no organization has none: it submits
+  no jobs and asks no queries. A key of nobody may name any organization; a query that names none is the operator's own;
 - `open`: namespaces of chunks whose passport says `is_open`, and what is nobody's own. Chunks are written by admins alone, by
   `POST /api/chunks/ingest`, by jobs of kind `ingestion` and through `POST /api/events` alike;
 - `all`: everything, or what is nobody's own. `no`: nothing; 403 before the body is read. `token`: whoever sends
@@ -44,6 +46,16 @@ of what does not exist, where the id alone would tell that it exists.
 **Limited keys.** A key may be limited to households (`scopes`): an operation of another household is 403. Such a key makes no
 sessions. `/api/changes` sends each caller the keys that it may read.
 
+**Limits.** Each operation also names what limits its calls, and for how many calls of that limit one counts. One limiter
+(`api/core/rate_limits.py`) applies all of them before the body is read; past a limit it is 429 with `Retry-After`.
+
+{limits}
+
+A limit of keys and users is told in `RateLimit-Policy`, `RateLimit`, `X-RateLimit-Limit` and `X-RateLimit-Remaining` of every
+answer. Where one request holds several paid tasks (`POST /api/events/jobs.job-submitted` and `queries.query-submitted`), each
+counts for one call of the plan. What the plan says of tokens, decks and storage is judged beside that (402, or 403 where the
+organization is suspended).
+
 **The dashboard** (`page`) sends whoever is not signed in to `/login`; it reads `/api` as its visitor. Topics, groups and dead
 letters, which hold everybody's events, are shown to keys of nobody and to admins.
 
@@ -52,7 +64,8 @@ letters, which hold everybody's events, are shown to keys of nobody and to admin
 
 def page() -> str:
     """The page as it has to be."""
-    return _HEAD + authorization.table(create_app(read_settings({})).routes)
+    limits = "\n".join(f"- `{limit}`: {limit.meaning};" for limit in RateLimit).removesuffix(";") + "."
+    return _HEAD.replace("{limits}", limits) + authorization.table(create_app(read_settings({})).routes)
 
 
 def main(arguments: list[str]) -> int:

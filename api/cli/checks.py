@@ -10,13 +10,14 @@ import hashlib
 import platform
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from highwater.api.command.connection import ADDRESSES, database, kafka_client
 from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.topics import PARTITIONS
 from highwater.streams.settings import Settings
 
 State = Literal["ok", "warning", "bad"]
@@ -29,6 +30,10 @@ _GIB = 1 << 30
 DISK_BYTES_BAD, DISK_BYTES_WARNING = _GIB, 5 * _GIB
 # Consumers keep up within seconds; a minute behind is a backlog being worked off, or the beginning of trouble.
 LAG_SECONDS_WARNING = 60.0
+# Below this a consumer is merely at work.
+LAG_SECONDS_NOTED = 5.0
+# The decision worker's name among the consumers.
+WORKER = "worker"
 _ANSWER_SECONDS = 5.0
 
 
@@ -234,18 +239,22 @@ def migrations_verdict(wanted: dict[str, str], applied: dict[str, str]) -> Check
 
 
 async def check_redis(settings: Settings) -> list[Check]:
-    """Redis."""
-    from highwater.connectors.redis.link import ask_once
+    """Redis, and that of caches where there is one."""
+    from highwater.connectors.redis.client import ask_once
 
-    if settings.redis is None:
-        return []
-    try:
-        version = await ask_once(settings.redis, _ANSWER_SECONDS)
-    except UnavailableError as error:
-        return [
-            Check("redis", BAD, f"{error}", "start it, or correct REDIS_URL; reads go on from PostgreSQL meanwhile")
-        ]
-    return [Check("redis", OK, f"Redis {version}")]
+    found = []
+    for name, address, setting in (
+        ("redis", settings.redis, "REDIS_URL"),
+        ("redis_cache", settings.redis_cache, "REDIS_CACHE_URL"),
+    ):
+        if address is None:
+            continue
+        try:
+            found.append(Check(name, OK, f"Redis {await ask_once(address, _ANSWER_SECONDS, setting)}"))
+        except UnavailableError as error:
+            remedy = f"start it, or correct {setting}; reads go on from PostgreSQL meanwhile"
+            found.append(Check(name, BAD, f"{error}", remedy))
+    return found
 
 
 async def check_lag(settings: Settings) -> list[Check]:
@@ -255,7 +264,8 @@ async def check_lag(settings: Settings) -> list[Check]:
     if settings.kafka is None or settings.database is None:
         return []
     found = []
-    for group in await gather_lags(settings):
+    groups = await gather_lags(settings)
+    for group in groups:
         late = (group.seconds or 0.0) > LAG_SECONDS_WARNING
         detail = f"{group.events:,} events behind" + (f", {group.seconds:,.0f} s" if group.seconds else "")
         if group.problem:
@@ -270,7 +280,22 @@ async def check_lag(settings: Settings) -> list[Check]:
             found.append(Check(f"consumer {group.group}", WARNING, detail, remedy))
         else:
             found.append(Check(f"consumer {group.group}", OK, detail))
-    return found
+    behind = [(group.group, group.events, group.seconds or 0.0) for group in groups if not group.problem]
+    return [*found, bottleneck_verdict(behind)]
+
+
+def bottleneck_verdict(behind: Sequence[tuple[str, int, float]]) -> Check:
+    """Which consumer more load would hold up first, of those that run: group, events behind, seconds behind."""
+    name = "next bottleneck"
+    group, events, seconds = max(behind, key=lambda one: (one[2], one[1]), default=("", 0, 0.0))
+    if not events:
+        return Check(name, OK, "none: no consumer that runs is behind")
+    detail = f"consumer {group}, the furthest behind: {events:,} events, {seconds:,.1f} s"
+    if seconds <= LAG_SECONDS_NOTED:
+        return Check(name, OK, detail)
+    command = "highwater worker" if group == WORKER else f"highwater connect {group}"
+    remedy = f"run another process of it (`{command}`), up to one a partition ({PARTITIONS}); then a larger PostgreSQL"
+    return Check(name, OK, detail, remedy)
 
 
 _CHECKERS: dict[str, Checker] = {

@@ -12,17 +12,20 @@ import click
 
 from highwater.api.command.command import FAILED, Command, RoleCommand, json_option
 from highwater.api.command.connection import (
+    api_of_this_machine,
     api_trust,
     database,
     kafka_client,
-    own_api_address,
     own_settings,
     reachable,
     stack_settings,
 )
 from highwater.api.command.terminal import print_json
+from highwater.streams.settings import environment_with_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from highwater.schemas.codec import Codec
     from highwater.streams.settings import Settings
 
@@ -156,13 +159,7 @@ def health(of_api: bool, as_json: bool) -> None:
     import httpx
 
     settings = own_settings()
-    if not of_api and not settings.health_port:
-        raise click.UsageError("HIGHWATER_HEALTH_PORT is not set; --api asks the API", click.get_current_context())
-    address = (
-        own_api_address(settings, settings.port)
-        if of_api
-        else f"http://{reachable(settings.host)}:{settings.health_port}"
-    )
+    address = health_address(settings, environment_with_file(), of_api=of_api)
     url = f"{address}/readyz"
     verify = api_trust(settings, address)
     try:
@@ -170,7 +167,7 @@ def health(of_api: bool, as_json: bool) -> None:
         answer = httpx.get(url, timeout=HEALTH_SECONDS, trust_env=False, verify=verify)
         ready, detail = answer.status_code == httpx.codes.OK, answer.text.strip()
     except httpx.HTTPError as error:
-        ready, detail = False, f"{url} does not answer: {error or type(error).__name__}"
+        ready, detail = False, f"{url} does not answer: {str(error) or type(error).__name__}"
     if as_json:
         print_json({"ready": ready, "url": url, "detail": detail})
     elif ready:
@@ -179,3 +176,18 @@ def health(of_api: bool, as_json: bool) -> None:
         click.echo(f"not ready: {' '.join(detail.split())[:500]}", err=True)
     if not ready:
         click.get_current_context().exit(FAILED)
+
+
+def health_address(settings: Settings, environment: Mapping[str, str], *, of_api: bool) -> str:
+    """Where `health` asks a role on this machine: the API at its own port, each other role at its health port.
+
+    Raises:
+        UsageError: no health port is set.
+        CommandFailedError: nothing says where the API is.
+    """
+    if of_api:
+        return api_of_this_machine(settings, environment)
+    if not settings.health_port:
+        context = click.get_current_context(silent=True)
+        raise click.UsageError("HIGHWATER_HEALTH_PORT is not set; --api asks the API", context)
+    return f"http://{reachable(settings.host)}:{settings.health_port}"

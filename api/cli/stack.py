@@ -65,15 +65,21 @@ def _local() -> Any:
 def up(detach: bool, no_sample: bool, secure: bool) -> None:
     """Start the whole local stack: services, workers and API."""
     control = _local()
+    from highwater.deploy.local.supervisor import Plan
+
     settings = own_settings()
     os.umask(_UMASK)
     running = control.status(settings.data_dir, _given(settings))
     if running["running"]:
         click.echo(f"a local stack is already running on {running['data_dir']}")
+        if detach and not running["ready"]:
+            plan = Plan(settings.data_dir, _given(settings), late_seconds=settings.up_timeout_seconds)
+            _load_sample_and_greet(control.await_ready(plan, report=_report), settings.data_dir, no_sample=no_sample)
+            return
         _print_addresses(running)
         click.get_current_context().exit(0 if detach else FAILED)
     _check_keys(settings)
-    if settings.kafka is None or settings.schema_registry is None:
+    if None in (settings.kafka, settings.schema_registry, settings.redis):
         _fetch_parts()
     plan = make_plan(settings, environment_with_file(), is_secure=secure)
     if detach:
@@ -100,7 +106,7 @@ def _check_keys(settings: Settings) -> None:
 
 
 def _fetch_parts() -> None:
-    """Have the files of the broker and the registry installed, if they are not: once, where there was no `make install`.
+    """Have the broker, the registry and Redis installed, if they are not: once, where there was no `make install`.
 
     Raises:
         CommandFailedError: they cannot be had.
@@ -110,9 +116,9 @@ def _fetch_parts() -> None:
 
     if fetch.is_installed(install_root()):
         return
-    _report("fetching the broker and the schema registry, about 130 MB, once")
+    _report("fetching the broker, the schema registry and Redis, about 140 MB, once")
     if fetch.main([]):
-        raise CommandFailedError("the broker and the schema registry could not be installed")
+        raise CommandFailedError("the broker, the schema registry and Redis could not be installed")
 
 
 def make_plan(settings: Settings, environment: Mapping[str, str], *, is_secure: bool = False) -> Plan:
@@ -128,7 +134,8 @@ def make_plan(settings: Settings, environment: Mapping[str, str], *, is_secure: 
     given = _given(settings)
     api_url = own_api_address(settings, port)
     certificate = None if settings.tls_cert_file is None else str(settings.tls_cert_file.absolute())
-    return Plan(data_dir, given, _roles(ports, data_dir, port, api_url, certificate), api_url, is_secure)
+    roles = _roles(ports, data_dir, port, api_url, certificate)
+    return Plan(data_dir, given, roles, api_url, is_secure, settings.up_timeout_seconds)
 
 
 def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str, certificate: str | None) -> tuple[Role, ...]:
@@ -180,6 +187,7 @@ def _given(settings: Settings) -> Addresses:
         schema_registry=None if registry is None else registry.address,
         database=settings.database,
         redis=settings.redis,
+        redis_cache=settings.redis_cache,
         kafka_client_options={name: value for name, value in options.items() if name != "bootstrap.servers"},
         registry_files={name: path for name, path in files.items() if path is not None},
     )
@@ -240,9 +248,11 @@ def _print_addresses(status: Mapping[str, Any]) -> None:
 
     rows = [("API", status["api"]), ("docs", f"{status['api']}/docs"), ("Kafka", status["kafka"])]
     rows += [("schema registry", status["schema_registry"]), ("PostgreSQL", status["database"])]
-    rows += [("Redis", status["redis"]), ("data", status["data_dir"]), ("logs", f"{status['data_dir']}/logs")]
+    rows += [("Redis", status["redis"])]
+    rows += [("Redis of caches", status["redis_cache"])] if status.get("redis_cache") else []
+    rows += [("data", status["data_dir"]), ("logs", f"{status['data_dir']}/logs")]
     if status["secure"]:
-        rows.insert(6, ("authority", status["settings"]["KAFKA_SSL_CA_LOCATION"]))
+        rows.insert(-2, ("authority", status["settings"]["KAFKA_SSL_CA_LOCATION"]))
     for name, address in rows:
         click.echo(f"{name:<16} {address and hidden_password(address)}")
 

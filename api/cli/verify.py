@@ -46,7 +46,11 @@ def verify(
     Read models are compared in a database of their own, highwater_verify, which the role of DATABASE_URL must be allowed to make;
     it is dropped in the end. Nothing that is live is changed.
     """
+    from highwater.streams.telemetry import configure_logging
+
     settings = stack_settings("kafka", "schema_registry", "database")
+    # Sinks and agents speak of what they refuse, as they did when it was new.
+    configure_logging("error", settings.log_format)
     found = asyncio.run(run_verification(settings, parts or _PARTS, is_quiet=as_json, seconds=seconds))
     if as_json:
         print_json(found.as_json())
@@ -65,11 +69,7 @@ async def run_verification(
     from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
     from highwater.connectors.verify.run import verify as run
     from highwater.streams.clock import ProductClock
-    from highwater.streams.telemetry import configure_logging
 
-    configure_logging(
-        "error", settings.log_format
-    )  # sinks and agents speak of what they refuse, as they did when it was new
     client = kafka_client(settings)
     registry = Registry(settings.registry_access())
     codec = await registry.codec()

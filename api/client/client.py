@@ -60,7 +60,8 @@ class Client:
     """An installation of Highwater to read from.
 
     Args:
-        api: address of the API; as the command finds it (settings, then the local stack) if not given.
+        api: address of the API; as the command finds it (settings, then the local stack in `data_dir`) if not given. Where
+            neither says it, reading fails: no port is guessed. `repr` of a client says which installation it reads from.
         api_key: a key for it; the one of the settings that sees most if not given.
         kafka: brokers, as `KAFKA_BOOTSTRAP_SERVERS`.
         schema_registry: the registry's address, as `SCHEMA_REGISTRY_URL`.
@@ -105,9 +106,22 @@ class Client:
             self._http.close()
             self._http = None
 
+    def __repr__(self) -> str:
+        """Which installation it reads from."""
+        try:
+            settings = self._settings()
+            named = {"api": self.api, "Kafka": settings.kafka}
+        except HighwaterError as error:
+            return f"<Client of no installation: {error}>"
+        return f"<Client of {', '.join(f'{name} {address}' for name, address in named.items() if address)}>"
+
     @property
     def api(self) -> str:
-        """The address of the API."""
+        """The address of the API.
+
+        Raises:
+            CommandFailedError: neither an argument, nor a setting, nor a local stack in `data_dir` says where it is.
+        """
         return str(self._client().base_url).rstrip("/")
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -283,7 +297,7 @@ class Client:
                 answer = self._client().get(path, params=dict(parameters), headers=headers)
             except httpx.HTTPError as error:
                 raise UnavailableError(
-                    f"the API at {self._client().base_url} does not answer ({error or type(error).__name__})"
+                    f"the API at {self._client().base_url} does not answer ({str(error) or type(error).__name__})"
                 ) from error
             if answer.status_code in (httpx.codes.OK, httpx.codes.NOT_MODIFIED):
                 return answer

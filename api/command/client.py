@@ -35,6 +35,8 @@ def any_key(settings: Settings) -> str | None:
 def key_for(settings: Settings, user_id: str) -> str | None:
     """The own key, else the first of the API's keys that may ask and submit for a user; None where there are no keys.
 
+    What is asked and submitted is paid by an organization, so a key that is bound to a user of none may not.
+
     Raises:
         CommandFailedError: none may.
     """
@@ -46,9 +48,11 @@ def key_for(settings: Settings, user_id: str) -> str | None:
     keys = parse_api_keys(settings.api_keys)
     if not keys:
         return None
-    asking = Access(Role.EDITOR, whose=Whose.USER, own=Role.VIEWER)
+    asking = Access(Role.EDITOR, whose=Whose.USER)
     for key in keys:
-        if owner_refusal(asking, key.principal, Owner(user_id)) is None:
+        one = key.principal
+        has_payer = one.role is Role.ADMIN or not one.is_bound or one.organization_id is not None
+        if has_payer and owner_refusal(asking, one, Owner(user_id)) is None:
             return key.secret.decode()
     raise CommandFailedError(f"none of HIGHWATER_API_KEYS may ask for {user_id}")
 
@@ -81,7 +85,7 @@ def request(client: httpx.Client, method: str, path: str, **more: Any) -> httpx.
         answer = client.request(method, path, **more)
     except httpx.HTTPError as error:
         raise CommandFailedError(
-            f"the API at {client.base_url} does not answer ({error or type(error).__name__}); `highwater up` starts one"
+            f"the API at {client.base_url} does not answer ({str(error) or type(error).__name__}); `highwater up` starts one"
         ) from error
     check(answer)
     return answer

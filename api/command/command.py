@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from highwater.schemas.errors import ConfigurationError, HighwaterError
+from highwater.schemas.errors import ConfigurationError, HighwaterError, leaves
 from highwater.schemas.topics import TOPICS, Topic, all_topics
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
@@ -141,7 +141,8 @@ def run_command(group: click.Group, arguments: list[str], *, owns_process: bool 
         _forget_output()
         if DEBUG in arguments:
             raise
-        return _say(_line(error), WRONG_USE if isinstance(error, ConfigurationError) else FAILED)
+        is_wrong_use = all(isinstance(leaf, ConfigurationError) for leaf in leaves(error))
+        return _say(_line(error), WRONG_USE if is_wrong_use else FAILED)
     return status if isinstance(status, int) else DONE
 
 
@@ -165,13 +166,15 @@ def _usage_line(error: click.ClickException) -> str:
     return f"{line} (see `{context.command_path} --help`)" if context is not None else line
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     """An error on purpose says itself; another is named too, since its text alone (`'x'` of a KeyError) says little."""
     text = " ".join(str(error).split())
     if isinstance(error, HighwaterError) or type(error).__module__ == "highwater.deploy.local.errors":
         return text
+    if isinstance(error, BaseExceptionGroup):  # of a task group, whose own words name nothing
+        return "; ".join(dict.fromkeys(_line(leaf) for leaf in leaves(error)))
     if type(error).__name__ == "UndefinedTableError":  # asyncpg's, which is not imported for an error's sake
         return f"{text}; run `highwater init`"
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and text:
         return text
     return f"{type(error).__name__}: {text} (`--debug` shows where)"

@@ -1,16 +1,26 @@
-"""Where the parts are: the settings, and what they leave open from the local stack that runs on the data folder."""
+"""Where the parts are: the settings, and what they leave open from the local stack that runs on the data folder.
+
+Invariants: nothing is guessed. What neither a setting nor a running stack names is an error, never a default port on which some
+other stack may listen. A command says in one line on standard error which stack it speaks to.
+"""
 
 from __future__ import annotations
 
+import ssl
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from highwater.api.command.command import CommandFailedError
+from highwater.streams.access import trusts_nobody
 from highwater.streams.settings import Settings, environment_with_file, read_settings
 
 if TYPE_CHECKING:
     import ssl
+    from pathlib import Path
 
     import asyncpg
 
@@ -22,11 +32,19 @@ ADDRESSES = {
     "database": "DATABASE_URL",
     "redis": "REDIS_URL",
 }
+# One that may be missing: then the Redis of `redis` holds everything.
+OPTIONAL_ADDRESSES = {"redis_cache": "REDIS_CACHE_URL"}
 
 
 def own_settings(given: Mapping[str, str] | None = None) -> Settings:
     """The settings of the environment and the `.env` file, as a role of its own reads them; `given` goes before both."""
     return read_settings({**environment_with_file(), **(given or {})})
+
+
+# What people call them.
+_NAMES = {"kafka": "Kafka", "schema_registry": "schema registry", "database": "PostgreSQL", "redis": "Redis"}
+_SAID = "highwater.stack_line"
+_API_SETTINGS = ("HIGHWATER_HOST", "HIGHWATER_PORT")
 
 
 def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Settings:
@@ -40,10 +58,15 @@ def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Sett
         CommandFailedError: one of those is known from neither.
     """
     settings = own_settings(given)
-    if all(getattr(settings, name) is not None for name in ADDRESSES):
+    named = {name: getattr(settings, name) for name in ADDRESSES}
+    shown = {_NAMES[name]: named[name] for name in needed or ADDRESSES if named[name] is not None}
+    if all(address is not None for address in named.values()):
+        _say_stack(stack_line(shown))
         return settings
     running = running_addresses(settings)
     found = {setting: running.get(name) for name, setting in ADDRESSES.items() if getattr(settings, name) is None}
+    if settings.redis is None and settings.redis_cache is None:  # a second Redis goes with the first
+        found |= {setting: running.get(name) for name, setting in OPTIONAL_ADDRESSES.items()}
     # What goes with an address, such as the password for Kafka, is of use with that address alone.
     found |= {
         setting: value
@@ -54,8 +77,11 @@ def stack_settings(*needed: str, given: Mapping[str, str] | None = None) -> Sett
     for name in needed:
         if getattr(settings, name) is None:
             raise CommandFailedError(
-                f"{ADDRESSES[name]} is not set and no local stack runs in {settings.data_dir}; `highwater up` starts one"
+                f"{ADDRESSES[name]} is not set and no local stack runs in {settings.data_dir.absolute()};"
+                " `highwater up` starts one"
             )
+    is_local = any(named[name] is None for name in needed or ADDRESSES) and bool(running)
+    _say_stack(stack_line(shown, settings.data_dir.absolute() if is_local else None), is_found=is_local)
     return settings
 
 
@@ -73,13 +99,60 @@ def running_addresses(settings: Settings) -> dict[str, Any]:
     return state
 
 
+def stack_line(addresses: Mapping[str, str], folder: Path | None = None) -> str:
+    """Which stack a command speaks to: addresses by what they are called, and the folder of the local stack they are from."""
+    from highwater.deploy.local.stack_secrets import hidden_password
+
+    told = [] if folder is None else [f"the local stack in {folder}"]
+    told += [f"{name} {hidden_password(address)}" for name, address in addresses.items()]
+    return f"stack: {', '.join(told)}" if told else ""
+
+
+def _say_stack(line: str, *, is_found: bool = False) -> None:
+    """Say it once a command: on a terminal, and wherever the stack was found in a folder and not named.
+
+    A script that names its stack gets nothing on standard error but errors; a notebook is asked by `repr` instead.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or not line or not (is_found or sys.stderr.isatty()):
+        return
+    said: list[str] = context.find_root().meta.setdefault(_SAID, [])
+    if line not in said:
+        said.append(line)
+        click.echo(line, err=True)
+
+
 def api_address(settings: Settings, environment: Mapping[str, str]) -> str:
-    """Where the API is: as it is set, or where the local stack on the data folder has it."""
+    """Where the API is: as it is set, or where the local stack on the data folder has it.
+
+    Raises:
+        CommandFailedError: neither says so.
+    """
     if settings.api_url is not None:
-        return settings.api_url.rstrip("/")
-    is_set = any(environment.get(name, "").strip() for name in ("HIGHWATER_HOST", "HIGHWATER_PORT"))
-    found = None if is_set else running_addresses(settings).get("api")
-    return str(found or own_api_address(settings, settings.port))
+        address = settings.api_url.rstrip("/")
+        _say_stack(stack_line({"API": address}))
+        return address
+    return api_of_this_machine(settings, environment)
+
+
+def api_of_this_machine(settings: Settings, environment: Mapping[str, str]) -> str:
+    """Where the API on this machine is: on HIGHWATER_HOST and _PORT, or where the local stack on the data folder has it.
+
+    Raises:
+        CommandFailedError: none of these is set, and no stack runs there.
+    """
+    if any(environment.get(name, "").strip() for name in _API_SETTINGS):
+        address = own_api_address(settings, settings.port)
+        _say_stack(stack_line({"API": address}))
+        return address
+    found = running_addresses(settings).get("api")
+    if not found:
+        raise CommandFailedError(
+            f"no local stack runs in {settings.data_dir.absolute()}, and neither HIGHWATER_API_URL nor HIGHWATER_PORT says where"
+            " the API is; `highwater up` starts a stack here, HIGHWATER_DATA_DIR names the folder of another"
+        )
+    _say_stack(stack_line({"API": str(found)}, settings.data_dir.absolute()), is_found=True)
+    return str(found)
 
 
 def own_api_address(settings: Settings, port: int) -> str:
@@ -88,14 +161,14 @@ def own_api_address(settings: Settings, port: int) -> str:
     return f"{scheme}://{reachable(settings.host)}:{port}"
 
 
-def api_trust(settings: Settings, address: str) -> ssl.SSLContext | bool:
+def api_trust(settings: Settings, address: str) -> ssl.SSLContext:
     """What a client of the API at that address trusts, as httpx takes it.
 
     Raises:
         ConfigurationError: a certificate cannot be read.
     """
     if not address.startswith("https:"):
-        return True
+        return trusts_nobody()
     from highwater.api.core.tls import trusted_by_clients
 
     return trusted_by_clients(settings, is_own=settings.api_url is None)

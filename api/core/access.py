@@ -17,6 +17,7 @@ from enum import Enum, StrEnum
 from typing import Any, TypeVar
 
 from highwater.api.core.auth import Principal, Role
+from highwater.streams.identity.rate_limits import RateLimit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,6 +46,7 @@ class Whose(StrEnum):
     ORGANIZATION = "organization"
     LISTED = "organization, or own entries"
     SUBMISSION = "user and organization"
+    QUERY = "user, and the organization that pays"
     EVENT = "user or organization of each event"
     NAMESPACE = "namespace"
     KEY = "resource key"
@@ -60,7 +62,7 @@ class Whose(StrEnum):
 # Named by the caller, so that a refusal tells nothing: 403. Whatever else has an owner is 404 to others.
 NAMED = frozenset(
     {
-        *(Whose.DEPLOYMENT, Whose.USER, Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.EVENT),
+        *(Whose.DEPLOYMENT, Whose.USER, Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.QUERY, Whose.EVENT),
         *(Whose.NAMESPACE, Whose.KEY, Whose.FILTERED),
     }
 )
@@ -77,8 +79,8 @@ class Access:
         own: the least role of a principal bound to the user whose it is; None: `role` for everybody.
         keys_only: whether a session is refused.
         token: the header whose token is asked for instead of a key.
-        limit: how often it may be called; None: as its router says.
-        cost: what a call counts for; None: one.
+        limit: what bounds its calls; None: not said, and then it is no operation (`has_limit`).
+        cost: for how many calls of that limit one counts; more than one for what works for seconds, none where nothing bounds it.
     """
 
     role: Role | None
@@ -87,8 +89,17 @@ class Access:
     own: Role | None = None
     keys_only: bool = False
     token: str | None = None
-    limit: str | None = None
+    limit: RateLimit | None = None
     cost: int | None = None
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether it says what bounds its calls and what one counts for; an address is counted by calls alone."""
+        if self.limit is None or self.cost is None:
+            return False
+        if self.limit is RateLimit.NONE:
+            return self.cost == 0
+        return self.cost == 1 if self.limit is RateLimit.ADDRESS else self.cost >= 1
 
     @property
     def is_secret(self) -> bool:
@@ -101,7 +112,7 @@ class Access:
         return self.role is Role.ADMIN
 
 
-PUBLIC = Access(None)
+PUBLIC = Access(None, limit=RateLimit.NONE, cost=0)
 
 
 def access(
@@ -111,8 +122,8 @@ def access(
     *,
     own: Role | None = None,
     keys_only: bool = False,
-    limit: str | None = None,
-    cost: int | None = None,
+    limit: RateLimit,
+    cost: int,
 ) -> Callable[[F], F]:
     """Declare what the operation below asks of its caller."""
     return declared(Access(role, scope, whose, own, keys_only, None, limit, cost))

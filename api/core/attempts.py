@@ -12,7 +12,7 @@ from collections import OrderedDict
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
-from highwater.streams.league.limits import admit
+from highwater.streams.identity.rate_limits import admit
 
 ATTEMPTS_MAX = 10
 WINDOW_MS = 60_000

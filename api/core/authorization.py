@@ -15,7 +15,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from highwater.api.core.access import PUBLIC, Access, Whose, declared
 from highwater.api.core.auth import Principal, Role
 from highwater.api.core.documentation import add_problem, problem_response
-from highwater.api.core.guard import GuardedRoute, UndeclaredAccessError, require_declared
+from highwater.api.core.guard import GuardedRoute, UndeclaredAccessError, require_declared, require_limited
+from highwater.streams.identity.rate_limits import RateLimit
 
 SOCKET = "WS"
 PAGE = "page"
@@ -42,7 +43,9 @@ def operations(routes: Sequence[BaseRoute]) -> Iterator[Operation]:
         pages: Mapping[str, Access] | None = getattr(route, "access", None)
         path = str(context.path_format if isinstance(route, APIRoute) else getattr(route, "path", route))
         if pages is not None:
-            yield from (Operation(PAGE, page, found) for page, found in pages.items())
+            for page, declaration in pages.items():
+                require_limited(declaration, page)
+                yield Operation(PAGE, page, declaration)
             continue
         found = require_declared(getattr(route, "endpoint", None), path)
         if isinstance(route, WebSocketRoute):
@@ -89,10 +92,45 @@ def describe(document: dict[str, Any], routes: Sequence[BaseRoute]) -> None:
             operation["security"] = [{_SCHEME: []}, {}]
             answers["401"] = "No valid API key or session was sent, and the API asks for one."
             answers["403"] = f"The key or session may not: {asks(access)}."
+        _describe_limit(operation, access, answers)
         if access.is_secret:
             answers["404"] = f"There is no such {access.whose}, or it belongs to others."
         for status, description in answers.items():
             operation["responses"][status] = problem_response(description) | operation["responses"].get(status, {})
+        _add_limit_headers(document, operation, access)
+
+
+# As `rate_limits.limit_headers` writes them.
+_HEADERS = {
+    "RateLimit-Policy": 'The limits of this call: `"key";q=60;w=60` is 60 calls in 60 s of this key, `user` of this user.',
+    "RateLimit": 'What is left of each: `"key";r=59;t=30` is 59 more calls, and the next minute begins in 30 seconds.',
+    "X-RateLimit-Limit": "Calls a minute, of the limit with the fewest left.",
+    "X-RateLimit-Remaining": "How many are left of it.",
+}
+
+
+def _describe_limit(operation: dict[str, Any], access: Access, answers: dict[str, str]) -> None:
+    """Say what limits the calls of an operation, in words and as `x-rate-limit`."""
+    limit = access.limit
+    if limit is None or limit is RateLimit.NONE:
+        return
+    operation["x-rate-limit"] = {"limit": str(limit), "cost": access.cost}
+    counts = "" if access.cost == 1 else f" A call counts for {access.cost}."
+    answers["429"] = f"Limited by {limit.meaning}.{counts} Also after too many connections or wrong keys."
+
+
+def _add_limit_headers(document: dict[str, Any], operation: dict[str, Any], access: Access) -> None:
+    """Say which fields every answer to a counted call carries; who is nobody is not counted."""
+    if access.limit not in (RateLimit.PLAN, RateLimit.CALLER):
+        return
+    headers = document["components"].setdefault("headers", {})
+    for name, description in _HEADERS.items():
+        is_number = name.startswith("X-")
+        headers[name] = {"description": description, "schema": {"type": "integer" if is_number else "string"}}
+    told = {name: {"$ref": f"#/components/headers/{name}"} for name in _HEADERS}
+    for status, answer in operation["responses"].items():
+        if status != "401":
+            operation["responses"][status] = answer | {"headers": answer.get("headers", {}) | told}
 
 
 # -- in words ---------------------------------------------------------------------------------------------------------------
@@ -123,6 +161,7 @@ _OF_USERS = frozenset(
         Whose.USER,
         Whose.LISTED,
         Whose.SUBMISSION,
+        Whose.QUERY,
         Whose.EVENT,
         Whose.KEY,
         Whose.JOB,
@@ -160,7 +199,10 @@ def reach(access: Access, principal: Principal) -> str:
 
 def table(routes: Sequence[BaseRoute]) -> str:
     """Operations by principals, as Markdown."""
-    heads = ("Operation", "Household", "Reaches", "Others' is", "no key", *(_head(one) for one in COLUMNS))
+    heads = (
+        *("Operation", "Household", "Limit", "Counts for", "Reaches", "Others' is", "no key"),
+        *(_head(one) for one in COLUMNS),
+    )
     lines = [heads, tuple("---" for _ in heads)]
     for method, path, access in sorted(
         set(operations(routes)), key=lambda one: (one.method == PAGE, one.path, one.method)
@@ -170,7 +212,13 @@ def table(routes: Sequence[BaseRoute]) -> str:
         refused = "" if access.whose in (Whose.NOBODY, Whose.FILTERED) else "404" if access.is_secret else "403"
         nobody = "token" if access.token is not None else "all" if access.role is None else "no"
         reached = [nobody if access.token is not None else reach(access, one) for one in COLUMNS]
-        lines.append((f"{method} `{path}`", access.scope or "any", access.whose.value, refused, nobody, *reached))
+        counts = "" if access.limit is RateLimit.NONE else str(access.cost)
+        lines.append(
+            (
+                *(f"{method} `{path}`", access.scope or "any", str(access.limit), counts, access.whose.value, refused),
+                *(nobody, *reached),
+            )
+        )
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 

@@ -29,6 +29,7 @@ class Degraded:
     def __init__(self, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
         self._pool = pool
         self._read_at: float | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._found: list[Stopped] = []
 
     async def stopped(self) -> list[Stopped]:
@@ -37,14 +38,20 @@ class Degraded:
         if self._read_at is not None and now - self._read_at < SECONDS:
             return self._found
         self._read_at = now
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(), name="stopped-partitions")
+        await asyncio.wait(
+            {self._reading}, timeout=_READ_SECONDS_MAX
+        )  # a pool with no connection left is not waited for
+        return self._found
+
+    async def _read(self) -> None:
         try:
-            async with asyncio.timeout(_READ_SECONDS_MAX):
-                self._found = await all_stopped(self._pool())
+            self._found = await all_stopped(self._pool(), seconds_max=_READ_SECONDS_MAX)
         except asyncpg.UndefinedTableError:
             self._found = []  # before `highwater init` no consumer has run
-        except (UnavailableError, TimeoutError) as error:
+        except (UnavailableError, asyncpg.PostgresError) as error:
             _log.debug("stopped partitions are not read", reason=str(error))
-        return self._found
 
     async def by_group(self) -> dict[str, str]:
         """For each consumer with stopped partitions what happened and the commands that resume them."""

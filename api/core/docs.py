@@ -88,6 +88,8 @@ def _contents(answer: dict[str, Any]) -> str:
     return "<br>".join(
         f"<code>{escape(kind)}</code> {_brief(content.get('schema', {}))}"
         for kind, content in answer.get("content", {}).items()
+    ) + "".join(
+        f"<br>{escape(name)}: {escape(one.get('description', ''))}" for name, one in answer.get("headers", {}).items()
     )
 
 

@@ -17,10 +17,30 @@ _SCHEMA = {
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {
-        "type": {"type": "string"},
+        "type": {
+            "type": "string",
+            "const": "about:blank",
+            "description": "There are no types beside the statuses: `title` and `status` say which problem it is.",
+        },
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string"},
+        "detail": {"type": "string", "description": "What is wrong here, in a sentence."},
+        "field": {"type": "string", "description": "422: which field of the request breaks a rule."},
+        "errors": {
+            "type": "array",
+            "description": "422: every field that breaks one.",
+            "items": {"type": "object", "properties": {"field": {"type": "string"}, "detail": {"type": "string"}}},
+        },
+        "line": {"type": "integer", "description": "422: of NDJSON, the number of the line."},
+        "reason": {"type": "string", "description": "422: a short name of the rule, for programs."},
+        "limit": {"type": "string", "description": "402, 403: which limit of the plan is reached."},
+        "violated-policies": {
+            "type": "array",
+            "description": "429: which of the limits of `RateLimit-Policy` are reached.",
+            "items": {"type": "string"},
+        },
+        "not_ready": {"type": "array", "description": "503 of /readyz: which parts.", "items": {"type": "string"}},
+        "degraded": {"type": "object", "description": "503 of /readyz: what works in part."},
     },
 }
 _ANY: dict[int, str] = {

@@ -26,7 +26,7 @@ from highwater.streams.telemetry import HTTP_REFUSED, get_log
 # What pages of other origins may read and send; a browser hides the rest.
 _EXPOSED = (
     *("ETag", "Age", "Retry-After", "Location", "X-Resource-Version", "X-Caused-By", "X-Pending", "X-Stale"),
-    *("RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining"),
+    *("RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-Conflicts"),
 )
 _TAKEN = (
     *("Authorization", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "X-Min-Position", "X-Max-Wait-Ms"),

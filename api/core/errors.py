@@ -180,7 +180,7 @@ def _methods_at(request: Request) -> set[str]:
         methods = getattr(context.original_route, "methods", None)
         if methods and context.original_route.matches(dict(request.scope))[0] is not Match.NONE:
             found |= methods
-    return found
+    return found | {"HEAD"} if "GET" in found else found
 
 
 async def _on_unforeseen(request: Request, error: Exception) -> Response:

@@ -5,29 +5,48 @@ Law: every line is validated before anything is produced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
-from highwater.api.core.access import Owner, Scope, Whose, access, may_act_for
+from highwater.api.core.access import Access, Owner, Scope, Whose, access, may_act_for
 from highwater.api.core.auth import Role
-from highwater.api.core.errors import ForbiddenError, NotFoundError, UnprocessableError
+from highwater.api.core.errors import ForbiddenError, NotFoundError, PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Asker, Called, GuardedRoute
+from highwater.api.core.openapi import problems
+from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.resources import require_job_args
 from highwater.api.core.services import Services, Wired
-from highwater.schemas.errors import InvalidEventError
-from highwater.schemas.jobs import JOB_SUBMITTED
+from highwater.connectors.feeds import read_model as feeds_reads
+from highwater.connectors.jobs.submissions import known_submissions
+from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.queries.submissions import known_questions, question_of
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.feeds import INSIGHT_INGESTED, InsightIngested
+from highwater.schemas.jobs import JOB_SUBMITTED, JobSubmitted
 from highwater.schemas.json_events import event_from_json
+from highwater.schemas.positions import parse_position
+from highwater.schemas.queries import QUERY_SUBMITTED, QuerySubmitted
 from highwater.schemas.topics import TOPICS
-from highwater.streams.jobs.args import parse_args
+from highwater.streams.feeds.repeats import find_conflicts
+from highwater.streams.identity.rate_limits import RateLimit
+from highwater.streams.jobs.args import parse_args, submission_of
+from highwater.streams.jobs.states import Kind
+from highwater.streams.repeats import Said, conflicting
 
 # Events in one request; the body is bounded too, and a file belongs to `highwater publish`.
 EVENTS_MAX = 10_000
 NDJSON = "application/x-ndjson"
+
+# How many events of a body change nothing, since their ids are known with other content.
+CONFLICTS = "X-Conflicts"
+
+# What is stored under ids, as its content and position each.
+_KnownOf: TypeAlias = Callable[[Connection, Sequence[str]], Awaitable[Mapping[str, tuple[object, str]]]]
 
 router = APIRouter(tags=["events"], route_class=GuardedRoute)
 
@@ -71,10 +90,16 @@ def _check_owner(called: Asker, topic: str, event: dict[str, Any]) -> None:
     Raises:
         ForbiddenError: the event is of others.
     """
-    owner = Owner(event.get("user_id"), event.get("organization_id"))
+    # A query reads what its user asked before, so it is the user's alone, whoever pays.
+    payer = None if topic == QUERY_SUBMITTED else event.get("organization_id")
+    owner = Owner(event.get("user_id"), payer)
     if not may_act_for(called.principal, owner):
         raise ForbiddenError(f"this key or session is bound and may publish only what is its own to {topic}")
 
+
+# What calls of paid work are limited by, whichever way they come.
+_PAID_TOPICS = frozenset({JOB_SUBMITTED, QUERY_SUBMITTED})
+_PAID = Access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.PLAN, cost=1)
 
 # As their own endpoints are: nobody gets round a role by the other door.
 _ADMIN_TOPICS = frozenset(
@@ -93,15 +118,24 @@ _ADMIN_TOPICS = frozenset(
 )
 
 
-def _encode_all(
-    topic: str, body: bytes, is_ndjson: bool, called: Asker, publisher: Publisher
-) -> list[tuple[str, bytes]]:
-    encoded = []
+class _Checked(NamedTuple):
+    """The events of a body, each also as its key and value."""
+
+    events: list[Any]
+    encoded: list[tuple[str, bytes]]
+
+
+def _encode_all(topic: str, body: bytes, is_ndjson: bool, called: Asker, publisher: Publisher) -> _Checked:
+    events: list[Any] = []
+    encoded: list[tuple[str, bytes]] = []
     for number, line in _lines(body, is_ndjson):
         try:
             event = event_from_json(topic, _parsed(line))
+            if topic == QUERY_SUBMITTED:
+                event["organization_id"] = called.payer(event["organization_id"])
             _check_owner(called, topic, event)
             encoded.append(publisher.encode(topic, event))
+            events.append(event)
         except InvalidEventError as error:
             where = f"line {number}: {error}" if is_ndjson else str(error)
             members: dict[str, Any] = {"line": number, "reason": error.reason}
@@ -112,7 +146,7 @@ def _encode_all(
             raise UnprocessableError(f"more than {EVENTS_MAX} events in one request", line=number, reason="too_many")
     if not encoded:
         raise UnprocessableError("the body holds no event", line=1, reason="empty")
-    return encoded
+    return _Checked(events, encoded)
 
 
 def _parsed(line: bytes) -> Any:
@@ -126,6 +160,17 @@ def _parsed(line: bytes) -> Any:
     "/api/events/{topic:id}",
     status_code=HTTPStatus.ACCEPTED,
     summary="Publish one event, or many as NDJSON",
+    responses={
+        202: {
+            "headers": {
+                CONFLICTS: {
+                    "description": "How many insights, jobs or queries say something else under a known id; only if any does.",
+                    "schema": {"type": "integer"},
+                }
+            }
+        },
+        **problems(PaymentRequiredError),
+    },
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -136,25 +181,104 @@ def _parsed(line: bytes) -> Any:
         }
     },
 )
-@access(Role.EDITOR, Scope.EVENTS, Whose.EVENT)
-async def publish_events(topic: str, request: Request, called: Called, services: Wired) -> dict[str, list[str]]:
-    """Validate every event, produce them in order with acks=all, and answer with their positions."""
+@access(Role.EDITOR, Scope.EVENTS, Whose.EVENT, limit=RateLimit.CALLER, cost=1)
+async def publish_events(
+    topic: str, request: Request, response: Response, called: Called, services: Wired
+) -> dict[str, list[str]]:
+    """Validate every event, produce them in order with acks=all, and answer with their positions.
+
+    An insight, a job or a query that says something else under a known id changes nothing: its position is in `conflicts` too.
+    """
     _check_topic(topic)
     if topic in _ADMIN_TOPICS:
         called.require_role(Role.ADMIN)
         await services.security.permit(request.scope, called.principal)
     body = await request.body()
     is_ndjson = _is_ndjson(request.headers.get("content-type", ""), body)
-    encoded = _encode_all(topic, body, is_ndjson, called, services.publisher)
+    events, encoded = _encode_all(topic, body, is_ndjson, called, services.publisher)
+    if topic in _PAID_TOPICS:
+        # Each event counts as a call of the endpoint that it stands for.
+        await services.rate_limiter.admit(_PAID, called.principal, request.scope, cost=len(encoded))
     if topic == JOB_SUBMITTED:
-        await _check_jobs(services, called, encoded)
+        await _check_jobs(services, called, events)
+    elif topic == QUERY_SUBMITTED:
+        await _check_queries(services, events)
     called.note_checked()
-    return {"positions": await services.publisher.publish(topic, encoded)}
+    positions = await services.publisher.publish(topic, encoded)
+    conflicts = await _conflicts(services, topic, events, positions)
+    if not conflicts:
+        return {"positions": positions}
+    response.headers[CONFLICTS] = str(len(conflicts))
+    return {"positions": positions, "conflicts": conflicts}
 
 
-async def _check_jobs(services: Services, called: Asker, encoded: Sequence[tuple[str, bytes]]) -> None:
-    """What jobs name is checked as `POST /api/jobs` checks it; errors as of `require_job_args`."""
-    for _, value in encoded:
-        event = services.registry.require().decode(JOB_SUBMITTED, value)
+async def _conflicts(services: Services, topic: str, events: Sequence[Any], positions: Sequence[str]) -> list[str]:
+    """The positions of events that say something else under a known id, as far as is stored by now.
+
+    The sinks tell of all of them, by `feeds.insight-conflicted` or by a dead letter (`conflicting_repeat`); here their sender is
+    told at once where that can be known.
+    """
+    find = _FINDERS.get(topic)
+    if find is None:
+        return []
+    try:
+        return [positions[place] for place in await find(services, events, positions)]
+    except UnavailableError:
+        return []
+
+
+async def _conflicting_insights(
+    services: Services, events: Sequence[InsightIngested], positions: Sequence[str]
+) -> list[int]:
+    said = [(event, parse_position(position)) for event, position in zip(events, positions, strict=True)]
+    ids = sorted({event["insight_id"] for event in events})
+    stored = await feeds_reads.stored_insights(services.database.require(), ids)
+    return [one.place for one in find_conflicts(said, stored)]
+
+
+async def _conflicting_jobs(services: Services, events: Sequence[JobSubmitted], positions: Sequence[str]) -> list[int]:
+    said = [(event["job_id"], submission_of(event)) for event in events]
+    return await _conflicting_repeats(services, said, positions, known_submissions)
+
+
+async def _conflicting_queries(
+    services: Services, events: Sequence[QuerySubmitted], positions: Sequence[str]
+) -> list[int]:
+    said = [(event["request_id"], question_of(event)) for event in events]
+    return await _conflicting_repeats(services, said, positions, known_questions)
+
+
+async def _conflicting_repeats(
+    services: Services, said: Sequence[tuple[str, object]], positions: Sequence[str], known_of: _KnownOf
+) -> list[int]:
+    """The places of what says something else than was said first under its id; `said` is an id and a content each."""
+    async with reading(services.database.require()) as connection:
+        known = await known_of(connection, sorted({name for name, _ in said}))
+    events = [(name, Said(content, position)) for (name, content), position in zip(said, positions, strict=True)]
+    return conflicting(events, {name: Said(*one) for name, one in known.items()})
+
+
+_FINDERS: Mapping[str, Callable[[Services, Sequence[Any], Sequence[str]], Awaitable[list[int]]]] = {
+    INSIGHT_INGESTED: _conflicting_insights,
+    JOB_SUBMITTED: _conflicting_jobs,
+    QUERY_SUBMITTED: _conflicting_queries,
+}
+
+
+async def _check_jobs(services: Services, called: Asker, events: Sequence[JobSubmitted]) -> None:
+    """What jobs name, and what their organizations may, is checked as `POST /api/jobs` does.
+
+    Errors as of `require_job_args` and `require_plan_allows`.
+    """
+    for event in events:
         args = parse_args(event["kind"], event["args"])
         await require_job_args(services, called.principal, event["organization_id"], args)
+        is_new_deck = event["kind"] == Kind.GENERATION
+        await require_plan_allows(services, event["organization_id"], is_new_deck=is_new_deck, documents=args.documents)
+
+
+async def _check_queries(services: Services, events: Sequence[QuerySubmitted]) -> None:
+    """What the organizations may is checked as `POST /api/query` does; errors as of `require_plan_allows`."""
+    payers = {event["organization_id"] for event in events}
+    for organization_id in sorted(one for one in payers if one is not None):
+        await require_plan_allows(services, organization_id, is_query=True)

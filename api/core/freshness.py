@@ -66,6 +66,10 @@ class KeepPositionedFromCaches:
         await self._app(scope, receive, never_stored)
 
 
+class BeyondEndError(BadRequestError):
+    """A position is past the end of the log. Send one that an answer gave."""
+
+
 class NotYetError(UnavailableError):
     """The named positions are not accounted for yet. Ask again; see `highwater lag` when it lasts."""
 
@@ -175,7 +179,7 @@ async def _refuse_beyond_end(admin: Admin, positions: Mapping[tuple[str, int], i
     ranges = await admin.log_ranges(positions)
     for (topic, partition), offset in positions.items():
         if offset >= ranges[topic, partition].high:
-            raise BadRequestError(f"X-Min-Position: {topic}/{partition}/{offset} is past the end of the log")
+            raise BeyondEndError(f"X-Min-Position: {topic}/{partition}/{offset} is past the end of the log")
 
 
 async def wait_until_fresh(
@@ -197,11 +201,30 @@ async def wait_until_fresh(
     wait_ms = max_wait_ms(request)
     if not positions:
         return False
+    await wait_for(positions, wait_ms, watcher=watcher, read_positions=read_positions, admin=admin)
+    return True
+
+
+async def wait_for(
+    positions: Mapping[tuple[str, int], int],
+    wait_ms: int,
+    *,
+    watcher: PositionWatcher,
+    read_positions: ReadPositions,
+    admin: Callable[[], Admin],
+) -> None:
+    """Wait until positions are accounted for.
+
+    Raises:
+        BeyondEndError: one is past the end of the log.
+        NotYetError: it did not come in time.
+        UnavailableError: a part that is needed to tell is away.
+    """
     wanted = wanted_of(positions)
     started = monotonic_seconds()
     seen = await read_positions(sorted(wanted))
     if is_accounted_for(wanted, seen):
-        return True
+        return
     missing = {
         (topic, partition): offset
         for (group, topic, partition), offset in wanted.items()
@@ -209,6 +232,5 @@ async def wait_until_fresh(
     }
     await _refuse_beyond_end(admin(), missing)
     left_ms = wait_ms - int((monotonic_seconds() - started) * 1000)
-    if left_ms > 0 and await watcher.wait(wanted, left_ms):
-        return True
-    raise NotYetError
+    if left_ms <= 0 or not await watcher.wait(wanted, left_ms):
+        raise NotYetError

@@ -32,9 +32,11 @@ from highwater.api.core.access import (
 )
 from highwater.api.core.auth import OPEN, PRINCIPAL, Principal, Role, authenticated
 from highwater.api.core.errors import ForbiddenError, UnprocessableError
+from highwater.api.core.heads import IS_HEAD
 from highwater.api.core.proxies import address_of
 from highwater.schemas.errors import HighwaterError
 from highwater.streams.checks import check_id
+from highwater.streams.identity.rate_limits import RateLimit
 
 if TYPE_CHECKING:
     from highwater.api.core.resources import Resource
@@ -47,7 +49,7 @@ ASKER = "highwater.asker"
 
 
 class UndeclaredAccessError(HighwaterError):
-    """A route declares no access. Put `@access(...)` beside its path."""
+    """A route declares no access, or no limit. Put `@access(..., limit=..., cost=...)` beside its path."""
 
 
 class UncheckedOwnerError(HighwaterError):
@@ -165,6 +167,19 @@ class Asker:
             raise forbidden(Refusal.OWNER, self.declaration, owner)
         self.owner(owner)
         return organization_id, user_id
+
+    def payer(self, named: str | None) -> str | None:
+        """The organization that a query is charged to; None: the operator's own, for which no key names one.
+
+        Raises:
+            ForbiddenError: the caller is bound to another, or to a user of none.
+        """
+        if named is None and self.principal.organization_id is None and self.is_operator:
+            return None
+        organization_id = self._organization_id(named)
+        if not self.is_operator and organization_id != self.principal.organization_id:
+            raise forbidden(Refusal.OWNER, self.declaration, Owner(None, organization_id))
+        return organization_id
 
     def listed(self, organization_id: str) -> str | None:
         """Of which user alone the entries of an organization are shown; None: of all.
@@ -310,7 +325,7 @@ async def admitted(request: Request, declaration: Access) -> Asker:
         asker.owner(Owner(None, named["org"]))
     if declaration.is_privileged:
         await services.security.permit(request.scope, principal)
-    if request.method == "GET":
+    if request.method == "GET" and IS_HEAD not in request.scope:
         services.activity.note(principal)
     return asker
 
@@ -336,11 +351,41 @@ def require_declared(endpoint: Any, name: str) -> Access:
     found = access_of(endpoint)
     if found is None:
         raise UndeclaredAccessError(f"{name} declares no access: put @access(...) beside its path")
+    require_limited(found, name)
     return found
 
 
+def require_limited(declaration: Access, name: str) -> None:
+    """Refuse a declaration that leaves open what limits the calls and what one counts for.
+
+    Raises:
+        UndeclaredAccessError: it does.
+    """
+    if not declaration.has_limit:
+        raise UndeclaredAccessError(f"{name} does not declare what limits its calls and what one counts for")
+
+
 class GuardedRoute(APIRoute):
-    """A route that admits its caller before anything of the request's body is read."""
+    """A route that counts a call, and admits its caller, before anything of the request's body is read.
+
+    Counting is no dependency, since FastAPI reads the body before those and drops their headers from an error.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count the call, then answer it."""
+        declaration = require_declared(self.endpoint, self.path)
+        if declaration.limit is RateLimit.NONE or scope["method"] not in (self.methods or ()):  # else answered with 405
+            await super().handle(scope, receive, send)
+            return
+        told = await _counted(scope, declaration)
+        fields = [(name.lower().encode(), value.encode()) for name, value in told.items()]
+
+        async def send_with_limits(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *fields]}
+            await send(message)
+
+        await super().handle(scope, receive, send_with_limits if fields else send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, behind its declaration."""
@@ -361,30 +406,15 @@ class GuardedRoute(APIRoute):
         return super().get_route_handler()
 
 
-class LimitedRoute(GuardedRoute):
-    """A route under the limits: `APIRouter(route_class=LimitedRoute)`.
-
-    Not a dependency, since FastAPI reads the body before those and drops their headers from an error.
-    """
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count the request, then answer it."""
-        if scope["method"] not in (self.methods or ()):  # answered with 405
-            await super().handle(scope, receive, send)
-            return
-        services = scope["app"].state.services
+async def _counted(scope: Scope, declaration: Access) -> dict[str, str]:
+    """What the answer to a call that was counted says of its limits; errors as of `authenticated` and `RateLimiter.admit`."""
+    services: Services = scope["app"].state.services
+    principal = OPEN
+    if declaration.role is not None:
         authorization = Headers(scope=scope).get("authorization")
         principal = await authenticated(services.authenticator, authorization, address_of(scope))
-        told = await services.rate_limiter.admit(principal)
-        fields = [(name.lower().encode(), value.encode()) for name, value in told.items()]
-
-        async def send_with_limits(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *fields]}
-            await send(message)
-
         scope[PRINCIPAL] = principal
-        await super().handle(scope, receive, send_with_limits)
+    return await services.rate_limiter.admit(declaration, principal, scope)
 
 
 async def asker_of(request: Request) -> Asker:

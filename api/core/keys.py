@@ -200,7 +200,10 @@ def _check_owner(status: os.stat_result) -> None:
 
 
 class KeyFile:
-    """The keys of the file, read again when it has changed; `find` costs a lookup, and a `stat` once a second."""
+    """The keys of the file, read again when it has changed; `find` costs a lookup, and a `stat` once a second.
+
+    A key that is not known is looked for at once: who uses a new one within that second would else be counted as one who guesses.
+    """
 
     def __init__(self, path: Path, clock: Clock, seconds: Callable[[], float] = monotonic_seconds) -> None:
         """Read the file.
@@ -217,7 +220,7 @@ class KeyFile:
 
     def find(self, sha256: str) -> Principal | None:
         """Whom the key of this hash stands for; None when there is none that is valid now."""
-        if self._seconds() - self._checked_at >= CHECK_SECONDS:
+        if sha256 not in self._keys or self._seconds() - self._checked_at >= CHECK_SECONDS:
             self._checked_at = self._seconds()
             self._read_if_changed()
         key = self._keys.get(sha256)

@@ -7,7 +7,7 @@ before a route is reached; tests/integration/core/test_openapi_conformance.py co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -23,12 +23,15 @@ _ID: Mapping[str, Any] = {
     "minLength": 1,
     "pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$",
 }
+_CHANNEL_PATTERN = r"^[^\x00-\x1f\x7f-\x9f*?]*[^\x00-\x20\x7f-\xa0*?.][^\x00-\x1f\x7f-\x9f*?]*$"
 _UUID: Mapping[str, Any] = {
     "format": "uuid",
     "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
 }
 _FORMS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(("job_id", "request_id", "presentation_id", "presentation"), _UUID),
+    # Of a rebuild that was asked for.
+    "position": {"pattern": r"^feeds\.rebuild-demanded/(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,17})$"},
     "sha256": {"pattern": "^[0-9a-f]{64}$"},
 }
 # Ids in queries, by name; a member of a list, or null, may stand for them.
@@ -38,6 +41,21 @@ _QUERY_FORMS: Mapping[str, Mapping[str, Any]] = {
 }
 # A field of a body that is an id: `Annotated[str, ID]`. The rule itself is checked where the event is.
 ID = Field(json_schema_extra=dict(_ID))
+# The name of a channel, as `check_channel` decides.
+CHANNEL = Field(json_schema_extra={"minLength": 1, "pattern": _CHANNEL_PATTERN})
+# Fields of answers, by name; those of every conditional read first.
+_HEADERS: Mapping[str, str] = {
+    "ETag": "Names the content; send it back in `If-None-Match`.",
+    "Cache-Control": "Who may keep the answer, and for how long.",
+    "X-Resource-Version": "Version of the resource; it only grows.",
+    "X-Caused-By": "`topic/partition/offset` of the event that last changed it; empty where none has.",
+    "X-Pending": "How many insights wait for the user's next rebuild.",
+    "X-Stale": "`true`: a newer version is being made, or PostgreSQL is unavailable.",
+    "Age": "Seconds since the content was made.",
+    "Content-Digest": "SHA-256 of the content (RFC 9530).",
+}
+_VERSIONED = ("ETag", "Cache-Control", "X-Resource-Version", "X-Caused-By")
+_TYPES: Mapping[str, str] = {"X-Resource-Version": "integer", "X-Pending": "integer", "Age": "integer"}
 # FastAPI's own form of a 422, which no answer has.
 _UNUSED = ("HTTPValidationError", "ValidationError")
 
@@ -45,6 +63,15 @@ _UNUSED = ("HTTPValidationError", "ValidationError")
 def problems(*errors: type[ProblemError]) -> dict[int | str, dict[str, Any]]:
     """What a route says in `responses` of the errors that it raises beside those of every route."""
     return {int(error.status): _response((error.__doc__ or "").split(".")[0]) for error in errors}
+
+
+def fields(*names: str) -> dict[int | str, dict[str, Any]]:
+    """What a route says in `responses` of the header fields that its answer may have."""
+    return {200: {"headers": _fields(names)}}
+
+
+def _fields(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    return {name: {"description": _HEADERS[name], "schema": {"type": _TYPES.get(name, "string")}} for name in names}
 
 
 def stream(description: str) -> dict[int | str, dict[str, Any]]:
@@ -84,6 +111,10 @@ def add_forms(document: dict[str, Any]) -> None:
         if method == "get" and "conditional" in operation.get("summary", ""):
             answers.setdefault("304", {"description": "`If-None-Match` names the version that there is."})
             answers.setdefault("406", _response("None of the content codings that there are is taken."))
+            named = answers["200"].get("headers", {})
+            for status in ("200", "304"):
+                # A route that says which of them it sends is believed.
+                answers[status]["headers"] = dict(named) if "ETag" in named else {**_fields(_VERSIONED), **named}
     for name in _UNUSED:
         document.get("components", {}).get("schemas", {}).pop(name, None)
 

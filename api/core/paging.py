@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Collection
 from typing import Annotated
 
 import orjson
-from fastapi import Query
+from fastapi import Query, Request
 
-from highwater.api.core.errors import BadRequestError
+from highwater.api.core.errors import BadRequestError, UnprocessableError
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX, description="how many at most")]
 Cursor = Annotated[str | None, Query(max_length=4_096, description="`next_cursor` of the page before")]
+
+
+def require_known_parameters(request: Request, names: Collection[str]) -> None:
+    """Refuse a parameter that a list does not have, which would otherwise pass for a filter that matches everything.
+
+    Raises:
+        UnprocessableError: names the first one, and those that there are.
+    """
+    unknown = next((name for name in request.query_params if name not in names), None)
+    if unknown is not None:
+        raise UnprocessableError(
+            f"there is no parameter {unknown[:64]!r}; there are {', '.join(names)}", field=unknown[:64]
+        )
 
 
 def encode_cursor(*place: str | int) -> str:

@@ -24,8 +24,13 @@ OPENING = RetryPolicy(first_ms=100, most_ms=1_000)
 _log = get_log("api")
 
 
+def _is_kept(_value: Any) -> bool:
+    """Most clients find a part again by themselves."""
+    return False
+
+
 class Part(Generic[T]):
-    """One part: `value` once it was opened, `ready` while it answers."""
+    """One part: `value` once it was opened, `ready` while it answers. One that `is_lost` says of is opened again."""
 
     def __init__(
         self,
@@ -34,12 +39,15 @@ class Part(Generic[T]):
         check: Callable[[T], Awaitable[Any]],
         close: Callable[[T], Awaitable[Any]],
         check_seconds: float = CHECK_SECONDS,
+        *,
+        is_lost: Callable[[T], bool] = _is_kept,
     ) -> None:
         self.name = name
         self._open = open_part
         self._check = check
         self._close = close
         self._check_seconds = check_seconds
+        self._is_lost = is_lost
         self._value: T | None = None
         self._task: asyncio.Task[None] | None = None
         self._reported = False
@@ -80,6 +88,8 @@ class Part(Generic[T]):
                 await self._check(self._value)
             except (HighwaterError, OSError, TimeoutError) as error:
                 self._lost(str(error) or type(error).__name__)
+                if self._value is not None and self._is_lost(self._value):
+                    self._value = None
                 wait_ms = OPENING.wait_ms(attempt)
                 await asyncio.sleep((wait_ms or OPENING.most_ms) / 1000)
                 continue

@@ -64,5 +64,5 @@ class RouteOnRawPath:
                 await problem(error.status, str(error), members=error.members)(scope, receive, send)
                 return
             if path != scope["path"]:
-                scope = {**scope, "path": path}
+                scope["path"] = path  # in place: what is noted in the scope further in is read around this
         await self._app(scope, receive, send)

@@ -270,9 +270,12 @@ class LimitedHttp(HttpToolsProtocol):
         self._refuse(HTTPStatus.BAD_REQUEST)
 
     def shutdown(self) -> None:
-        """The server stops: a connection with a request that has not come yet ends now."""
+        """The server stops: a connection with a request that has not come yet, or that was refused, ends now."""
         self._stop_waiting()
-        super().shutdown()
+        if self._is_refused:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def _refuse(self, status: HTTPStatus) -> None:
         if self._is_refused or self.transport.is_closing():

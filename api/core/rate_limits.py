@@ -1,28 +1,46 @@
-"""Limits of requests by the minute: who is counted, by which plan, and what every answer of a limited route says of it.
+"""The one limiter: what bounds a call, by the declaration beside its route, and what every answer says of it.
 
-Laws. A request is counted, and refused, before its body is read and before anything is asked of another part (R2.29). Every
-answer of a limited route carries what is left, an error too. While Redis is away everything is allowed, and that is counted
-(R2.31): a limit protects from too much, and a lost Redis is no reason to serve nobody.
+Invariants. A call is counted, and refused, before its body is read and before anything is asked of another service (R2.29).
+Every answer of a limited route carries what is left, an error too. While Redis is unavailable calls of keys and users are
+allowed, and that is counted (R2.31): a limit protects from too much, and a lost Redis is no reason to serve nobody. Calls of an
+address are then counted by each process for itself, by the same rule (R4.36). Every answer counts, a 304 too.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from highwater.api.core.auth import Principal
-from highwater.api.core.errors import TooManyRequestsError
+from starlette.types import Scope
+
+from highwater.api.core.access import Access
+from highwater.api.core.auth import Principal, Role
+from highwater.api.core.errors import TooLargeError, TooManyRequestsError
+from highwater.api.core.proxies import address_of
 from highwater.connectors.identity.organizations import Organization
-from highwater.connectors.identity.rate_limits import Counted, RateLimits, Whose
+from highwater.connectors.identity.rate_limits import AddressLimits, Counted, RateLimits, Whose
 from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock
 from highwater.streams.identity.plans import Plan, plan_of
-from highwater.streams.identity.rate_limits import WINDOW_SECONDS, Verdict, decide
-from highwater.streams.telemetry import RATE_LIMIT_OPEN, RATE_LIMITED, get_log
+from highwater.streams.identity.rate_limits import (
+    LIVE_WINDOW_MS,
+    WINDOW_SECONDS,
+    RateLimit,
+    Verdict,
+    admit,
+    decide,
+)
+from highwater.streams.telemetry import CALLS_METERED, LIVE_REFUSED, RATE_LIMIT_OPEN, RATE_LIMITED, get_log
 
 # A key of the settings that is bound to nobody is the operator's own; one of a user has the plan of that user.
 PLAN_OF_UNBOUND_KEYS = "enterprise"
+# Addresses counted by one process while Redis is away: 20,000 of 15 times each take about 15 MB. The one that asked longest ago
+# is forgotten and begins anew: who has so many addresses is not held by a limit per address anyway.
+ADDRESSES_MAX = 20_000
+# In the scope of a request whose address was counted, what came of it: the short cut counts before it steps aside.
+_CHECKED = "highwater.live_retry_after_ms"
 
 _log = get_log("api")
 
@@ -35,42 +53,96 @@ class _Judged(NamedTuple):
     verdict: Verdict
 
 
+class LocalCalls:
+    """The calls of addresses that this process admitted."""
+
+    def __init__(self, calls_max: int, window_ms: int = LIVE_WINDOW_MS, addresses_max: int = ADDRESSES_MAX) -> None:
+        self._calls_max = calls_max
+        self._window_ms = window_ms
+        self._addresses_max = addresses_max
+        self._times: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def retry_after_ms(self, address: str, now_ms: int) -> int:
+        """0: admitted, and counted; else in how many ms it may come again."""
+        admission = admit(self._times.get(address, ()), now_ms, self._calls_max, self._window_ms)
+        self._times[address] = admission.times
+        self._times.move_to_end(address)
+        if len(self._times) > self._addresses_max:
+            self._times.popitem(last=False)
+        return admission.retry_after_ms
+
+
 class RateLimiter:
-    """Admits requests, or refuses them."""
+    """Admits calls, or refuses them."""
 
     def __init__(
         self,
         counts: RateLimits,
+        addresses: AddressLimits,
+        local: LocalCalls,
         read_limits: Callable[[str], Awaitable[Organization]],
         plans: Mapping[str, Plan],
         clock: Clock,
+        *,
+        caller_per_minute: int,
     ) -> None:
         """`read_limits` says what an organization may where Redis holds no copy of that."""
+        self._caller_per_minute = caller_per_minute
         self._counts = counts
+        self._addresses = addresses
+        self._local = local
         self._read_limits = read_limits
         self._plans = plans
         self._clock = clock
 
-    async def admit(self, principal: Principal) -> dict[str, str]:
-        """Count a request; what its answer says of the limits, nothing where there are none.
+    async def admit(
+        self, declaration: Access, principal: Principal, scope: Scope, *, cost: int | None = None
+    ) -> dict[str, str]:
+        """Count a call of an operation; what its answer says of the limits, nothing where there are none.
+
+        Args:
+            declaration: what the operation says of its limit.
+            principal: who calls.
+            scope: the request.
+            cost: for how many calls it counts, where its body decides that; None: as declared.
 
         Raises:
-            TooManyRequestsError: the minute is full; says when the next begins.
+            TooManyRequestsError: it is one too many; says when the next may come.
+            TooLargeError: it costs more than any minute has.
         """
-        whose = _whose(principal)
+        limit = declaration.limit
+        if limit is None or limit is RateLimit.NONE:
+            return {}
+        counted = cost if cost is not None else declaration.cost or 1
+        CALLS_METERED.labels(limit, declaration.scope or "any").inc(counted)
+        if limit is RateLimit.ADDRESS:
+            await self._admit_address(scope)
+            return {}
+        return await self._admit_caller(_whose(principal, limit), principal, limit, counted)
+
+    # -- keys and users -------------------------------------------------------------------------------------------------
+
+    async def _admit_caller(self, whose: Whose, principal: Principal, kind: RateLimit, cost: int) -> dict[str, str]:
         if whose.key_id is None and whose.user_id is None:
             return {}  # an open API, and nobody is named
         now_ms = self._clock()
         try:
-            counted = await self._counts.count(whose, now_ms)
+            counted = await self._counts.count(whose, now_ms, cost)
         except RedisAwayError:
             RATE_LIMIT_OPEN.inc()
             return {}
-        limit = await self._limit(principal, counted)
+        limit = self._caller_per_minute if kind is RateLimit.CALLER else await self._limit(principal, counted)
         named = (("key", counted.of_key), ("user", counted.of_user))
         judged = [_Judged(name, limit, decide(count, limit, now_ms)) for name, count in named if count is not None]
         headers = limit_headers(judged)
         violated = [one.name for one in judged if not one.verdict.is_allowed]
+        if cost > limit:
+            raise TooLargeError(
+                f"one request with {cost} tasks, and the plan has {limit} a minute; send them in parts", headers=headers
+            )
         if violated:
             RATE_LIMITED.labels(violated[0]).inc()
             wait = judged[0].verdict.reset_seconds
@@ -95,8 +167,35 @@ class RateLimiter:
             named = PLAN_OF_UNBOUND_KEYS
         return plan_of(named, self._plans).requests_per_minute
 
+    # -- addresses ------------------------------------------------------------------------------------------------------
 
-def _whose(principal: Principal) -> Whose:
+    async def _admit_address(self, scope: Scope) -> None:
+        """Count this request: once, however often it is checked."""
+        if _CHECKED not in scope:
+            scope[_CHECKED] = await self._retry_after_ms(scope)
+            if scope[_CHECKED]:
+                LIVE_REFUSED.inc()
+                RATE_LIMITED.labels("address").inc()
+        if scope[_CHECKED]:
+            # Rounded up: who comes a part of a second too early is refused again.
+            raise TooManyRequestsError(headers={"Retry-After": str(-(-scope[_CHECKED] // 1000))})
+
+    async def _retry_after_ms(self, scope: Scope) -> int:
+        address = address_of(scope)
+        now_ms = self._clock()
+        try:
+            return await self._addresses.retry_after_ms(address, now_ms)
+        except RedisAwayError:
+            return self._local.retry_after_ms(address, now_ms)
+
+
+def _whose(principal: Principal, limit: RateLimit) -> Whose:
+    """Who is counted. Of what costs little, an operator's own programs may do as much as they like."""
+    if limit is RateLimit.CALLER:
+        if principal.role is Role.ADMIN or not principal.is_bound:
+            return Whose()
+        key_id = principal.key_id if principal.user_id is None else None
+        return Whose(key_id, principal.user_id, by_plan=False)
     plan_of_user = principal.user_id if principal.session_id is None else None
     return Whose(principal.key_id, principal.user_id, principal.organization_id, plan_of_user)
 

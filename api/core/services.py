@@ -18,27 +18,35 @@ from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import ROLES, Authenticator, Principal, parse_api_keys
 from highwater.api.core.changes import ChangeFeed
 from highwater.api.core.degraded import Degraded
-from highwater.api.core.freshness import PositionWatcher, wait_until_fresh
+from highwater.api.core.freshness import PositionWatcher, max_wait_ms, wait_for, wait_until_fresh
 from highwater.api.core.keys import KeyFile
 from highwater.api.core.oidc import TokenReader, read_rules
 from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
-from highwater.api.core.rate_limits import RateLimiter
+from highwater.api.core.rate_limits import LocalCalls, RateLimiter
 from highwater.api.core.security_log import SecurityLog
 from highwater.connectors.feeds import read_model as feeds_reads
 from highwater.connectors.identity.issuer import Issuer
 from highwater.connectors.identity.organizations import Organizations
-from highwater.connectors.identity.rate_limits import RateLimits
+from highwater.connectors.identity.rate_limits import AddressLimits, RateLimits
 from highwater.connectors.identity.sessions import SessionStore
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.outbox import event_row
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
-from highwater.connectors.postgres.pool import AWAY, open_pool, transaction
+from highwater.connectors.postgres.pool import (
+    AWAY,
+    is_closed,
+    open_connection,
+    open_pool,
+    transaction,
+    unavailable_when_away,
+)
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import AccessRefusedError, UnavailableError
+from highwater.schemas.positions import Position
 from highwater.schemas.security import ACTION_RECORDED, ActionRecorded
 from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock
@@ -51,6 +59,8 @@ KAFKA_CHECK_SECONDS = 3.0
 CHECK_SECONDS_MAX = 2.0
 # Requests that read at once; more wait up to `postgres.ACQUIRE_SECONDS`.
 POOL_SIZE = 16
+_WITHOUT_REDIS = "reads go on from PostgreSQL, requests are not counted against limits, nobody can sign in"
+_WITHOUT_REDIS_CACHE = "reads go on from PostgreSQL"
 
 _log = get_log("api")
 
@@ -88,18 +98,29 @@ class Services:
             request, fed_by=fed_by, watcher=self.watcher, read_positions=self.read_positions, admin=lambda: self.admin
         )
 
+    async def accounted(self, request: Request, position: Position) -> None:
+        """Wait for one position as if `X-Min-Position` named it."""
+        await wait_for(
+            {position[:2]: position.offset}, max_wait_ms(request), watcher=self.watcher,
+            read_positions=self.read_positions, admin=lambda: self.admin,
+        )  # fmt: skip
+
     async def read_positions(self, asked: Sequence[tuple[str, str, int]]) -> Mapping[tuple[str, str, int], int]:
         """Where the sinks stand."""
         return await feeds_reads.next_offsets(self.database.require(), asked)
 
     def not_ready(self) -> dict[str, str]:
-        """Each part that is not ready, with the reason."""
-        reasons = {part.name: part.reason for part in (self.database, self.kafka, self.registry) if not part.ready}
+        """Each part without which the API cannot do its work, and that is not there, with the reason."""
+        return {part.name: part.reason for part in (self.database, self.kafka, self.registry) if not part.ready}
+
+    def unavailable_accelerators(self) -> dict[str, str]:
+        """Each part that is not there and that the API is ready without, with the reason and what that costs."""
+        found = {}
         if not self.link.is_up:
-            reasons["redis"] = self.link.reason
+            found["redis"] = f"{self.link.reason}; {_WITHOUT_REDIS}"
         if not self.cache_link.is_up and self.cache_link is not self.link:
-            reasons["redis_cache"] = self.cache_link.reason
-        return reasons
+            found["redis_cache"] = f"{self.cache_link.reason}; {_WITHOUT_REDIS_CACHE}"
+        return found
 
     async def start(self) -> None:
         """Begin to reach the parts; none of them has to be there."""
@@ -126,18 +147,57 @@ class Services:
             await self.cache_link.close()
 
 
-async def _check_database(pool: Pool) -> None:
-    try:
-        await pool.fetchval("SELECT 1", timeout=CHECK_SECONDS_MAX)
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL does not answer: {error or type(error).__name__}") from error
+class DatabaseCheck:
+    """Asks PostgreSQL whether it is there, on a connection of its own: a pool with none left says nothing of the server.
 
+    Invariant: what waits for a server that is silent is told soon. All connections of the pool are closed, so that requests in
+    progress answer 503 or with a known copy, and the pool is opened again once the server answers.
+    """
 
-async def _close_pool(pool: Pool) -> None:
-    try:
-        await asyncio.wait_for(pool.close(), CHECK_SECONDS_MAX)
-    except (*AWAY, TimeoutError):
-        pool.terminate()
+    def __init__(self, url: str | None, seconds_max: float) -> None:
+        self._url = url
+        self._seconds_max = seconds_max
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+
+    async def __call__(self, pool: Pool) -> None:
+        """Raise `UnavailableError` when it does not answer."""
+        assert self._url is not None  # the pool was opened with it
+        # Twice, the second time on another connection: the first one alone may have been cut, and a silence may be that of this
+        # process, which was stopped for a while.
+        lost: UnavailableError | None = None
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(self._seconds_max / 2):
+                    await self._ask(self._url)
+            except TimeoutError:
+                lost = None
+            except UnavailableError as error:
+                lost = error
+            else:
+                return
+            self._end()
+        if lost is None:
+            pool.terminate()
+        raise lost or UnavailableError(f"PostgreSQL does not answer within {self._seconds_max:g} s")
+
+    async def _ask(self, url: str) -> None:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await open_connection(url, timeout=self._seconds_max)
+        with unavailable_when_away():
+            await self._connection.fetchval("SELECT 1", timeout=self._seconds_max)
+
+    async def close(self, pool: Pool) -> None:
+        """Close the pool and the connection."""
+        self._end()
+        try:
+            await asyncio.wait_for(pool.close(), CHECK_SECONDS_MAX)
+        except (*AWAY, TimeoutError):
+            pool.terminate()
+
+    def _end(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
 
 
 async def _nothing(_value: Any) -> None:
@@ -179,10 +239,13 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     async def open_producer() -> AsyncProducer:
         return AsyncProducer(client, client_id="highwater-api")
 
-    database = Part("database", lambda: open_pool(settings.database, size_max=POOL_SIZE), _check_database, _close_pool)
+    checked = DatabaseCheck(settings.database, settings.database_silence_seconds)
+    database = Part(
+        "database", lambda: open_pool(settings.database, size_max=POOL_SIZE), checked, checked.close, is_lost=is_closed
+    )
     kafka = Part("kafka", open_producer, KafkaCheck(admin), AsyncProducer.close, KAFKA_CHECK_SECONDS)
     registry = Part("schema_registry", lambda: Registry(settings.registry_access()).codec(), _nothing, _nothing)
-    link = RedisLink(settings.redis)
+    link = RedisLink(settings.redis, connections_max=settings.redis_connections)
     sessions = SessionStore(link, database.require)
     watcher = PositionWatcher(lambda asked: feeds_reads.next_offsets(database.require(), asked))
     publisher = Publisher(kafka, registry, watcher, clock, settings.embedding_dimensions)
@@ -221,14 +284,22 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         registry=registry,
         admin=admin,
         link=link,
-        cache_link=link if settings.redis_cache is None else RedisLink(settings.redis_cache, "REDIS_CACHE_URL"),
+        cache_link=link if settings.redis_cache is None else _link_of_cache(settings),
         sessions=sessions,
         authenticator=Authenticator(
             parse_api_keys(settings.api_keys), read_session, key_file, None if tokens is None else tokens.principal
         ),
         tokens=tokens,
         organizations=organizations,
-        rate_limiter=RateLimiter(RateLimits(link), organizations.read_limits, plans, clock),
+        rate_limiter=RateLimiter(
+            RateLimits(link),
+            AddressLimits(link, settings.live_requests_max),
+            LocalCalls(settings.live_requests_max),
+            organizations.read_limits,
+            plans,
+            clock,
+            caller_per_minute=settings.caller_requests_per_minute,
+        ),
         activity=ActivityNotes(clock, link, publish_activity),
         watcher=watcher,
         publisher=publisher,
@@ -243,6 +314,10 @@ def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
     """What reads tokens of people; None: no OpenID provider is configured."""
     rules = read_rules(settings)
     return None if rules is None else TokenReader(rules, Issuer(rules.issuer), clock)
+
+
+def _link_of_cache(settings: Settings) -> RedisLink:
+    return RedisLink(settings.redis_cache, "REDIS_CACHE_URL", connections_max=settings.redis_connections)
 
 
 def _carry_over_when_back(link: RedisLink, sessions: SessionStore, clock: Clock) -> None:

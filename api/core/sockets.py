@@ -103,7 +103,9 @@ class Socket:
             authorization = await self._first_token()
         self._authorization = authorization
         principal = await authenticated(authenticator, authorization, address_of(websocket.scope))
-        return asker_on_socket(self._services, websocket.scope["endpoint"], principal)
+        called = asker_on_socket(self._services, websocket.scope["endpoint"], principal)
+        await self._services.rate_limiter.admit(called.declaration, principal, websocket.scope)
+        return called
 
     async def _open(self, called: Asker) -> None:
         """Finish the handshake, if its first message did not; what ends after it is told."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from highwater.api.core.access import PUBLIC, declared
+from highwater.api.core.documentation import problem_response
 from highwater.api.core.errors import problem
 from highwater.api.core.services import Wired
 
@@ -17,6 +18,21 @@ router = APIRouter(tags=["system"])
 
 _JSON = "application/json"
 _NEVER = {"Cache-Control": "no-store"}
+DEGRADED = "Degraded"
+_DEGRADED_SAYS = "Names of what works in part, comma-separated; absent when everything works."
+_READINESS: dict[str, Any] = {
+    "type": "object",
+    "required": ["ready", "not_ready", "degraded"],
+    "properties": {
+        "ready": {"type": "boolean"},
+        "not_ready": {"type": "array", "items": {"type": "string"}},
+        "degraded": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "name -> what does not work meanwhile",
+        },
+    },
+}
 
 
 @router.get("/healthz", summary="The process is alive", response_model=None)
@@ -26,23 +42,41 @@ async def healthz() -> Response:
     return Response(b'{"status":"alive"}', headers=_NEVER, media_type=_JSON)
 
 
-@router.get("/readyz", summary="Every part answers, or which does not", response_model=None)
+@router.get(
+    "/readyz",
+    summary="Every part that is needed answers, or which does not",
+    response_model=None,
+    responses={
+        200: {
+            "description": "Ready. `degraded` says what works in part.",
+            "headers": {DEGRADED: {"description": _DEGRADED_SAYS, "schema": {"type": "string"}}},
+            "content": {_JSON: {"schema": _READINESS}},
+        },
+        503: {
+            **problem_response("A part that is needed does not answer; `not_ready` names it."),
+            "headers": {DEGRADED: {"description": _DEGRADED_SAYS, "schema": {"type": "string"}}},
+        },
+    },
+)
 @declared(PUBLIC)
 async def readyz(
     services: Wired, exclude: Annotated[list[str], Query(default_factory=list, description="parts that do not count")]
 ) -> Response:
-    """503 names what is unavailable. With Redis away reads go on: a balancer may ask with `?exclude=redis`.
+    """503 names the parts that are unavailable and without which the API cannot do its work.
 
-    `degraded` names consumers that have stopped a partition for bad events, with the command that resumes it; it is no 503.
+    `degraded` names what works in part while the API is ready: Redis that is unavailable, consumers that have stopped a
+    partition for bad events, with the command that resumes it. A balancer that sends reads alone may ask with `?exclude=kafka`.
     """
     away = {name: reason for name, reason in services.not_ready().items() if name not in exclude}
-    degraded = await services.degraded.by_group()
+    accelerators = {name: text for name, text in services.unavailable_accelerators().items() if name not in exclude}
+    degraded = accelerators | await services.degraded.by_group()
+    headers = {DEGRADED: ", ".join(sorted(degraded))} if degraded else {}
     if away:
         detail = "not ready: " + "; ".join(f"{name}: {reason}" for name, reason in sorted(away.items()))
         members = {"ready": False, "not_ready": sorted(away), "degraded": degraded}
-        return problem(503, detail, headers={"Retry-After": "1"}, members=members)
+        return problem(503, detail, headers={"Retry-After": "1", **headers}, members=members)
     document = {"ready": True, "not_ready": [], "degraded": degraded}
-    return Response(orjson.dumps(document), headers=_NEVER, media_type=_JSON)
+    return Response(orjson.dumps(document), headers={**_NEVER, **headers}, media_type=_JSON)
 
 
 @router.get(

@@ -12,7 +12,7 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.view import View, heading, note, set_html, text
-from highwater.api.explain.routes import Ask, explained
+from highwater.api.explain.routes import EXPLAIN, Ask, explained
 
 # Steps that stand open: down to the request, and the way to one event; the others are one click away.
 _OPEN_DEPTH = 4
@@ -31,6 +31,7 @@ def explain_card(view: View, title: str, ask: Ask) -> None:
     async def explain() -> None:
         button.disable()
         try:
+            await view.count(EXPLAIN)
             document = (await explained(view.services, ask)).document()
             set_html(tree, f'<ul class="hw-tree">{step_html(document["tree"], 0)}</ul>')
             view.tell(None)

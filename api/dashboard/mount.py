@@ -26,23 +26,32 @@ from highwater.api.dashboard.door import Door
 from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn
 from highwater.connectors.identity.issuer import ClientCredentials
 from highwater.streams.clock import monotonic_seconds
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import get_log
 
 if TYPE_CHECKING:
     from highwater.api.dashboard.hub import Hub
     from highwater.api.dashboard.services import DashboardServices
 
+
+def _page_of(household: Household) -> Access:
+    """A page whose figures were sampled for all browsers; what else it shows it reads of `/api`."""
+    return Access(Role.VIEWER, household, limit=RateLimit.CALLER, cost=1)
+
+
 # Where a page finds the dashboard that it is served by, and the nonce of its own scripts.
 SCOPE_KEY = "highwater.dashboard"
 # Whoever is not signed in is sent to `/login`; what a page then reads of `/api` is declared there, and what it reads beside that
 # is for operators (`View.sees_all`).
 ACCESS: Mapping[str, Access] = {
-    **dict.fromkeys(("/", "/topics", "/browse", "/dead-letters"), Access(Role.VIEWER, Household.SYSTEM)),
-    **dict.fromkeys(("/user", "/policies"), Access(Role.VIEWER, Household.FEEDS)),
-    "/league": Access(Role.VIEWER, Household.LEAGUE),
-    "/queries": Access(Role.VIEWER, Household.QUERIES),
-    "/jobs": Access(Role.VIEWER, Household.JOBS),
-    "/chunks": Access(Role.VIEWER, Household.CHUNKS),
+    **dict.fromkeys(("/", "/topics", "/dead-letters"), _page_of(Household.SYSTEM)),
+    **dict.fromkeys(("/user", "/policies"), _page_of(Household.FEEDS)),
+    # It reads a topic and decodes what it shows.
+    "/browse": Access(Role.VIEWER, Household.SYSTEM, limit=RateLimit.PLAN, cost=1),
+    "/league": _page_of(Household.LEAGUE),
+    "/queries": _page_of(Household.QUERIES),
+    "/jobs": _page_of(Household.JOBS),
+    "/chunks": _page_of(Household.CHUNKS),
     **dict.fromkeys(("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout", "/favicon.ico"), PUBLIC),
 }
 NONCE_KEY = "highwater.nonce"

@@ -19,9 +19,9 @@ from nicegui import events, ui
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from highwater.api.core.access import Access, Scope, in_scope
+from highwater.api.core.access import Access, Scope, in_scope, refusal
 from highwater.api.core.auth import Principal, Role
-from highwater.api.core.errors import ForbiddenError, UnauthorizedError, problem_of
+from highwater.api.core.errors import ForbiddenError, TooManyRequestsError, UnauthorizedError, problem_of
 from highwater.api.core.guard import admit
 from highwater.api.core.proxies import address_of
 from highwater.api.core.services import Services
@@ -115,6 +115,10 @@ class View:
         """Whether it may change what operators change."""
         return self.visitor.principal.role is Role.ADMIN
 
+    def may(self, declaration: Access) -> bool:
+        """Whether to offer an operation: role and scopes allow it. Whose it reaches, the API says when it is called."""
+        return refusal(declaration, self.visitor.principal) is None
+
     async def require(self, role: Role) -> Principal:
         """Who looks, asked anew before a deed: a key may have lost its role, or its browser signed out, since the page was sent.
 
@@ -127,6 +131,14 @@ class View:
             raise UnauthorizedError("this browser has signed out, or its key is valid no more")
         admit(Access(role, Scope.SYSTEM), found.principal)
         return found.principal
+
+    async def count(self, declaration: Access) -> None:
+        """Count something that this page does beside reading `/api`, as a call of such an operation.
+
+        Raises:
+            TooManyRequestsError: it is one too many.
+        """
+        await self.services.rate_limiter.admit(declaration, self.visitor.principal, self.request.scope)
 
     def asked(self, name: str, default: str = "") -> str:
         """A parameter of the page."""
@@ -271,9 +283,10 @@ def page(path: str, title: str) -> Callable[[Build], None]:
                 return RedirectResponse(f"/login?next={quote(here, safe='')}", 303)
             try:
                 admit(ACCESS[path], visitor.principal)
-            except ForbiddenError as error:
+                view = View(dashboard, visitor, request)
+                await view.count(ACCESS[path])
+            except (ForbiddenError, TooManyRequestsError) as error:
                 return problem_of(error)
-            view = View(dashboard, visitor, request)
             view.hub.look()
             with view.frame(path, title):
                 await build(view)

@@ -37,9 +37,10 @@ def why(facts: UserFacts, channels: int, policy: Policy, now_ms: int) -> Why:
         isinstance(decision, Rebuild),
         _verdict(decision, facts, now_ms),
         (
-            Condition("subscribed", facts.is_subscribed, f"to {count(channels)} channels"),
+            _subscribed(facts, channels),
             _seen(facts, policy, now_ms),
             _novelty(facts, policy),
+            _changed(facts),
             _time(facts, policy, now_ms),
             _cooldown(facts, policy, now_ms),
             _in_flight(facts, now_ms),
@@ -56,6 +57,17 @@ def _verdict(decision: Rebuild | Wait | Idle, facts: UserFacts, now_ms: int) -> 
     if facts.in_flight_until is not None and now_ms < facts.in_flight_until:
         return f"a rebuild is under way; it is waited for until {moment(decision.until_ms)}"
     return f"not due before {moment(decision.until_ms)}, in {left}, unless an event of the user comes first"
+
+
+def _subscribed(facts: UserFacts, channels: int) -> Condition:
+    """Who has left every channel is still rebuilt once: what was in them is to go."""
+    told = f"to {count(channels)} channels" if facts.is_subscribed or not facts.is_changed else "to none any more"
+    return Condition("subscribed", facts.is_subscribed or facts.is_changed, told)
+
+
+def _changed(facts: UserFacts) -> Condition:
+    told = "channels joined or left, or insights retracted, since the last rebuild or check"
+    return Condition("what is shown has changed", facts.is_changed, told if facts.is_changed else f"no {told}")
 
 
 def _seen(facts: UserFacts, policy: Policy, now_ms: int) -> Condition:

@@ -18,6 +18,7 @@ from highwater.schemas.errors import HighwaterError, InvalidEventError
 from highwater.schemas.json_events import event_from_json, event_to_json
 from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic, dead_letter_topic
+from highwater.streams import relay_epochs
 
 HEADER_PREFIX = "dlq_"
 REDRIVEN_FROM = "dlq_redriven_from"
@@ -216,7 +217,9 @@ def plan_sending(
     record = letter.record
     key, value = (record.key, record.value) if replacement is None else (replacement.key, replacement.value)
     stays = key == record.key and origin.partition < partitions.get(origin.topic, 0)
-    headers = [(name, raw) for name, raw in record.headers if not name.startswith(HEADER_PREFIX)]
+    # The epoch of the relay that published the letter says nothing of a record that an operator sends.
+    left_out = relay_epochs.HEADER
+    headers = [(name, raw) for name, raw in record.headers if not name.startswith(HEADER_PREFIX) and name != left_out]
     headers += [
         (REDRIVEN_FROM, str(letter.position).encode()),
         (REDRIVEN_BY, by.encode()),

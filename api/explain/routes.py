@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated, TypeAlias
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import Access, Scope, Whose, declared
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import NotFoundError
@@ -25,11 +26,14 @@ from highwater.connectors.explain.explanations import Explanation
 from highwater.connectors.explain.feeds import CHANNELS_DEFAULT, CHANNELS_MAX
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.errors import UnavailableError
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.league.resources import resource_of
 
 router = APIRouter(tags=["explain"], route_class=GuardedRoute)
 
 Ask: TypeAlias = Callable[[Explainer], Awaitable[Explanation]]
+# Both operations, and the card of the dashboard. Each reads the log for about a second.
+EXPLAIN = Access(Role.VIEWER, Scope.SYSTEM, Whose.USER, limit=RateLimit.PLAN, cost=2)
 
 # Each holds a thread and a connection to the broker for about a second; more wait, and past it come again.
 AT_ONCE = 4
@@ -39,7 +43,7 @@ _waiting: set[object] = set()
 
 
 @router.get("/api/explain/feed/{user:id}", summary="The events behind a user's feed", response_model=None)
-@access(Role.VIEWER, Scope.SYSTEM, Whose.USER)
+@declared(EXPLAIN)
 async def explain_feed(
     request: Request,
     user: User,
@@ -52,7 +56,7 @@ async def explain_feed(
 
 
 @router.get("/api/explain/resource/{key:id}", summary="The events behind a page", response_model=None)
-@access(Role.VIEWER, Scope.SYSTEM, Whose.KEY)
+@declared(replace(EXPLAIN, whose=Whose.KEY))
 async def explain_resource(request: Request, key: str, called: Called, services: Wired) -> Response:
     """Of a key such as `league:table:2025-26`, `md:{match}:live`, `ns:{namespace}` or `clusters:{user}`."""
     await called.key(key)

@@ -22,7 +22,7 @@ from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition,
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
 from highwater.api.core.freshness import FEEDS_TOPICS, INSIGHT_TOPICS, SUBSCRIPTION_TOPICS
 from highwater.api.core.guard import Called, User
-from highwater.api.core.openapi import problems, stream
+from highwater.api.core.openapi import fields, problems, stream
 from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
@@ -44,6 +44,7 @@ from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.checks import check_id
 from highwater.streams.feeds.rules import Rebuild, UserFacts, should_rebuild
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import CONDITIONAL_GETS, PENDING_CLAMPED, get_log
 
 _log = get_log("api")
@@ -85,8 +86,13 @@ def _check_since(since: int, version: int) -> None:
         raise BadRequestError(f"since={since} is above the version {version}", field="since")
 
 
-@router.get("/api/users/{user:id}/feed", summary="The feed of a user; conditional", response_model=None)
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
+@router.get(
+    "/api/users/{user:id}/feed",
+    summary="The feed of a user; conditional",
+    response_model=None,
+    responses=fields("X-Pending", "X-Stale"),
+)
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.NONE, cost=0)
 async def get_feed(request: Request, user: User, services: Wired, feeds: WiredFeeds, since: Since = None) -> Response:
     """Built when it is read and no good copy is there; everybody else gets that copy, or 304."""
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
@@ -128,8 +134,13 @@ def _feed_response(request: Request, document: FeedDocument, extra: dict[str, st
     return conditional.answer(request, "feed", document.head, document.payload, extra=headers)
 
 
-@router.get("/api/users/{user:id}/clusters", summary="The clusters of a user; conditional", response_model=None)
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
+@router.get(
+    "/api/users/{user:id}/clusters",
+    summary="The clusters of a user; conditional",
+    response_model=None,
+    responses=fields("X-Pending"),
+)
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.NONE, cost=0)
 async def get_clusters(
     request: Request,
     user: User,
@@ -161,7 +172,7 @@ async def get_clusters(
         found = changes.found
         _check_since(since, found.cluster_version)
         head = _since_head(found.head, since)
-        document = _changes_document(user, changes, since, services.settings.cluster_history_versions)
+        document = _changes_document(user, changes, since)
     if version is None:
         await feeds.cache.put(f"clusters:{user}", found.head)
     else:
@@ -195,15 +206,17 @@ async def _clusters_head(services: Services, feeds: FeedServices, user: str, *, 
 
 
 def _version_head(found: Clusters, version: int, since: int | None) -> Head:
-    """The head of one kept version: it never changes, and a user who was erased gets other times for the same number.
+    """The head of one kept version: only retractions change it, and a user who was erased gets other times for the same number.
 
     What is told of its past does change, as that is forgotten with the versions that come; so its tag is also theirs.
     """
     if found.clusters is None:
         raise NotFoundError(f"cluster version {version} is not kept")
     if since is not None:
-        return _since_head(replace(found.head, etag=f"{found.head.etag}-at-{version}"), since)
-    return Head(version, f"clusters-at-{version}-{found.updated_at_ms}", found.caused_by, found.head.checked_ms)
+        return _since_head(replace(found.head, etag=f"{found.head.etag}-at-{version}-r{found.redactions}"), since)
+    redacted = f"-r{found.redactions}" if found.redactions else ""
+    etag = f"clusters-at-{version}-{found.updated_at_ms}{redacted}"
+    return Head(version, etag, found.caused_by, found.head.checked_ms)
 
 
 def _clusters_document(user: str, found: Clusters) -> dict[str, Any]:
@@ -224,14 +237,14 @@ def _clusters_document(user: str, found: Clusters) -> dict[str, Any]:
     return document
 
 
-def _changes_document(user: str, changes: ClustersSince, since: int, versions_kept: int) -> dict[str, Any]:
+def _changes_document(user: str, changes: ClustersSince, since: int) -> dict[str, Any]:
     """The same with the clusters that changed after version `since`, and those that died since."""
     return {
         **_clusters_document(user, changes.found),
         "clusters": feeds_reads.unread_clusters(changes.found, since),
         "since": since,
         "died": [_dead_cluster(one) for one in changes.died],
-        "complete": feeds_reads.has_told_all(changes, since, versions_kept),
+        "complete": feeds_reads.has_told_all(changes, since),
     }
 
 
@@ -257,7 +270,7 @@ def _page(document: Mapping[str, Any], version: int, start: int, limit: int) -> 
     summary="The life of a cluster; conditional",
     response_model=None,
 )
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_cluster_history(
     request: Request,
     user: User,
@@ -287,14 +300,14 @@ async def get_cluster_history(
     if found is None:
         raise NotFoundError(f"user {user!r} has had no cluster {cluster_id!r}")
     await feeds.cache.put(f"clusters:{user}", found.head)
-    document = _life_document(user, cluster_id, found, limit, services.settings.cluster_history_versions)
+    document = _life_document(user, cluster_id, found, limit)
     return conditional.answer(request, "cluster_history", own(found.head), orjson.dumps(document))
 
 
-def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int, versions_kept: int) -> dict[str, Any]:
+def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int) -> dict[str, Any]:
     page = life.events[:limit]
     # Of a cluster older than the versions whose changes are kept, only its birth is remembered from before them.
-    forgotten = life.cluster_version_now - versions_kept
+    forgotten = life.told_since or 0
     return {
         "user_id": user,
         "cluster_id": cluster_id,
@@ -308,8 +321,13 @@ def _life_document(user: str, cluster_id: str, life: ClusterLife, limit: int, ve
     }
 
 
-@router.get("/api/users/{user:id}/pending", summary="What waits for the next rebuild", response_model=None)
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
+@router.get(
+    "/api/users/{user:id}/pending",
+    summary="What waits for the next rebuild",
+    response_model=None,
+    responses=fields("X-Pending"),
+)
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_pending(request: Request, user: User, services: Wired, feeds: WiredFeeds) -> Response:
     """Per current subscription, head minus high-water mark; and whether a rebuild is due by the rules."""
     await services.fresh(request, FEEDS_TOPICS)
@@ -330,6 +348,7 @@ async def get_pending(request: Request, user: User, services: Wired, feeds: Wire
         "last_clustered_at": _iso(row.last_clustered_at),
         "due": isinstance(decision, Rebuild),
         "trigger": decision.trigger.value if isinstance(decision, Rebuild) else None,
+        "changed": row.is_changed,
         "in_flight": row.in_flight_until is not None and now_ms < row.in_flight_until,
         "plan": row.plan,
         "last_active_at": _iso(row.last_active_at),
@@ -347,11 +366,12 @@ def _facts(row: UserRow, pending: int, is_subscribed: bool) -> UserFacts:
         last_checked_at=row.last_checked_at,
         last_enqueued_at=row.last_enqueued_at,
         in_flight_until=row.in_flight_until,
+        is_changed=row.is_changed,
     )
 
 
 @router.get("/api/users/{user:id}/subscriptions", summary="A user's subscriptions", response_model=None)
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER)
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_subscriptions(
     request: Request, user: User, services: Wired, limit: Limit = LIMIT_MAX, cursor: Cursor = None
 ) -> Response:
@@ -373,7 +393,7 @@ def _channel_document(channel: Channel) -> dict[str, Any]:
 
 
 @router.get("/api/channels/{channel:id}", summary="A channel; conditional", response_model=None)
-@access(Role.VIEWER, Scope.FEEDS)
+@access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_channel(request: Request, channel: str, services: Wired) -> Response:
     """The head of a channel: its version is the number of its insights."""
     await services.fresh(request, INSIGHT_TOPICS)
@@ -386,7 +406,7 @@ async def get_channel(request: Request, channel: str, services: Wired) -> Respon
 
 
 @router.get("/api/channels", summary="The channels", response_model=None)
-@access(Role.VIEWER, Scope.FEEDS)
+@access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_channels(
     request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
@@ -405,7 +425,7 @@ async def get_channels(
     response_model=None,
     responses=problems(GoneError),
 )
-@access(Role.VIEWER, Scope.FEEDS)
+@access(Role.VIEWER, Scope.FEEDS, limit=RateLimit.CALLER, cost=1)
 async def get_insight(request: Request, channel: str, insight: str, services: Wired) -> Response:
     """An insight as it came; 410 once it was retracted."""
     await services.fresh(request, INSIGHT_TOPICS)
@@ -436,7 +456,7 @@ async def get_insight(request: Request, channel: str, insight: str, services: Wi
     responses=stream("An event for each version bump, with its position as the id."),
 )
 # Any household: each key is checked by itself.
-@access(Role.VIEWER, whose=Whose.FILTERED)
+@access(Role.VIEWER, whose=Whose.FILTERED, limit=RateLimit.CALLER, cost=1)
 async def get_changes(request: Request, called: Called, services: Wired) -> Response:
     """Version bumps of what the caller may read, from now on or from `Last-Event-ID`."""
     await services.fresh(request, frozenset())

@@ -17,7 +17,7 @@ from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
 from highwater.api.core.errors import UnprocessableError
-from highwater.api.core.guard import LimitedRoute, Org
+from highwater.api.core.guard import GuardedRoute, Org
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.identity import organizations
 from highwater.connectors.identity.organizations import Organization, PlanWord
@@ -27,11 +27,12 @@ from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import PLAN_CHANGED
 from highwater.schemas.positions import Cause
 from highwater.streams.identity.plans import FEATURES, UNLIMITED
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import get_log
 
 LIMIT_TOPICS = frozenset({PLAN_CHANGED})
 
-router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 _log = get_log("api")
 
 
@@ -45,7 +46,7 @@ class PlanRequest(BaseModel):
 
 
 @router.get("/api/organizations/{org:id}/limits", summary="What an organization may", response_model=None)
-@access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION)
+@access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def get_limits(
     request: Request,
     org: Org,
@@ -79,7 +80,7 @@ def _limit(value: int | None) -> int | str:
 
 
 @router.put("/api/organizations/{org:id}/plan", status_code=HTTPStatus.ACCEPTED, summary="Change a plan (admin)")
-@access(Role.ADMIN, Scope.ADMIN, Whose.ORGANIZATION)
+@access(Role.ADMIN, Scope.ADMIN, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def put_plan(org: Org, body: PlanRequest, services: Wired) -> dict[str, Any]:
     """The plan, and where they are given the status of the subscription and the end of what was paid for."""
     period_end = _period_end(body.period_end)

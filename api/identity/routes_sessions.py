@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.auth import ROLES, Principal, Role
 from highwater.api.core.errors import ForbiddenError
-from highwater.api.core.guard import Asker, Called, GuardedRoute, LimitedRoute, User
+from highwater.api.core.guard import Asker, Called, GuardedRoute, User
 from highwater.api.core.openapi import ID
 from highwater.api.core.resources import SESSION
 from highwater.api.core.services import Services, Wired
@@ -30,9 +30,9 @@ from highwater.schemas.jobs import ROLE_CHANGED
 from highwater.schemas.positions import Cause
 from highwater.streams.checks import check_id
 from highwater.streams.clock import to_datetime
+from highwater.streams.identity.rate_limits import RateLimit
 
 router = APIRouter(tags=["sessions"], route_class=GuardedRoute)
-limited = APIRouter(tags=["sessions"], route_class=LimitedRoute)
 
 Text = Annotated[str, Field(max_length=512)]
 
@@ -87,8 +87,8 @@ def _session_role(creator: Principal, stored: str | None, asked: str | None) -> 
     return ROLES[asked]
 
 
-@limited.post("/api/sessions", status_code=HTTPStatus.CREATED, summary="Make a session")
-@access(Role.EDITOR, Scope.ADMIN, Whose.USER, own=Role.VIEWER, keys_only=True)
+@router.post("/api/sessions", status_code=HTTPStatus.CREATED, summary="Make a session")
+@access(Role.EDITOR, Scope.ADMIN, Whose.USER, own=Role.VIEWER, keys_only=True, limit=RateLimit.PLAN, cost=1)
 async def post_session(
     body: SessionRequest, request: Request, response: Response, called: Called, services: Wired
 ) -> dict[str, Any]:
@@ -120,7 +120,7 @@ async def post_session(
 
 
 @router.delete("/api/sessions/{session:id}", status_code=HTTPStatus.NO_CONTENT, summary="Log out")
-@access(Role.ADMIN, Scope.ADMIN, Whose.SESSION, own=Role.VIEWER)
+@access(Role.ADMIN, Scope.ADMIN, Whose.SESSION, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def delete_session(session: str, called: Called, services: Wired) -> None:
     """End one session: one's own, one of the user the key is bound to, or any by an admin."""
     found = called.shown(SESSION, await services.sessions.peek(session), session)
@@ -128,14 +128,14 @@ async def delete_session(session: str, called: Called, services: Wired) -> None:
 
 
 @router.delete("/api/users/{user:id}/sessions", summary="End all sessions of a user")
-@access(Role.ADMIN, Scope.ADMIN, Whose.USER, own=Role.VIEWER)
+@access(Role.ADMIN, Scope.ADMIN, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def delete_user_sessions(user: User, services: Wired) -> dict[str, Any]:
     """Every session of the user gets 401 from the next request on; answers how many there were."""
     return {"user_id": user, "revoked": await _revoke(services, user)}
 
 
 @router.put("/api/users/{user:id}/role", summary="Change a user's role (admin)")
-@access(Role.ADMIN, Scope.ADMIN, Whose.USER)
+@access(Role.ADMIN, Scope.ADMIN, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def put_role(user: User, body: RoleRequest, services: Wired) -> dict[str, Any]:
     """Stores the role and ends the user's sessions, which carry the old one (R2.9)."""
     async with transaction(services.database.require()) as tx:
@@ -156,6 +156,3 @@ async def _revoke(services: Services, user: str) -> int:
         now_ms = services.clock()
         await tx.execute(QUERIES["store_revocation"], user, to_datetime(now_ms))
     return await services.sessions.revoke_all(user, now_ms)
-
-
-router.include_router(limited)

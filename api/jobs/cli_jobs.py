@@ -1,4 +1,4 @@
-"""`highwater jobs`: have something made by the running API, look at it, and watch it being made.
+"""`highwater jobs`: jobs of the running API submitted, listed, watched, revoked and restarted; documents put and files saved.
 
 Laws. A job belongs to the product, not to this command: whoever stops watching leaves it alone. Watching goes on where it was
 when the connection is lost, so no step is shown twice or left out.
@@ -7,6 +7,7 @@ when the connection is lost, so no step is shown twice or left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -16,6 +17,7 @@ from highwater.api.command.command import FAILED, INTERRUPTED, Group, json_optio
 from highwater.api.command.connection import database as open_database
 from highwater.api.command.connection import own_settings, stack_settings
 from highwater.api.command.terminal import print_json, print_table, printable, progress, warn
+from highwater.streams.jobs.states import JobStatus, Kind
 
 if TYPE_CHECKING:
     import httpx
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 # The API says that it lives every 15 s; who hears nothing for two of those has lost it.
 _SILENCE_SECONDS = 35.0
 _AGAIN_SECONDS = 1.0
+# What the API lists in one page at most.
+_PAGE_MAX = 1_000
 
 
 class Told(NamedTuple):
@@ -36,7 +40,7 @@ class Told(NamedTuple):
 
 @click.group(cls=Group)
 def jobs() -> None:
-    """Decks, ingests and exports: have them made, watch them, look at them."""
+    """Decks, ingests and exports: submitted, listed, watched, revoked, restarted."""
 
 
 @jobs.command()
@@ -104,13 +108,134 @@ def show(job_id: str, as_json: bool) -> None:
         print_table(("", ""), [(name, value) for name, value in document.items() if value is not None])
 
 
+@jobs.command("list")
+@click.option("--organization", "organization_id", required=True, help="Whose jobs.")
+@click.option("--status", type=click.Choice([str(one) for one in JobStatus]), help="Only jobs that stand there.")
+@click.option("--kind", type=click.Choice([str(one) for one in Kind]), help="Only jobs of this kind.")
+@click.option("--user", "user_id", help="Only jobs of this user.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most this many.")
+@json_option
+def list_jobs(
+    organization_id: str, status: str | None, kind: str | None, user_id: str | None, limit: int, as_json: bool
+) -> None:
+    """List the jobs of an organization, the newest first."""
+    from urllib.parse import quote
+
+    settings = own_settings()
+    wanted = {"status": status, "kind": kind, "user_id": user_id}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    with api_client(settings, any_key(settings)) as client:
+        while len(found) < limit and (cursor is not None or not found):
+            page = {"limit": min(limit - len(found), _PAGE_MAX), **({} if cursor is None else {"cursor": cursor})}
+            path = f"/api/organizations/{quote(organization_id, safe='')}/jobs"
+            document = request(client, "GET", path, params={**given, **page}).json()
+            found += document["jobs"]
+            cursor = document["next_cursor"]
+            if cursor is None:
+                break
+    if as_json:
+        for job in found:
+            print_json(job)
+        return
+    columns = ("job_id", "kind", "status", "progress_pct", "user_id", "created_at", "error")
+    print_table(columns, [[job[name] or "" for name in columns] for job in found], right=("progress_pct",))
+
+
+@jobs.command()
+@click.argument("job_id")
+@json_option
+def revoke(job_id: str, as_json: bool) -> None:
+    """Revoke job JOB_ID: it is not begun any more, and whoever works on it stores nothing more."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        answer = request(client, "DELETE", f"/api/jobs/{job_id}").json()
+    _print(answer, as_json=as_json, line=answer["job_id"])
+
+
+@jobs.command()
+@click.argument("job_id")
+@click.option("--watch", "is_watched", is_flag=True, help="Watch it until it has ended.")
+@json_option
+def restart(job_id: str, is_watched: bool, as_json: bool) -> None:
+    """Restart failed job JOB_ID from its last stored step; what was made is not made or paid again."""
+    settings = own_settings()
+    with api_client(settings, any_key(settings)) as client:
+        before = request(client, "GET", f"/api/jobs/{job_id}").json()
+        answer = request(client, "POST", f"/api/jobs/{job_id}/restart").json()
+        if not is_watched:
+            _print(answer, as_json=as_json, line=answer["job_id"])
+            return
+        _watched(client, job_id, ",".join(answer["positions"]), as_json=as_json, after=before["last_event_id"])
+
+
+# -- documents and files -------------------------------------------------------------------------------------------------
+
+
+@jobs.group(cls=Group)
+def blobs() -> None:
+    """Documents that jobs read, and files that they write."""
+
+
+@blobs.command("put")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--organization", "organization_id", required=True, help="Whose document it is.")
+@click.option("--name", help="The name under which it is saved when it is read; that of FILE by default.")
+@click.option("--type", "media_type", help="Its media type; by default what the extension of its name stands for.")
+@json_option
+def put_blob(file: str, organization_id: str, name: str | None, media_type: str | None, as_json: bool) -> None:
+    """Put FILE (`-` = standard input), so that jobs can name it; prints its SHA-256."""
+    from highwater.streams.jobs.file_names import media_type_of
+
+    settings = own_settings()
+    called = name or (None if file == "-" else Path(file).name)
+    guessed = media_type or (called and media_type_of(called)) or "application/octet-stream"
+    wanted = {"organization_id": organization_id, **({} if called is None else {"filename": called})}
+    with api_client(settings, any_key(settings)) as client, click.open_file(file, "rb") as stream:
+        headers = {"Content-Type": guessed}
+        answer = request(client, "PUT", "/api/blobs", params=wanted, content=stream, headers=headers).json()
+    _print(answer, as_json=as_json, line=answer["sha256"])
+
+
+@blobs.command("get")
+@click.argument("sha256")
+@click.option("--organization", "organization_id", help="Read as one of this organization.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to; `-` = standard output; else its own name.",
+)
+@click.option("--force", "is_replaced", is_flag=True, help="Replace a file that is there.")
+@json_option
+def get_blob(sha256: str, organization_id: str | None, output: Path | None, is_replaced: bool, as_json: bool) -> None:
+    """Save the document or file SHA256, under its own name in this folder unless `--output` says where."""
+    from highwater.api.jobs.downloads import save
+
+    settings = own_settings()
+    wanted = {} if organization_id is None else {"organization_id": organization_id}
+    with api_client(settings, any_key(settings)) as client:
+        saved = save(client, sha256, wanted, output, is_replaced=is_replaced)
+    if saved is not None:
+        _print({"sha256": sha256.lower(), "file": str(saved)}, as_json=as_json, line=str(saved))
+
+
 @jobs.command("recompute-usage")
 @click.option("--org", "organization_id", help="Of this organization only.")
 @click.option("--period", help="Of this month only (YYYY-MM).")
-@click.option("--store", "is_stored", is_flag=True, help="Raise stored totals that are below what the jobs say.")
+@click.option(
+    "--store",
+    "is_stored",
+    is_flag=True,
+    help="Raise flushed totals to what was counted now.",
+)
 @json_option
 def recompute_usage(organization_id: str | None, period: str | None, is_stored: bool, as_json: bool) -> None:
-    """Count usage anew from the jobs, beside what was flushed; exit status 1 if they differ and nothing was stored."""
+    """Count usage anew from what each job was counted for, beside what was flushed up to the same position.
+
+    Exit status 1 if they differ there and nothing was stored. What waits for the next flush, up to a quarter of an hour, is no
+    difference.
+    """
     import asyncio
 
     from highwater.connectors.jobs.usage import Amounts, Usage
@@ -134,27 +259,34 @@ def recompute_usage(organization_id: str | None, period: str | None, is_stored: 
                     "organization_id": one.organization_id,
                     "period": one.period,
                     "flushed": one.flushed._asdict(),
+                    "flushed_seq": one.flushed_seq,
+                    "recomputed_at_flush": one.recomputed_then._asdict(),
                     "recomputed": one.recomputed._asdict(),
+                    "last_seq": one.last_seq,
+                    "unflushed": one.unflushed,
+                    "differs": one.is_behind or not one.is_summed,
                 }
             )
     else:
         names = Amounts._fields
-        rows = [(one.organization_id, one.period, *one.recomputed, *one.flushed) for one in found]
-        columns = ("organization", "period", *names, *(f"flushed {name}" for name in names))
+        rows = [(one.organization_id, one.period, *one.recomputed, *one.flushed, one.unflushed) for one in found]
+        columns = ("organization", "period", *names, *(f"flushed {name}" for name in names), "not flushed yet")
         print_table(columns, rows, right=columns[2:])
-    if any(one.is_behind for one in found) and not is_stored:
+    if any(one.is_behind or not one.is_summed for one in found) and not is_stored:
         click.get_current_context().exit(FAILED)
 
 
 # -- watching ------------------------------------------------------------------------------------------------------------
 
 
-def _watched(client: httpx.Client, job_id: str, positions: str | None, *, as_json: bool) -> None:
-    """Tell of a job until it has ended, and how it ended."""
+def _watched(
+    client: httpx.Client, job_id: str, positions: str | None, *, as_json: bool, after: str | None = None
+) -> None:
+    """Tell of a job until it has ended, and how it ended; `after` this event."""
     context = click.get_current_context()
     try:
         with progress("job", 100) as bar:
-            for told in _events(client, job_id, positions):
+            for told in _events(client, job_id, positions, after):
                 _show(told, bar, as_json=as_json)
         document = request(client, "GET", f"/api/jobs/{job_id}").json()
     except KeyboardInterrupt:
@@ -188,7 +320,7 @@ def _show(told: Told, bar: Bar, *, as_json: bool) -> None:
         click.echo(printable(f"{document.get('progress_pct', '')}% {line}"))
 
 
-def _events(client: httpx.Client, job_id: str, positions: str | None) -> Iterator[Told]:
+def _events(client: httpx.Client, job_id: str, positions: str | None, after: str | None) -> Iterator[Told]:
     """The events of a job until it has ended, over as many connections as that takes.
 
     Raises:
@@ -202,6 +334,8 @@ def _events(client: httpx.Client, job_id: str, positions: str | None) -> Iterato
     from highwater.streams.jobs.progress import ENDS
 
     headers = {} if positions is None else {"X-Min-Position": positions}
+    if after is not None:
+        headers["Last-Event-ID"] = after
     is_said = False
     while True:
         try:
@@ -215,15 +349,17 @@ def _events(client: httpx.Client, job_id: str, positions: str | None) -> Iterato
                         answer.read()
                         check(answer)
                     is_said = False
+                    has_ended = False
                     for told in _parsed(answer.iter_lines()):
                         headers["Last-Event-ID"] = told.id
                         yield told
-                        if told.document["event_type"] in ENDS:
-                            return
+                        has_ended = told.document["event_type"] in ENDS
+                    if has_ended:
+                        continue  # 204 says so; a failed job that was restarted since goes on
         except httpx.TransportError as error:
             if not is_said:
                 is_said = True
-                warn(f"the API does not answer ({error or type(error).__name__}); trying again")
+                warn(f"the API does not answer ({str(error) or type(error).__name__}); trying again")
         time.sleep(_AGAIN_SECONDS)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from uuid import UUID, uuid4, uuid5
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from highwater.api.core import conditional
@@ -23,14 +23,23 @@ from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import (
     BadRequestError,
+    ConflictError,
     ForbiddenError,
     PaymentRequiredError,
     UnprocessableError,
 )
-from highwater.api.core.guard import Asker, Called, LimitedRoute, Org
+from highwater.api.core.guard import Asker, Called, GuardedRoute, Org
 from highwater.api.core.idempotency import idempotency_key
 from highwater.api.core.openapi import problems, stream
-from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.paging import (
+    LIMIT_DEFAULT,
+    Cursor,
+    Limit,
+    decode_cursor,
+    encode_cursor,
+    require_known_parameters,
+)
+from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import DECK, JOB, require_job_args
 from highwater.api.core.services import Services, Wired
 from highwater.api.jobs.services import WiredJobs
@@ -43,22 +52,23 @@ from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
-from highwater.streams.identity.plans import Limit as PlanLimit
-from highwater.streams.identity.plans import Usage, refusal, refusal_text
-from highwater.streams.jobs.args import Args, parse_args
-from highwater.streams.jobs.states import Kind
-from highwater.streams.jobs.validation import REVOKE
+from highwater.streams.identity.rate_limits import RateLimit
+from highwater.streams.jobs.args import parse_args
+from highwater.streams.jobs.states import JobStatus, Kind
+from highwater.streams.jobs.validation import RESTART, REVOKE
 
 JOB_TOPICS: frozenset[str] = frozenset({JOB_SUBMITTED, CONTROL})
-REVOKED_REASON = "revoked"
+REVOKED_REASON, RESTARTED_REASON = "revoked", "restarted"
 # The names of jobs under an idempotency key; any constant, and never another one.
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
 _ENTRY_ID = re.compile("([0-9]{1,18})(?:-0)?")
 ACCEPTED = HTTPStatus.ACCEPTED
 # The same for a job's page, its events and its socket.
-READ_JOB = Access(Role.VIEWER, Scope.JOBS, Whose.JOB)
+READ_JOB = Access(Role.VIEWER, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
+# Also what the dashboard offers its button by.
+RESTART_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, cost=1)
 
-router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 
 class Submission(BaseModel):
@@ -99,7 +109,7 @@ def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
 
 
 @router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made", responses=problems(PaymentRequiredError))
-@access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, own=Role.VIEWER)
+@access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, limit=RateLimit.PLAN, cost=1)
 async def post_job(request: Request, body: Submission, called: Called, services: Wired) -> Taken:
     """The job is taken down; `GET /api/jobs/{id}` and its events tell what comes of it."""
     organization_id, user_id = called.submission(body.organization_id, body.user_id)
@@ -111,14 +121,18 @@ async def post_job(request: Request, body: Submission, called: Called, services:
         {**document, "args": _args_text(body.args), "ts": services.clock(), "expires_at": body.expires_at},
     )
     encoded = services.publisher.encode(JOB_SUBMITTED, event)
-    known = await _known(services, job_id) if key_text is not None else None
+    known = await _known(services, job_id, key_text)
+    positions: list[str] = []
+    if known is None:
+        args = parse_args(body.kind, event["args"])
+        await require_job_args(services, called.principal, organization_id, args)
+        is_new_deck = body.kind == Kind.GENERATION
+        await require_plan_allows(services, organization_id, is_new_deck=is_new_deck, documents=args.documents)
+        positions = await services.publisher.publish(JOB_SUBMITTED, [encoded])
+        known = await _known(services, job_id, key_text)  # of two at once, the one that came first
     if known is not None:
         _require_same(known, event)
-        return Taken(job_id=job_id, positions=[known.position])
-    args = parse_args(body.kind, event["args"])
-    await require_job_args(services, called.principal, organization_id, args)
-    await _require_allowed(services, organization_id, Kind(body.kind), args)
-    positions = await services.publisher.publish(JOB_SUBMITTED, [encoded])
+        positions = [known.position]
     return Taken(job_id=job_id, positions=positions)
 
 
@@ -129,8 +143,12 @@ def _args_text(args: dict[str, Any]) -> str:
         raise UnprocessableError(f"args: {error}", field="args") from error
 
 
-async def _known(services: Services, job_id: str) -> JobRead | None:
-    """A job of that id; with PostgreSQL away the event is written all the same, and of two with one id the first counts."""
+async def _known(services: Services, job_id: str, key_text: str | None) -> JobRead | None:
+    """A job of that id, which only a key can have given before; with PostgreSQL away the event is written all the same, and of
+    two with one id the first counts.
+    """
+    if key_text is None:
+        return None
     try:
         return (await job_reads.jobs(services.database.require(), [job_id])).get(job_id)
     except UnavailableError:
@@ -144,32 +162,6 @@ def _require_same(known: JobRead, event: dict[str, Any]) -> None:
         raise UnprocessableError(
             f"Idempotency-Key was used for another job, {known.job_id}", field="Idempotency-Key", job_id=known.job_id
         )
-
-
-async def _require_allowed(services: Services, organization_id: str, kind: Kind, args: Args) -> None:
-    """Refuse what the organization may not. Where that cannot be told now the sink tells it.
-
-    Raises:
-        ForbiddenError: the organization is suspended.
-        PaymentRequiredError: a limit of its plan is reached; named in `limit`.
-    """
-    try:
-        found = await services.organizations.read_limits(organization_id)
-        is_counted = kind is Kind.GENERATION or args.documents
-        usage = (
-            await services.organizations.usage(organization_id, args.documents, services.clock())
-            if is_counted
-            else Usage()
-        )
-    except UnavailableError:
-        return
-    limit = refusal(found.plan, found.status, usage, is_new_deck=kind is Kind.GENERATION)
-    if limit is None:
-        return
-    text = refusal_text(limit, organization_id, found.plan)
-    if limit is PlanLimit.SUSPENDED:
-        raise ForbiddenError(text, limit=str(limit))
-    raise PaymentRequiredError(text, limit=str(limit))
 
 
 async def _fresh_job(request: Request, called: Asker, job_id: str, services: Services) -> JobRead:
@@ -219,7 +211,10 @@ def result_url(kind: str, job_id: str, result: Mapping[str, Any] | None) -> str 
     """Where what a job made is found; None before it has ended, and where it has no page of its own."""
     if result is None or kind == Kind.INGESTION:
         return None
-    return f"/api/presentations/{job_id}" if kind == Kind.GENERATION else f"/api/blobs/{result['sha256']}"
+    if kind == Kind.GENERATION:
+        return f"/api/presentations/{job_id}"
+    elsewhere: str | None = result.get("url")
+    return elsewhere or f"/api/blobs/{result['sha256']}"
 
 
 def _iso(ms: int | None) -> str | None:
@@ -232,7 +227,7 @@ def _time(ms: int | None) -> str | int | None:
 
 
 @router.delete("/api/jobs/{job_id}", status_code=ACCEPTED, summary="Revoke a job")
-@access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER)
+@access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER, limit=RateLimit.PLAN, cost=1)
 async def delete_job(request: Request, job_id: JobId, called: Called, services: Wired) -> Taken:
     """Nobody begins it any more, and who works on it stores nothing more; one that has ended stays as it is (R2.40)."""
     await _fresh_job(request, called, job_id, services)
@@ -240,10 +235,32 @@ async def delete_job(request: Request, job_id: JobId, called: Called, services: 
     return Taken(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
 
 
+@router.post(
+    "/api/jobs/{job_id}/restart",
+    status_code=ACCEPTED,
+    summary="Restart a failed job from its checkpoint",
+    responses=problems(PaymentRequiredError, ConflictError),
+)
+@declared(RESTART_JOB)
+async def post_restart(request: Request, job_id: JobId, called: Called, services: Wired) -> Taken:
+    """The job goes on after the last step that was stored, so nothing is made or paid twice (R2.15). Its organization must be
+    allowed a new job. Only a failed job can be restarted: one that was revoked or has expired is never begun again (R2.40).
+    """
+    found = await _fresh_job(request, called, job_id, services)
+    if found.status != JobStatus.FAILED:
+        told = f"only a failed job can be restarted; {job_id} is {found.status}"
+        raise ConflictError(told, job_id=job_id, job_status=found.status)
+    args = parse_args(found.kind, found.args)
+    is_new_deck = found.kind == Kind.GENERATION
+    await require_plan_allows(services, found.organization_id, is_new_deck=is_new_deck, documents=args.documents)
+    event = {"job_id": job_id, "action": RESTART, "reason": RESTARTED_REASON, "ts": services.clock()}
+    return Taken(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
+
+
 @router.get(
     "/api/organizations/{org:id}/jobs", summary="Jobs of an organization, the newest first", response_model=None
 )
-@access(Role.VIEWER, Scope.JOBS, Whose.LISTED)
+@access(Role.VIEWER, Scope.JOBS, Whose.LISTED, limit=RateLimit.PLAN, cost=1)
 async def get_jobs(
     request: Request,
     org: Org,
@@ -251,14 +268,23 @@ async def get_jobs(
     services: Wired,
     limit: Limit = LIMIT_DEFAULT,
     cursor: Cursor = None,
+    status: Annotated[JobStatus | None, Query(description="only jobs that stand there")] = None,
+    kind: Annotated[Kind | None, Query(description="only jobs of this kind")] = None,
+    user_id: Annotated[str | None, Query(description="only jobs of this user")] = None,
 ) -> Response:
-    """In pages; who is bound to a user and is not of the organization sees that user's own."""
+    """In pages; a caller that is bound to a user and is not of the organization sees that user's own. Unknown parameters are
+    refused, so that a misspelt filter never passes for none.
+    """
     check_id("org", org)
+    require_known_parameters(request, ("limit", "cursor", "status", "kind", "user_id"))
     only = called.listed(org)
+    if only is not None and user_id not in (None, only):
+        raise ForbiddenError(f"the jobs of {user_id} are not to be seen with this key", field="user_id")
     await services.fresh(request, JOB_TOPICS)
     before = _list_place(cursor)
     pool = services.database.require()
-    found = await job_reads.jobs_of_organization(pool, org, before, only, limit + 1)
+    wanted = job_reads.Wanted(only or user_id, status, kind)
+    found = await job_reads.jobs_of_organization(pool, org, before, wanted, limit + 1)
     page = found[:limit]
     document = {
         "organization_id": org,
@@ -327,7 +353,7 @@ async def get_events(request: Request, job_id: JobId, called: Called, services: 
 
 
 @router.get("/api/presentations/{presentation_id}", summary="A deck; conditional", response_model=None)
-@access(Role.VIEWER, Scope.JOBS, Whose.DECK)
+@access(Role.VIEWER, Scope.JOBS, Whose.DECK, limit=RateLimit.PLAN, cost=1)
 async def get_presentation(
     request: Request, presentation_id: PresentationId, called: Called, services: Wired, jobs: WiredJobs
 ) -> Response:

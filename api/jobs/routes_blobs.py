@@ -29,8 +29,8 @@ from highwater.api.core.errors import (
     TooLargeError,
     UnprocessableError,
 )
-from highwater.api.core.guard import Asker, Called, LimitedRoute
-from highwater.api.core.openapi import problems
+from highwater.api.core.guard import Asker, Called, GuardedRoute
+from highwater.api.core.openapi import fields, problems
 from highwater.api.core.resources import BLOB, OwnedBlob
 from highwater.api.core.services import Services, Wired
 from highwater.api.jobs.services import WiredJobs
@@ -39,6 +39,8 @@ from highwater.connectors.identity.organizations import Organization
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.blobs import Blob, BlobTooLargeError, Spooled, StorageFullError
 from highwater.streams.identity.plans import Limit, Usage, refusal, refusal_text
+from highwater.streams.identity.rate_limits import RateLimit
+from highwater.streams.jobs.file_names import check_file_name, content_disposition, name_of_digest
 
 # Requests whose bodies have a bound of their own, and are not counted by that of all others.
 OWN_BOUND = frozenset({("PUT", "/api/blobs")})
@@ -47,7 +49,6 @@ MEDIA_TYPE_DEFAULT = "application/octet-stream"
 CACHE_CONTROL = "private, max-age=31536000, immutable"
 # A document is offered as a file, never run or guessed at under the API's own address.
 _AS_A_FILE = {
-    "Content-Disposition": "attachment",
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
 }
@@ -57,7 +58,7 @@ _MEDIA_TYPE_CHARACTERS_MAX = 255
 # A member of a dictionary of RFC 8941 whose value is a byte sequence; others are left alone, as RFC 9530 has it.
 _DIGEST = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/=]*):\s*")
 
-router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 Named = Annotated[str | None, Query(description="for which organization; a session needs not say it")]
 
@@ -81,7 +82,7 @@ class Stored(BaseModel):
         "requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
     },
 )
-@access(Role.EDITOR, Scope.JOBS, Whose.ORGANIZATION)
+@access(Role.EDITOR, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def put_blob(
     request: Request,
     response: Response,
@@ -90,13 +91,16 @@ async def put_blob(
     jobs: WiredJobs,
     organization_id: Named = None,
     sha256: Annotated[str | None, Query(description="what the bytes are to be, in hexadecimal")] = None,
+    filename: Annotated[str | None, Query(description="the name under which it is saved when it is read")] = None,
 ) -> Stored:
     """Any bytes, with their `Content-Type`; those that the organization has already are answered with 200, and change nothing."""
     organization = called.organization(organization_id)
+    if filename is not None:
+        check_file_name("filename", filename)
     media_type, expected = _media_type(request), _expected(request, sha256)
     limits = await services.organizations.read_limits(organization)
     _check_may_put(limits, request)
-    found = await _taken(request, services, jobs.uploads, limits, media_type, expected)
+    found = await _taken(request, services, jobs.uploads, limits, media_type, expected, filename)
     response.status_code = HTTPStatus.CREATED if found.is_new else HTTPStatus.OK
     response.headers["Location"] = f"/api/blobs/{found.sha256}"
     return Stored(sha256=found.sha256, size=found.size_bytes)
@@ -106,9 +110,14 @@ async def put_blob(
     "/api/blobs/{sha256}",
     summary="Read a document; conditional",
     response_class=Response,
-    responses={200: {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}},
+    responses={
+        200: {
+            "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+            **fields("ETag", "Cache-Control", "Content-Digest")[200],
+        }
+    },
 )
-@access(Role.VIEWER, Scope.JOBS, Whose.BLOB)
+@access(Role.VIEWER, Scope.JOBS, Whose.BLOB, limit=RateLimit.PLAN, cost=1)
 async def get_blob(
     request: Request,
     sha256: Annotated[str, Path(description="what PUT /api/blobs answered")],
@@ -123,6 +132,8 @@ async def get_blob(
         return Response(status_code=int(HTTPStatus.NOT_MODIFIED), headers=headers)
     digest = base64.b64encode(bytes.fromhex(blob.sha256)).decode()
     headers |= {"Content-Length": str(blob.size_bytes), "Content-Digest": f"sha-256=:{digest}:", **_AS_A_FILE}
+    name = blob.file_name or name_of_digest(blob.sha256, blob.media_type)
+    headers["Content-Disposition"] = content_disposition(name)
     parts = blobs.read(services.database.require(), blob)
     # The first part before the status: PostgreSQL that is away is a 503 and not an answer that breaks off.
     first = await anext(parts, b"")
@@ -159,6 +170,7 @@ async def _taken(
     limits: Organization,
     media_type: str,
     expected: dict[str, tuple[str, str]],
+    file_name: str | None,
 ) -> blobs.Put:
     """Read, check and store the body.
 
@@ -180,6 +192,7 @@ async def _taken(
                 organization_id=limits.organization_id,
                 now_ms=services.clock(),
                 storage_bytes_max=limits.plan.storage_bytes_max,
+                file_name=file_name,
             )
     except BlobTooLargeError as error:
         raise _too_large(limits) from error

@@ -13,14 +13,15 @@ from fastapi import APIRouter, Depends, Path
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
-from highwater.api.core.guard import Called, LimitedRoute
+from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.publishing import Positions
 from highwater.api.core.resources import DECK_OWNER
 from highwater.api.core.services import Wired
 from highwater.api.jobs.services import WiredJobs
 from highwater.schemas.jobs import VIEW_RECORDED
+from highwater.streams.identity.rate_limits import RateLimit
 
-router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 
 async def _presentation_id(presentation: Annotated[str, Path(description="the id of the job that made it")]) -> str:
@@ -31,7 +32,7 @@ async def _presentation_id(presentation: Annotated[str, Path(description="the id
     "/api/presentations/{presentation}/views", status_code=HTTPStatus.ACCEPTED, summary="Tell that a deck was looked at"
 )
 # Looking is reading: whoever may read a deck may have it counted.
-@access(Role.VIEWER, Scope.JOBS, Whose.DECK)
+@access(Role.VIEWER, Scope.JOBS, Whose.DECK, limit=RateLimit.PLAN, cost=1)
 async def post_view(
     presentation: Annotated[str, Depends(_presentation_id)], called: Called, services: Wired, jobs: WiredJobs
 ) -> Positions:

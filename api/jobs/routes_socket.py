@@ -63,7 +63,6 @@ class JobSocket(Socket):
         """
         websocket, services = self._websocket, self._services
         called = await self._admitted()
-        await services.rate_limiter.admit(called.principal)
         job = await called.found(JOB, canonical_uuid("job_id", text))
         after = place_after(websocket.query_params.get("last_event_id"), job)
         services.activity.note(called.principal)

@@ -1,7 +1,7 @@
 """What an organization used in a month (R2.35, R2.37).
 
-Law: what is shown never falls. Redis holds what was counted last; without it the stored totals are raised by a count of the jobs
-themselves, so an emptied Redis costs time and nothing else. A read that names positions asks PostgreSQL.
+Law: what is shown is the number that limits are judged by, and never falls: one row of PostgreSQL, raised in the transaction that
+ends a job. Redis answers only while PostgreSQL is away.
 """
 
 from __future__ import annotations
@@ -14,42 +14,56 @@ from fastapi import APIRouter, Query, Request, Response
 from highwater.api.core.access import Scope, Whose, access
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, JSON
-from highwater.api.core.guard import LimitedRoute, Org
+from highwater.api.core.guard import GuardedRoute, Org
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.jobs import usage as stored
 from highwater.connectors.jobs.usage import Amounts
 from highwater.connectors.redis.keys import USAGE, key
 from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.errors import UnavailableError
 from highwater.schemas.jobs import USAGE_RECORDED
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.jobs.jobs import period_of
 from highwater.streams.jobs.usage import month_of
 
 USAGE_TOPICS = frozenset({USAGE_RECORDED})
 
-router = APIRouter(tags=["jobs"], route_class=LimitedRoute)
+router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 
 @router.get("/api/organizations/{org:id}/usage", summary="What an organization used in a month", response_model=None)
-@access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION)
+@access(Role.VIEWER, Scope.JOBS, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
 async def get_usage(
     request: Request,
     org: Org,
     services: Wired,
     period: Annotated[str | None, Query(description="YYYY-MM in UTC; without it this month")] = None,
 ) -> Response:
-    """Decks, slides, tokens and cents, each job counted once; says from where, and up to when."""
+    """Decks, slides, tokens and cents: what jobs used when they ended, also those that failed or were revoked. Says from where,
+    and up to when.
+    """
     month = period_of(services.clock()) if period is None else period
     month_of(month)
-    is_named = await services.fresh(request, USAGE_TOPICS)
-    document = None if is_named else await _of_redis(services, org, month)
-    if document is None:
-        document = await _of_postgres(services, org, month)
+    await services.fresh(request, USAGE_TOPICS)
+    try:
+        document: dict[str, Any] | None = await _of_postgres(services, org, month)
+    except UnavailableError:
+        copy = await _of_redis(services, org, month)
+        if copy is None:
+            raise
+        document = copy
     return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=JSON)
 
 
+async def _of_postgres(services: Services, org: str, period: str) -> dict[str, Any]:
+    found = await stored.usage_of(services.database.require(), org, period)
+    amounts = Amounts(found.presentations, found.slides, found.tokens, found.cost_cents)
+    return _document(org, period, amounts, source="postgresql", upto_seq=found.upto_seq, upto_ms=found.upto_ms)
+
+
 async def _of_redis(services: Services, org: str, period: str) -> dict[str, Any] | None:
-    """What Redis holds; None when that is not everything, or Redis is away."""
+    """What Redis holds; None when that is not everything, or Redis is away too."""
     names = [*Amounts._fields, "seq", "at"]
     try:
         found = await services.link.run(services.link.require().hmget(key(USAGE, org=org, period=period), names))
@@ -59,11 +73,6 @@ async def _of_redis(services: Services, org: str, period: str) -> dict[str, Any]
         return None
     *amounts, seq, at_ms = map(int, found)
     return _document(org, period, Amounts(*amounts), source="redis", upto_seq=seq, upto_ms=at_ms)
-
-
-async def _of_postgres(services: Services, org: str, period: str) -> dict[str, Any]:
-    found = await stored.usage_of(services.database.require(), org, period)
-    return _document(org, period, found.amounts, source="postgresql", upto_seq=found.upto_seq, upto_ms=found.upto_ms)
 
 
 def _document(

@@ -25,7 +25,7 @@ from highwater.connectors.redis.link import RedisAwayError
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock
-from highwater.streams.jobs.progress import ENDS
+from highwater.streams.jobs.progress import ENDS, ERROR
 from highwater.streams.telemetry import JOB_LISTENERS, get_log
 
 # Listeners of one process: twice the thousand that `bench progress` measures; each holds some 40 KiB, most of it the server's.
@@ -54,12 +54,16 @@ _log = get_log("job-streams")
 
 
 class Frame(NamedTuple):
-    """Something that is told, in the form of each kind of stream. `seq` is the place after it; `ends`: nothing follows."""
+    """Something that is told, in the form of each kind of stream. `seq` is the place after it.
+
+    `ends`: nothing follows; `may_go_on`: unless the job was restarted since, which only PostgreSQL says for certain.
+    """
 
     seq: int
     sse: bytes
     text: str
     ends: bool
+    may_go_on: bool = False
 
 
 def entry_frame(entry: Entry) -> Frame:
@@ -71,7 +75,8 @@ def entry_frame(entry: Entry) -> Frame:
             document[name] = iso_from_ms(int(value))
         elif name != "event_type":
             document[name] = int(value) if name in _NUMBERS else value
-    return _frame(entry.seq, document["event_type"], document, ends=document["event_type"] in ENDS)
+    frame = _frame(entry.seq, document["event_type"], document, ends=document["event_type"] in ENDS)
+    return frame._replace(may_go_on=document["event_type"] == ERROR)
 
 
 def gap_frames(after: int, upto: int, job: JobRead) -> list[Frame]:
@@ -175,7 +180,7 @@ class Listener:
             if told:
                 self.place = told[-1].seq
                 yield told
-                if told[-1].ends:
+                if told[-1].ends and not await self._goes_on(told[-1]):
                     return
                 continue
             if self._is_beat:
@@ -183,6 +188,11 @@ class Listener:
                 yield ()
             elif turn == self.channel.turn:
                 await self._woken()
+
+    async def _goes_on(self, frame: Frame) -> bool:
+        """Whether more is to come after a job's end: it failed, and was restarted since."""
+        job = await self._hub.job_of(self.channel) if frame.may_go_on else None
+        return job is not None and (not job.has_ended or job.seq > frame.seq)
 
     async def _woken(self) -> None:
         self._waiting = asyncio.get_running_loop().create_future()

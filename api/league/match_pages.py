@@ -22,7 +22,6 @@ class MatchSource:
     reads = PARTS
     topics = frozenset().union(*(KINDS[part].topics for part in PARTS))
     encodings = ENCODINGS
-    is_live = True
     is_private = False
 
     def __init__(self, matches: MatchDocuments, match_id: str) -> None:

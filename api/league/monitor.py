@@ -1,8 +1,9 @@
 """Whether the parts beneath league pages are large enough: counters sampled, the verdict, and the same as metrics (R4.40, R4.41).
 Beside them the gauges of the queries, at the same times.
 
-Law: what is told is the increase over the last five minutes of what Redis, PostgreSQL and this process count by themselves. A
-part that is away is told as null, and sampling goes on.
+Law: what is told is the increase over the last five minutes of what Redis, PostgreSQL and this process count by themselves. No
+figure is ever null: a part that is away says so (`is_up`) beside what it counted last, and sampling goes on; of nothing, a share
+of hits is 1, and a share of errors, a rate or a latency is 0. Without `pg_stat_statements` slow statements are sampled.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ from highwater.streams import telemetry
 from highwater.streams.clock import Clock
 from highwater.streams.league.monitoring import SPAN_MS, Sample, quantile_seconds, upgrade_verdict
 from highwater.streams.telemetry import get_log
+
+# Which of the two tells of slow statements: what PostgreSQL measures, or what was found running at the samples.
+MEASURED, SAMPLED = "pg_stat_statements", "pg_stat_activity"
+_NO_REDIS: Mapping[str, Any] = dict.fromkeys(
+    ("keyspace_hits", "keyspace_misses", "evicted_keys", "connected_clients", "used_memory"), 0
+)
+_NO_DATABASE = DatabaseCounters(0, 0, None)
 
 SAMPLE_SECONDS = 10
 # Sizes of tables move slowly, and asking for them reads the file system: each sixth sample.
@@ -116,7 +124,7 @@ class Monitor:
 
     async def _redis(self) -> Mapping[str, Any] | None:
         try:
-            found: Mapping[str, Any] = await self._link.run(self._link.require().info())
+            found: Mapping[str, Any] = await self._link.counters()
         except RedisAwayError as error:
             _log.debug("Redis is not sampled", reason=str(error))
             return None
@@ -177,35 +185,40 @@ def _report(looks: list[Look], now: Look) -> dict[str, Any]:
         "should_upgrade": verdict.should_upgrade,
         "reasons": [reason._asdict() for reason in verdict.reasons],
         "span_seconds": span_seconds,
-        "redis": _redis_report(now, verdict.hit_ratio),
-        "database": _database_report(recent, now, span_seconds),
+        "redis": _redis_report(looks, now, verdict.hit_ratio),
+        "database": _database_report(looks, recent, now, span_seconds),
         "http": _http_report(recent[0].http, now.http),
     }
 
 
-def _redis_report(now: Look, hit_ratio: float | None) -> dict[str, Any] | None:
-    if now.redis is None:
-        return None
+def _redis_report(looks: list[Look], now: Look, hit_ratio: float | None) -> dict[str, Any]:
+    known = next((look.redis for look in reversed(looks) if look.redis is not None), _NO_REDIS)
     names = ("keyspace_hits", "keyspace_misses", "evicted_keys", "connected_clients")
+    reads = known["keyspace_hits"] + known["keyspace_misses"]
+    ever = known["keyspace_hits"] / reads if reads else 1.0
     return {
-        "hit_ratio": hit_ratio,
-        **{name: now.redis[name] for name in names},
-        "used_memory_bytes": now.redis["used_memory"],
+        "is_up": now.redis is not None,
+        # Of the last five minutes; where nothing was read in them, since Redis began.
+        "hit_ratio": ever if hit_ratio is None else hit_ratio,
+        **{name: known[name] for name in names},
+        "used_memory_bytes": known["used_memory"],
     }
 
 
-def _database_report(recent: list[Look], now: Look, span_seconds: float) -> dict[str, Any] | None:
-    if now.database is None:
-        return None
-    first = next(look.database for look in recent if look.database is not None)
-    grown = max(0, now.database.transactions - first.transactions)
+def _database_report(looks: list[Look], recent: list[Look], now: Look, span_seconds: float) -> dict[str, Any]:
+    known = next((look.database for look in reversed(looks) if look.database is not None), _NO_DATABASE)
+    of_span = [look.database for look in recent if look.database is not None]
+    grown = max(0, known.transactions - of_span[0].transactions) if of_span else 0
+    is_measured = known.slow_statements is not None
     return {
-        "pool": dict(now.pool),
+        "is_up": now.database is not None,
+        "pool": {"size": 0, "idle": 0, "size_max": 0, **now.pool},
         "connection_waits": sum(look.is_pool_exhausted for look in recent),
-        "lock_waits": now.database.lock_waits,
-        "transactions": now.database.transactions,
-        "transactions_per_second": round(grown / span_seconds, 2) if span_seconds else None,
-        "slow_statements": now.database.slow_statements,
+        "lock_waits": known.lock_waits,
+        "transactions": known.transactions,
+        "transactions_per_second": round(grown / span_seconds, 2) if span_seconds else 0.0,
+        "slow_statements": known.slow_statements if is_measured else sum(one.slow_now for one in of_span),
+        "slow_statements_by": MEASURED if is_measured else SAMPLED,
     }
 
 
@@ -214,31 +227,31 @@ def _http_report(first: HttpCounters, now: HttpCounters) -> dict[str, Any]:
     requests = now.requests - first.requests
     return {
         "requests": int(requests),
-        "error_ratio": (now.errors - first.errors) / requests if requests else None,
-        "p95_seconds": quantile_seconds(latency, _P95),
-        "p99_seconds": quantile_seconds(latency, _P99),
+        "error_ratio": (now.errors - first.errors) / requests if requests else 0.0,
+        "p95_seconds": quantile_seconds(latency, _P95) or 0.0,
+        "p99_seconds": quantile_seconds(latency, _P99) or 0.0,
     }
 
 
-def _number(value: float | None) -> float:
-    """A metric has no null: what is not known is NaN."""
-    return float("nan") if value is None else float(value)
-
-
 def _export(report: Mapping[str, Any]) -> None:
-    redis, database, http = report["redis"] or {}, report["database"] or {}, report["http"]
+    """As metrics; of a part that is away NaN, since a series has no `is_up` beside it."""
+    redis, database, http = report["redis"], report["database"], report["http"]
+
+    def number(part: Mapping[str, Any], name: str) -> float:
+        return float(part[name]) if part["is_up"] else math.nan
+
     telemetry.UPGRADE_ADVISED.set(report["should_upgrade"])
-    telemetry.REDIS_HIT_RATIO.set(_number(redis.get("hit_ratio")))
-    telemetry.REDIS_EVICTED_KEYS.set(_number(redis.get("evicted_keys")))
-    telemetry.REDIS_MEMORY_BYTES.set(_number(redis.get("used_memory_bytes")))
-    telemetry.REDIS_CLIENTS.set(_number(redis.get("connected_clients")))
-    pool = database.get("pool") or {"size": 0, "idle": 0}
+    telemetry.REDIS_HIT_RATIO.set(number(redis, "hit_ratio"))
+    telemetry.REDIS_EVICTED_KEYS.set(number(redis, "evicted_keys"))
+    telemetry.REDIS_MEMORY_BYTES.set(number(redis, "used_memory_bytes"))
+    telemetry.REDIS_CLIENTS.set(number(redis, "connected_clients"))
+    pool = database["pool"]
     telemetry.DATABASE_CONNECTIONS.labels("idle").set(pool["idle"])
     telemetry.DATABASE_CONNECTIONS.labels("in_use").set(pool["size"] - pool["idle"])
-    telemetry.DATABASE_WAITS.labels("lock").set(_number(database.get("lock_waits")))
-    telemetry.DATABASE_WAITS.labels("connection").set(_number(database.get("connection_waits")))
-    telemetry.DATABASE_TRANSACTIONS.set(_number(database.get("transactions")))
-    telemetry.DATABASE_SLOW_STATEMENTS.set(_number(database.get("slow_statements")))
-    telemetry.HTTP_QUANTILE_SECONDS.labels("0.95").set(_number(http["p95_seconds"]))
-    telemetry.HTTP_QUANTILE_SECONDS.labels("0.99").set(_number(http["p99_seconds"]))
-    telemetry.HTTP_ERROR_RATIO.set(_number(http["error_ratio"]))
+    telemetry.DATABASE_WAITS.labels("lock").set(number(database, "lock_waits"))
+    telemetry.DATABASE_WAITS.labels("connection").set(number(database, "connection_waits"))
+    telemetry.DATABASE_TRANSACTIONS.set(number(database, "transactions"))
+    telemetry.DATABASE_SLOW_STATEMENTS.set(number(database, "slow_statements"))
+    telemetry.HTTP_QUANTILE_SECONDS.labels("0.95").set(http["p95_seconds"])
+    telemetry.HTTP_QUANTILE_SECONDS.labels("0.99").set(http["p99_seconds"])
+    telemetry.HTTP_ERROR_RATIO.set(http["error_ratio"])

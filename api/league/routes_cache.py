@@ -23,6 +23,7 @@ from highwater.api.core.openapi import problems
 from highwater.api.core.services import Wired
 from highwater.api.league.services import WiredLeague
 from highwater.connectors.postgres.pool import transaction
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.league.resources import LEAGUE_RULES
 
 router = APIRouter(tags=["cache"], route_class=GuardedRoute)
@@ -57,7 +58,7 @@ def _check_token(request: Request, expected: str | None) -> None:
     summary="Make the pages of seasons that are about to be read",
     responses=problems(UnauthorizedError),
 )
-@declared(Access(None, token=TOKEN_FIELD))
+@declared(Access(None, token=TOKEN_FIELD, limit=RateLimit.ADDRESS, cost=1))
 async def post_prewarm(
     request: Request,
     services: Wired,
@@ -78,7 +79,7 @@ async def post_prewarm(
 
 
 @router.get("/api/cache/verdict", summary="Whether the cache is large enough (admin)", response_model=None)
-@access(Role.ADMIN, Scope.SYSTEM)
+@access(Role.ADMIN, Scope.SYSTEM, limit=RateLimit.CALLER, cost=1)
 async def get_verdict(league: WiredLeague) -> Response:
     """What Redis, PostgreSQL and this process count, and whether it asks for a larger Redis (R4.40, R4.41)."""
     document: dict[str, Any] = await league.monitor.report()

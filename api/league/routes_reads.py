@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from hashlib import sha256
 from typing import Annotated, Any
 
 import orjson
@@ -18,6 +19,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_PUBLIC
 from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.guard import Called, GuardedRoute, User, require_declared
+from highwater.api.core.openapi import fields
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.services import Wired
 from highwater.api.league.match_pages import MatchSource
@@ -29,6 +31,7 @@ from highwater.api.pages.sources import DocumentSource, Source
 from highwater.connectors.league import read_model as league_api
 from highwater.connectors.redis.link import Head
 from highwater.streams.checks import check_id, check_name
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.league.documents import PAGE_USERS
 from highwater.streams.league.resources import PREDICTION_DAYS, SCHEDULE_TOPICS, resource
 from highwater.streams.league.validation import NAME_BYTES_MAX
@@ -44,31 +47,32 @@ MatchId = Annotated[str, Path(description="id of a match")]
 Endpoint = Callable[..., Awaitable[Response]]
 Maker = Callable[[LeagueServices, str], Source]
 
-_READ = Access(Role.VIEWER, Scope.LEAGUE)
+_READ = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
+# What moves during a match is asked for so often that each address has its limit (R4.36).
+_LIVE = Access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.ADDRESS, cost=1)
 
 # A page that nobody read for long is made while its reader waits, or a little later.
-_PENDING: dict[int | str, dict[str, Any]] = {
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    **fields("Age", "X-Stale"),
     202: {
         "description": "The page is being made; `Retry-After` says when to ask again.",
         "content": {"application/json": {"schema": {"type": "object"}}},
-    }
+    },
 }
 # Paths that answer with one document, or with a match, in the order in which they are tried; what each shows, and what of.
-_SHOWN: list[tuple[str, Maker, str, Scope | None]] = []
+_SHOWN: list[tuple[str, Maker, str, Access]] = []
 
 
 def shown_pages(league: LeagueServices) -> list[Page]:
     """Those paths over the documents of an application: what the short cut knows."""
-    return [Page(path, partial(maker, league), about, scope) for path, maker, about, scope in _SHOWN]
+    return [Page(path, partial(maker, league), about, declaration) for path, maker, about, declaration in _SHOWN]
 
 
 def _route(path: str, summary: str) -> Callable[[Endpoint], Endpoint]:
-    """GET, and HEAD beside it, which is no operation of its own in the description of the API."""
+    """A read; HEAD is answered by `core/heads.py`."""
 
     def register(endpoint: Endpoint) -> Endpoint:
-        options: dict[str, Any] = {"response_model": None}
-        router.add_api_route(path, endpoint, methods=["GET"], summary=summary, responses=_PENDING, **options)
-        router.add_api_route(path, endpoint, methods=["HEAD"], include_in_schema=False, **options)
+        router.add_api_route(path, endpoint, methods=["GET"], summary=summary, responses=_ANSWERS, response_model=None)
         return endpoint
 
     return register
@@ -81,7 +85,7 @@ def _page(path: str, kind: str, summary: str, *, about: str = "") -> Callable[[E
 
 def _shown(path: str, maker: Maker, summary: str, about: str = "") -> Callable[[Endpoint], Endpoint]:
     def register(endpoint: Endpoint) -> Endpoint:
-        _SHOWN.append((path, maker, about, require_declared(endpoint, path).scope))
+        _SHOWN.append((path, maker, about, require_declared(endpoint, path)))
         return _route(path, f"{summary}; conditional")(endpoint)
 
     return register
@@ -94,12 +98,14 @@ def _season_page(name: str, kind: str, summary: str) -> None:
 
     get_season_page.__name__ = f"get_{kind}"
     get_season_page.__doc__ = f"{resource(kind).kind.about.capitalize()}."
-    _page(f"/api/league/{{season:id}}/{name}", kind, summary)(declared(_READ)(get_season_page))
+    _page(f"/api/league/{{season:id}}/{name}", kind, summary)(
+        declared(_LIVE if resource(kind).kind.is_live else _READ)(get_season_page)
+    )
 
 
 # Before the seasons, or `admin` would be one.
 @_page("/api/league/admin/stats", "admin_stats", "Counts for administrators (admin)")
-@access(Role.ADMIN, Scope.LEAGUE)
+@access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.NONE, cost=0)
 async def get_admin_stats(request: Request, pages: WiredPages) -> Response:
     """How many matches, users, votes, predictions and comments there are."""
     return await serve(request, pages, resource("admin_stats"))
@@ -117,7 +123,7 @@ for _name, _kind, _summary in (
 
 
 @_route("/api/league", "The seasons; conditional")
-@declared(_READ)
+@access(Role.VIEWER, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def get_seasons(
     request: Request, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
@@ -127,9 +133,9 @@ async def get_seasons(
     found = await league_api.seasons(services.database.require(), after, limit + 1)
     page = found.page[:limit]
     next_cursor = encode_cursor(page[-1]) if len(found.page) > limit else None
-    # Seasons are only ever added, so their number tells one list from the next.
-    head = Head(found.known, f"seasons-{found.known}-{limit}-{cursor or ''}", "", services.clock())
     payload = orjson.dumps({"seasons": [{"season": season} for season in page], "next_cursor": next_cursor})
+    # Seasons are only ever added, so their number is a version of the list; the tag is of these bytes, of whatever installation.
+    head = Head(found.known, f"seasons-{found.known}-{sha256(payload).hexdigest()[:16]}", "", services.clock())
     return conditional.answer(request, "seasons", head, payload, cache_control=CACHE_PUBLIC)
 
 
@@ -139,14 +145,14 @@ def _match(league: LeagueServices, match_id: str) -> Source:
 
 # Before the matches, or `live` would be one.
 @_page("/api/matches/live", "matches_live", "Matches in play")
-@declared(_READ)
+@declared(_LIVE)
 async def get_live_matches(request: Request, pages: WiredPages) -> Response:
     """Of all seasons; limited per address."""
     return await serve(request, pages, resource("matches_live"))
 
 
 @_shown("/api/matches/{match:id}", _match, "A match")
-@declared(_READ)
+@declared(_LIVE)
 async def get_match(request: Request, match: MatchId, pages: WiredPages, league: WiredLeague) -> Response:
     """What is fixed under `meta`, score and votes under `live`, null once they were taken away; limited per address."""
     check_id("match", match)
@@ -193,7 +199,7 @@ async def get_leaderboard(
 @_page(
     "/api/predictions", "predictions_active", "Matches to predict, or a user's predictions", about=str(PREDICTION_DAYS)
 )
-@access(Role.VIEWER, Scope.LEAGUE, Whose.USER)
+@access(Role.VIEWER, Scope.LEAGUE, Whose.USER, limit=RateLimit.NONE, cost=0)
 async def get_predictions(
     request: Request,
     called: Called,
@@ -210,7 +216,7 @@ async def get_predictions(
 
 
 @_route("/api/users/{user:id}/achievements", "What a user has achieved; conditional")
-@access(Role.VIEWER, Scope.LEAGUE, Whose.USER)
+@access(Role.VIEWER, Scope.LEAGUE, Whose.USER, limit=RateLimit.NONE, cost=0)
 async def get_achievements(request: Request, user: User, pages: WiredPages) -> Response:
     """What was reached, and how far it is to the rest."""
     return await serve(request, pages, resource("achievements", user))

@@ -23,6 +23,7 @@ from highwater.api.core.services import Services, Wired
 from highwater.connectors.league import read_model as league_api
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.league.resources import SCHEDULE_TOPICS
 
 router = APIRouter(tags=["leagues"], route_class=GuardedRoute)
@@ -93,7 +94,7 @@ async def _write(services: Services, topic: str, event: Mapping[str, Any]) -> Po
 
 
 @router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Tell the result of a match (admin)")
-@access(Role.ADMIN, Scope.LEAGUE)
+@access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def post_result(request: Request, match: MatchId, body: Result, services: Wired) -> Positions:
     """The result, or a correction of it; the same again changes nothing (R4.30)."""
     season = await _season(request, services, match)
@@ -102,7 +103,7 @@ async def post_result(request: Request, match: MatchId, body: Result, services: 
 
 
 @router.post("/api/matches/{match:id}/score", status_code=ACCEPTED, summary="Tell the score of a match in play")
-@access(Role.EDITOR, Scope.LEAGUE, Whose.DEPLOYMENT)
+@access(Role.EDITOR, Scope.LEAGUE, Whose.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
 async def post_score(request: Request, match: MatchId, body: Score, services: Wired) -> Positions:
     """The score so far; a match that has its result keeps it."""
     season = await _season(request, services, match)
@@ -110,7 +111,7 @@ async def post_score(request: Request, match: MatchId, body: Score, services: Wi
 
 
 @router.post("/api/matches/{match:id}/votes", status_code=ACCEPTED, summary="Vote on a match")
-@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER)
+@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def post_vote(request: Request, match: MatchId, body: Vote, called: Called, services: Wired) -> Positions:
     """The last vote of a user counts (R4.33)."""
     event = {"match_id": match, "user_id": called.user(body.user_id), "choice": body.choice}
@@ -119,7 +120,7 @@ async def post_vote(request: Request, match: MatchId, body: Vote, called: Called
 
 
 @router.put("/api/predictions/{match:id}", status_code=ACCEPTED, summary="Predict the result of a match")
-@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER)
+@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def put_prediction(
     request: Request, match: MatchId, body: Prediction, called: Called, services: Wired
 ) -> Positions:
@@ -130,7 +131,7 @@ async def put_prediction(
 
 
 @router.post("/api/matches/{match:id}/comments", status_code=ACCEPTED, summary="Comment on a match")
-@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER)
+@access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def post_comment(request: Request, match: MatchId, body: Comment, called: Called, services: Wired) -> Positions:
     """The latest 120 of a match are shown."""
     event = {"match_id": match, "user_id": called.user(body.user_id), "text": body.text}
@@ -144,7 +145,7 @@ async def post_comment(request: Request, match: MatchId, body: Comment, called: 
     summary="Put an advertisement (admin)",
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
 )
-@access(Role.ADMIN, Scope.LEAGUE)
+@access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def put_ad(request: Request, ad: AdId, services: Wired) -> Positions:
     """Any JSON of at most 64 KiB; it is served as it was sent."""
     payload = _json_text(await request.body())
@@ -153,7 +154,7 @@ async def put_ad(request: Request, ad: AdId, services: Wired) -> Positions:
 
 
 @router.delete("/api/ads/{ad:id}", status_code=ACCEPTED, summary="Take an advertisement away (admin)")
-@access(Role.ADMIN, Scope.LEAGUE)
+@access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def delete_ad(ad: AdId, services: Wired) -> Positions:
     """One that is not there stays away."""
     event = {"ad_id": ad, "deleted": True, "payload": "", "ts": services.clock()}

@@ -1,6 +1,6 @@
 """What the routes of leagues stand on, beside what all routes share: matches of two documents, their windows, the monitor.
 
-Also what leagues hand to whoever serves pages: the builders of their documents, and how often an address may read a live one.
+Also what leagues hand to whoever serves pages: the builders of their documents.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from highwater.api.core.limits import LiveLimit, LocalRequests
 from highwater.api.core.services import Services
 from highwater.api.league.matches import MatchDocuments
 from highwater.api.league.monitor import Monitor
 from highwater.connectors.league.documents import builders
-from highwater.connectors.league.live_requests import LiveRequests
 from highwater.connectors.pages.maker import Builder
 from highwater.connectors.pages.reads import Documents
 from highwater.streams.league.windows import window_options
@@ -44,12 +42,6 @@ class LeagueServices:
 def page_builders(settings: Settings) -> Mapping[str, Builder]:
     """What makes the documents of leagues, by kind."""
     return builders(window_options(settings))
-
-
-def live_limit(core: Services) -> LiveLimit:
-    """How often an address may read pages that move."""
-    requests_max = core.settings.live_requests_max
-    return LiveLimit(LiveRequests(core.link, requests_max), LocalRequests(requests_max), core.clock)
 
 
 def make_league(core: Services, documents: Documents, build_window: Builder) -> LeagueServices:

@@ -6,7 +6,8 @@ body is of exactly the version in its headers; one that was overtaken between th
 A client's own cache asks each time (`Cache-Control: no-cache`): a browser that may use a stale copy would show the version from
 before an acknowledged write without saying so. A shared cache that is configured for it (`CDN-Cache-Control`, RFC 9213) may do
 what the server does itself: serve an old page while it fetches the new one, or while there is none, for the rest of its stale
-life. With API keys set, no shared cache may keep a page: it would hand it to whoever has no key.
+life; never to a read with `X-Min-Position` (`Vary`). With API keys set, no shared cache may keep a page: it would hand it to
+whoever has no key.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import Freshness
 from highwater.streams.telemetry import CONDITIONAL_GETS
 
+# A shared cache that may serve an old page must not serve it to a read that names positions.
+VARY = "Accept-Encoding, X-Min-Position"
 # Each attempt follows a bump that came between head and payload; a document is bumped at most every few seconds.
 ATTEMPTS_MAX = 3
 
@@ -44,15 +47,12 @@ async def serve_source(request: Request, pages: PageServices, source: Source) ->
     """A page, or 304 when the client has it.
 
     Raises:
-        TooManyRequestsError: it is a live page and the address asks too often.
         BadRequestError: `X-Min-Position` asks for what can never be.
         NotAcceptableError: the client takes no coding that there is.
         NoSuchDocumentError: there is no such thing.
         DocumentPendingError: it is being made.
         UnavailableError: a part is away, or the positions did not come in time.
     """
-    if source.is_live:
-        await pages.live.check(request.scope)
     is_positioned = await pages.core.fresh(request, source.topics)
     encoding = _encoding(request, source.encodings)
     for _ in range(ATTEMPTS_MAX):
@@ -74,7 +74,7 @@ def document_headers(served: Served, *, is_shared: bool) -> dict[str, str]:
         headers["CDN-Cache-Control"] = (
             f"public, max-age=0, stale-while-revalidate={stale_seconds}, stale-if-error={stale_seconds}"
         )
-    headers["Vary"] = "Accept-Encoding"
+    headers["Vary"] = VARY
     headers["Age"] = str(served.age_seconds)
     if served.freshness is not Freshness.FRESH:
         headers["X-Stale"] = "true"

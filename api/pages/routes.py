@@ -17,6 +17,7 @@ from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
 from highwater.api.pages.services import WiredPages
 from highwater.streams.checks import check_id
+from highwater.streams.identity.rate_limits import RateLimit
 
 router = APIRouter(tags=["cache"], route_class=GuardedRoute)
 
@@ -39,7 +40,7 @@ class Positions(BaseModel):
 
 
 @router.post("/api/cache/invalidate", status_code=HTTPStatus.ACCEPTED, summary="Give documents a new version (admin)")
-@access(Role.ADMIN, Scope.SYSTEM)
+@access(Role.ADMIN, Scope.SYSTEM, limit=RateLimit.PLAN, cost=1)
 async def post_invalidate(body: Keys, services: Wired, pages: WiredPages) -> Positions:
     """Whatever they say; readers fetch them again (R4.7)."""
     keys = list(dict.fromkeys(body.keys))

@@ -1,7 +1,7 @@
-"""What pages are served from: the documents, and the limit on live ones.
+"""What pages are served from: the documents.
 
-Law: whose pages they are is not known here. The rules of documents, what builds them and how often a live one may be read come
-from the slice, through `api/wiring.py`.
+Law: whose pages they are is not known here. The rules of documents and what builds them come from the slice, through
+`api/wiring.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from highwater.api.core.limits import LiveLimit
 from highwater.api.core.services import Services
 from highwater.connectors.pages.copies import Copies
 from highwater.connectors.pages.leases import CopyLease
@@ -21,6 +20,7 @@ from highwater.connectors.pages.reads import Documents
 from highwater.connectors.pages.regeneration import RegenerationLocks
 from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import ResourceCache
+from highwater.connectors.redis.objects import open_objects
 from highwater.streams.clock import fresh_id
 from highwater.streams.pages.rules import PageRules
 
@@ -31,7 +31,6 @@ class PageServices:
 
     core: Services
     documents: Documents
-    live: LiveLimit
 
     def start(self) -> None:
         """Begin to hold copies."""
@@ -42,9 +41,9 @@ class PageServices:
         await self.documents.close()
 
 
-def make_pages(core: Services, rules: PageRules, builders: Mapping[str, Builder], live: LiveLimit) -> PageServices:
+def make_pages(core: Services, rules: PageRules, builders: Mapping[str, Builder]) -> PageServices:
     """Wire the documents that a slice's rules tell of and its builders make, one builder a kind."""
-    cache = ResourceCache(core.cache_link, DOCUMENT)
+    cache = ResourceCache(core.cache_link, DOCUMENT, open_objects(core.settings))
     copies = Copies()
     documents = Documents(
         DocumentMaker(rules, builders, core.registry.require, cache, core.clock),
@@ -55,7 +54,7 @@ def make_pages(core: Services, rules: PageRules, builders: Mapping[str, Builder]
         locks=RegenerationLocks(core.cache_link),
         clock=core.clock,
     )
-    return PageServices(core, documents, live)
+    return PageServices(core, documents)
 
 
 async def pages_of(request: Request) -> PageServices:

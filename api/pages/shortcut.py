@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
-from highwater.api.core.access import Scope as Household
-from highwater.api.core.access import in_scope
+from highwater.api.core.access import Access, in_scope
 from highwater.api.core.auth import Principal
 from highwater.api.core.conditional import JSON, is_match
 from highwater.api.core.encodings import Encoding, negotiate
@@ -30,6 +29,7 @@ from highwater.api.pages.sources import Source
 from highwater.connectors.pages.copies import IDENTITY
 from highwater.connectors.pages.reads import Served
 from highwater.streams.clock import monotonic_seconds
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_SECONDS
 
 # Paths whose resource is remembered, about 2 KiB each: more than there are copies of documents in memory, spelled in two ways.
@@ -43,23 +43,22 @@ Headers: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class Page(NamedTuple):
-    """A path and what it shows; `about` is what of, where the path does not say, `scope` what a limited key must name."""
+    """A path and what it shows; `about` is what of, where the path does not say, `access` what its route declares."""
 
     path: str
     source: Callable[[str], Source]
-    about: str = ""
-    scope: Household | None = None
+    about: str
+    access: Access
 
 
 class _Known:
     """A path whose page was found, and its headers as they were last given."""
 
-    __slots__ = ("_answers", "_key", "_reads", "_seconds", "is_live", "pairs", "scope", "source", "tag")
+    __slots__ = ("_answers", "_key", "_reads", "_seconds", "access", "pairs", "source", "tag")
 
-    def __init__(self, source: Source, template: str, scope: Household | None) -> None:
+    def __init__(self, source: Source, template: str, access: Access) -> None:
         self.source = source
-        self.scope = scope
-        self.is_live = source.is_live
+        self.access = access
         self.tag = b""
         self.pairs: Headers = []
         self._key: tuple[Any, ...] = ()
@@ -133,13 +132,12 @@ class ShortCut:
             return False
         known = self._known.get(scope.get("raw_path") or b"") or self._of_path(scope.get("raw_path") or b"")
         principal = None if known is None else self._principal(scope, headers)
-        if known is None or principal is None or not in_scope(known.scope, principal):
+        if known is None or principal is None or not in_scope(known.access.scope, principal):
             return False
-        if known.is_live:
-            try:
-                await self._services.live.check(scope)
-            except TooManyRequestsError:
-                return False  # the usual way refuses it, without counting it again
+        try:
+            await self._services.core.rate_limiter.admit(known.access, principal, scope)
+        except TooManyRequestsError:
+            return False  # the usual way refuses it, without counting it again
         answer = self._from_memory(known, headers) or await self._unchanged(known, headers)
         if answer is None:
             return False
@@ -147,7 +145,8 @@ class ShortCut:
         if scope["method"] == "GET":
             self._services.core.activity.note(principal)
         await send({"type": "http.response.start", "status": int(answer.status), "headers": answer.headers})
-        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+        body = b"" if scope["method"] == "HEAD" else answer.body
+        await send({"type": "http.response.body", "body": body, "more_body": False})
         known.count(scope["method"], answer.status, monotonic_seconds() - started, is_read=answer.is_read)
         return True
 
@@ -203,7 +202,9 @@ class ShortCut:
                 continue
             named = [convertors[name].convert(value) for name, value in match.groupdict().items()]
             source = page.source(named[0] if named else page.about)
-            return None if source.is_private else _Known(source, template, page.scope)
+            # What the answers of other limits say of them is said on the usual way alone.
+            is_ours = not source.is_private and page.access.limit in (RateLimit.NONE, RateLimit.ADDRESS)
+            return _Known(source, template, page.access) if is_ours else None
         return None
 
     def _remember(self, raw_path: bytes, known: _Known) -> None:

@@ -35,10 +35,6 @@ class Source(Protocol):
         """The codings that there are, the preferred first."""
 
     @property
-    def is_live(self) -> bool:
-        """Whether reads of it are limited per address."""
-
-    @property
     def is_private(self) -> bool:
         """Whether it belongs to somebody."""
 
@@ -70,7 +66,6 @@ class DocumentSource:
         self.name = kind.name
         self.reads = (kind.name,)
         self.topics = kind.topics
-        self.is_live = kind.is_live
         self.is_private = kind.is_private
 
     def look(self) -> tuple[Served, Head] | None:

@@ -39,8 +39,9 @@ _REQUEST_SECONDS = 30.0
     show_default=True,
     help="How long to wait for the answer.",
 )
+@click.option("--organization", metavar="ID", help="Who pays [default: the key's organization].")
 @json_option
-def ask(user: str, question: str, timeout_seconds: float, as_json: bool) -> None:
+def ask(user: str, question: str, timeout_seconds: float, organization: str | None, as_json: bool) -> None:
     """Ask QUESTION as USER (a UUID) and print the answer."""
     from highwater.streams.checks import is_uuid
 
@@ -50,7 +51,7 @@ def ask(user: str, question: str, timeout_seconds: float, as_json: bool) -> None
         raise click.UsageError(f"USER {user!r} is not a UUID", context)
     settings = own_settings()
     with _client(settings, user_id) as client:
-        asked = _post(client, user_id, question)
+        asked = _post(client, user_id, question, organization)
         request_id = asked["request_id"]
         try:
             with _progress() as show:
@@ -83,14 +84,15 @@ def _client(settings: Settings, user_id: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def _post(client: httpx.Client, user_id: str, question: str) -> dict[str, Any]:
+def _post(client: httpx.Client, user_id: str, question: str, organization: str | None) -> dict[str, Any]:
     import httpx
 
     try:
-        answer = client.post("/api/query", json={"user_id": user_id, "query": question})
+        payer = {} if organization is None else {"organization_id": organization}
+        answer = client.post("/api/query", json={"user_id": user_id, "query": question, **payer})
     except httpx.HTTPError as error:
         raise CommandFailedError(
-            f"the API at {client.base_url} does not answer ({error or type(error).__name__}); `highwater up` starts one"
+            f"the API at {client.base_url} does not answer ({str(error) or type(error).__name__}); `highwater up` starts one"
         ) from error
     if answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
         raise click.UsageError(detail_of(answer), click.get_current_context())
@@ -123,7 +125,7 @@ def _wait(
         try:
             answer = client.get(f"/api/query/{request_id}/status", headers=headers)
         except httpx.TransportError as error:
-            said = f"the API does not answer: {error or type(error).__name__}"
+            said = f"the API does not answer: {str(error) or type(error).__name__}"
         else:
             if answer.status_code == httpx.codes.OK:
                 headers.clear()

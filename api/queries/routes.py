@@ -19,11 +19,12 @@ from highwater.api.core import conditional
 from highwater.api.core.access import Access, Scope, Whose, access, declared
 from highwater.api.core.askers import canonical_uuid
 from highwater.api.core.auth import Role
-from highwater.api.core.errors import BadRequestError, ConflictError, UnprocessableError
+from highwater.api.core.errors import BadRequestError, ConflictError, PaymentRequiredError, UnprocessableError
 from highwater.api.core.guard import Asker, Called, GuardedRoute, User
 from highwater.api.core.idempotency import idempotency_key
 from highwater.api.core.openapi import problems
 from highwater.api.core.paging import LIMIT_DEFAULT, Cursor, Limit, decode_cursor, encode_cursor
+from highwater.api.core.plan_limits import require_plan_allows
 from highwater.api.core.resources import RUN, RUN_HISTORY
 from highwater.api.core.services import Services, Wired
 from highwater.api.queries.timeline import timeline_document, told_sources
@@ -32,11 +33,14 @@ from highwater.connectors.queries.read_model import Run, RunLine
 from highwater.connectors.redis.link import Head
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.feeds import INSIGHT_RETRACTED
 from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.queries.states import Stage, Status
 from highwater.streams.queries.validation import CANCEL, RESTART
 
-RUN_TOPICS: frozenset[str] = frozenset({QUERY_SUBMITTED, RUN_CONTROLLED})
+# A retraction withdraws the answers that were made from what it takes back.
+RUN_TOPICS: frozenset[str] = frozenset({QUERY_SUBMITTED, RUN_CONTROLLED, INSIGHT_RETRACTED})
 TIMELINE_TOPICS: frozenset[str] = RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
 # R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
 # is not waited for.
@@ -45,16 +49,17 @@ SINK_WAIT_MS = 25
 _REQUESTS = UUID("6f0c6f5e-7b62-4f0e-9a3c-2f8f6a2f7d10")
 router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 ACCEPTED = HTTPStatus.ACCEPTED
-READ_RUN = Access(Role.VIEWER, Scope.QUERIES, Whose.RUN)
+READ_RUN = Access(Role.VIEWER, Scope.QUERIES, Whose.RUN, limit=RateLimit.CALLER, cost=1)
 # By both methods, and by a command on the socket.
-CANCEL_RUN = Access(Role.EDITOR, Scope.QUERIES, Whose.RUN, own=Role.VIEWER)
+CANCEL_RUN = Access(Role.EDITOR, Scope.QUERIES, Whose.RUN, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 
 
 class Question(BaseModel):
-    """What a user asks; a key or session that is bound to a user needs not say whose it is."""
+    """What a user asks; a key or session that is bound needs not say whose it is, and who pays."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     user_id: str | None = None
+    organization_id: str | None = None
     query: str
 
 
@@ -111,31 +116,46 @@ def request_id_of(user_id: str, key: str | None) -> str:
     return str(uuid4() if key is None else uuid5(_REQUESTS, f"{user_id}/{key}"))
 
 
-@router.post("/api/query", status_code=ACCEPTED, summary="Ask")
-@access(Role.EDITOR, Scope.QUERIES, Whose.USER, own=Role.VIEWER)
+@router.post("/api/query", status_code=ACCEPTED, summary="Ask", responses=problems(PaymentRequiredError))
+@access(Role.EDITOR, Scope.QUERIES, Whose.QUERY, limit=RateLimit.PLAN, cost=1)
 async def post_query(request: Request, body: Question, called: Called, services: Wired) -> Asked:
-    """The query is taken down; its status, its timeline and the WebSocket tell what comes of it."""
+    """The query is taken down; its status, its timeline and the WebSocket tell what comes of it. Its organization pays."""
     user_id = named_user(called, body.user_id)
+    organization_id = called.payer(body.organization_id)
     key = idempotency_key(request)
     request_id = request_id_of(user_id, key)
-    event = {"request_id": request_id, "user_id": user_id, "query": body.query, "ts": services.clock()}
+    asked = {"request_id": request_id, "user_id": user_id, "query": body.query}
+    event = {**asked, "ts": services.clock(), "organization_id": organization_id}
     encoded = services.publisher.encode(QUERY_SUBMITTED, event)
-    known = await _known(services, request_id) if key is not None else None
+    known = await _known(services, request_id, key)
+    positions: list[str] = []
     if known is None:
+        if organization_id is not None:
+            await require_plan_allows(services, organization_id, is_query=True)
         positions = await services.publisher.publish(QUERY_SUBMITTED, [encoded], sink_wait_ms=SINK_WAIT_MS)
-    elif known.query == body.query:
+        known = await _known(services, request_id, key)  # of two at once, the one that came first
+    if known is not None:
+        _require_same(known, body.query, organization_id)
         positions = [known.position]
-    else:
-        raise UnprocessableError(
-            f"Idempotency-Key was used for another query, request {request_id}",
-            field="Idempotency-Key",
-            request_id=request_id,
-        )
     return Asked(request_id=request_id, positions=positions)
 
 
-async def _known(services: Services, request_id: str) -> Run | None:
-    """A run of that id; with PostgreSQL away the event is written all the same, and of two with one id the first counts."""
+def _require_same(known: Run, query: str, organization_id: str | None) -> None:
+    """Refuse a key that was used for something else."""
+    if (known.query, known.organization_id) != (query, organization_id):
+        raise UnprocessableError(
+            f"Idempotency-Key was used for another query, request {known.request_id}",
+            field="Idempotency-Key",
+            request_id=known.request_id,
+        )
+
+
+async def _known(services: Services, request_id: str, key: str | None) -> Run | None:
+    """A run of that id, which only a key can have given before; with PostgreSQL away the event is written all the same, and of
+    two with one id the first counts.
+    """
+    if key is None:
+        return None
     try:
         return await query_reads.run(services.database.require(), request_id)
     except UnavailableError:
@@ -193,7 +213,7 @@ async def get_timeline(request: Request, request_id: RunId, called: Called, serv
 
 
 @router.get("/api/users/{user:id}/queries", summary="A user's queries, the newest first", response_model=None)
-@access(Role.VIEWER, Scope.QUERIES, Whose.USER)
+@access(Role.VIEWER, Scope.QUERIES, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def get_queries(
     request: Request, user: ListedUser, services: Wired, limit: Limit = LIMIT_DEFAULT, cursor: Cursor = None
 ) -> Response:
@@ -254,9 +274,9 @@ async def publish_cancel(services: Services, run: Run) -> list[str]:
     "/api/query/{request_id}/restart",
     status_code=ACCEPTED,
     summary="Begin again from a stage (admin)",
-    responses=problems(ConflictError),
+    responses=problems(ConflictError, PaymentRequiredError),
 )
-@access(Role.ADMIN, Scope.QUERIES, Whose.RUN)
+@access(Role.ADMIN, Scope.QUERIES, Whose.RUN, limit=RateLimit.PLAN, cost=1)
 async def post_restart(
     request: Request, request_id: RunId, body: Restart, called: Called, services: Wired
 ) -> Restarted:
@@ -265,6 +285,8 @@ async def post_restart(
     has_inputs = {Stage.ANALYZER: True, Stage.ASSEMBLER: found.has_analysis, Stage.RESPONDER: found.has_context}
     if not has_inputs[Stage(body.stage)]:
         raise ConflictError(f"query {request_id} cannot begin again from the {body.stage}: it never came so far")
+    if found.organization_id is not None:
+        await require_plan_allows(services, found.organization_id, is_query=True)
     new_id = str(uuid4())
     event = _control(services, found, RESTART) | {"stage": body.stage, "new_request_id": new_id}
     positions = await services.publisher.one(RUN_CONTROLLED, event, sink_wait_ms=SINK_WAIT_MS)

@@ -12,6 +12,7 @@ from highwater.api.core.auth import Role
 from highwater.api.core.guard import GuardedRoute
 from highwater.api.core.services import Wired
 from highwater.connectors.queries import metrics as query_metrics
+from highwater.streams.identity.rate_limits import RateLimit
 
 # A day: what is older belongs to whoever collects /metrics.
 MINUTES_MAX = 1_440
@@ -20,7 +21,7 @@ router = APIRouter(tags=["queries"], route_class=GuardedRoute)
 
 
 @router.get("/api/queries/metrics", summary="How queries do: pipeline, stages, store, model", response_model=None)
-@access(Role.VIEWER, Scope.QUERIES)
+@access(Role.VIEWER, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_query_metrics(
     services: Wired,
     minutes: Annotated[int, Query(ge=1, le=MINUTES_MAX, description="how far back")] = 60,

@@ -24,6 +24,7 @@ from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import PLACE_MAX, Prompt
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.queries import PROMPT_CHANGED
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.queries.validation import ROLES
 
 PROMPT_TOPICS = frozenset({PROMPT_CHANGED})
@@ -65,7 +66,7 @@ def _check_role(role: str) -> None:
 
 
 @router.get("/api/prompts", summary="The prompts in force (editor)", response_model=None)
-@access(Role.EDITOR, Scope.QUERIES)
+@access(Role.EDITOR, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_prompts(request: Request, services: Wired) -> Response:
     """One of each role; one that has none says so."""
     await services.fresh(request, PROMPT_TOPICS)
@@ -74,7 +75,7 @@ async def get_prompts(request: Request, services: Wired) -> Response:
 
 
 @router.get("/api/prompts/{role:id}", summary="The prompt of a role (editor)", response_model=None)
-@access(Role.EDITOR, Scope.QUERIES)
+@access(Role.EDITOR, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def get_prompt(
     request: Request,
     role: Annotated[str, Path(description="Analyzer, Assembler, Mentor or Archivist")],
@@ -102,7 +103,7 @@ async def get_prompt(
 
 
 @router.put("/api/prompts/{role:id}", status_code=HTTPStatus.ACCEPTED, summary="Change the prompt of a role (admin)")
-@access(Role.ADMIN, Scope.QUERIES)
+@access(Role.ADMIN, Scope.QUERIES, limit=RateLimit.CALLER, cost=1)
 async def put_prompt(role: str, body: NewPrompt, services: Wired) -> Positions:
     """Runs whose stage begins from now on are given it."""
     _check_role(role)

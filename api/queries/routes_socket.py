@@ -37,6 +37,7 @@ from highwater.api.queries.services import QueryServices
 from highwater.api.queries.stream import PARTITIONS, TOPIC, QueryHub, ResumeError, Subscriber, partition_of
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import parse_position
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.telemetry import get_log
 
 _log = get_log("sockets")
@@ -44,7 +45,7 @@ router = APIRouter(tags=["queries"])
 
 
 @router.websocket("/api/ws")
-@access(Role.VIEWER, Scope.QUERIES, Whose.USER)
+@access(Role.VIEWER, Scope.QUERIES, Whose.USER, limit=RateLimit.CALLER, cost=1)
 async def query_socket(websocket: WebSocket) -> None:
     """What came of one user's queries, from now on or from `?after=`."""
     services: Services = websocket.app.state.services

@@ -17,14 +17,6 @@ SELECT ns, slot, source_id, count(*) AS chunks FROM (
 ) AS page
 GROUP BY ns, slot, source_id ORDER BY ns, slot, source_id
 
--- Those of these sources that no other session works on. $1 the class of the locks
--- name: claim_sources
-SELECT ns, slot, source_id FROM unnest($2::text[], $3::text[], $4::text[]) AS s (ns, slot, source_id)
-WHERE pg_try_advisory_lock($1, hashtext(ns || '|' || slot || '|' || source_id))
-
--- name: let_sources_go
-SELECT pg_advisory_unlock_all()
-
 -- Chunks of sources that are claimed, read after they were. $2 to $4 the sources, $5 letters of a text, $6 how many, $7 left aside
 -- One look into the index a source, whatever the planner thinks of reading the whole table.
 -- name: chunks_to_fill
@@ -75,23 +67,47 @@ WHERE (n.embedding_model <> $1 OR n.dimensions <> $2::int)
   AND EXISTS (SELECT FROM chunks AS c WHERE c.ns = n.ns AND (c.embedding IS NULL OR c.embedding_stale) AND NOT c.to_delete)
 ORDER BY ns
 
--- name: try_index_keeper
-SELECT pg_try_advisory_lock($1, $2)
-
 -- The server puts these statements together, since it knows how names and texts are quoted.
 -- Indexes of namespaces with more than $1 vectors, of at most $2 numbers each, that are not there or were left half made.
 -- name: vector_indexes_wanted
-SELECT wanted.ns, found.indexrelid IS NOT NULL AS is_broken,
+SELECT wanted.ns, wanted.name, found.indexrelid IS NOT NULL AS is_broken,
        format('DROP INDEX CONCURRENTLY IF EXISTS %1$I', wanted.name) AS drop_statement,
        format('CREATE INDEX CONCURRENTLY %1$I ON chunks USING hnsw ((l2_normalize(embedding)::halfvec(%2$s)) halfvec_ip_ops) '
               'WHERE ns = %3$L AND NOT to_delete', wanted.name, wanted.dimensions, wanted.ns) AS create_statement
-FROM (SELECT ns, dimensions, 'chunks_vectors_' || md5(ns || '|' || dimensions) AS name
+FROM (SELECT ns, is_hot, dimensions, 'chunks_vectors_' || md5(ns || '|' || dimensions) AS name
       FROM chunk_namespaces WHERE dimensions <= $2) AS wanted
 LEFT JOIN pg_index AS found ON found.indexrelid = to_regclass(quote_ident(wanted.name))
 WHERE (found.indexrelid IS NULL OR NOT found.indisvalid)
   AND (SELECT count(*) FROM (SELECT FROM chunks AS c
                              WHERE c.ns = wanted.ns AND c.embedding IS NOT NULL AND NOT c.to_delete LIMIT $1 + 1) AS counted) > $1
-ORDER BY wanted.ns
+ORDER BY wanted.is_hot DESC, wanted.ns
+
+-- What a rebuild that was broken off has left.
+-- name: vector_indexes_left_over
+SELECT format('DROP INDEX CONCURRENTLY IF EXISTS %I', c.relname) AS drop_statement
+FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+WHERE i.indrelid = 'chunks'::regclass AND NOT i.indisvalid AND c.relname ~ '^chunks_vectors_[0-9a-f]+_cc(new|old)'
+
+-- Whole indexes that were not looked at since $1 (hot namespaces) or $2 (others), hot ones first; null: how they were is not known
+-- name: vector_indexes_to_look_at
+SELECT n.ns, n.is_hot, n.name, held.vectors, held.bytes, pg_relation_size(i.indexrelid) AS bytes_now,
+       (SELECT count(*) FROM chunks AS c WHERE c.ns = n.ns AND c.embedding IS NOT NULL AND NOT c.to_delete) AS vectors_now,
+       format('REINDEX INDEX CONCURRENTLY %I', n.name) AS rebuild_statement
+FROM (SELECT ns, is_hot, 'chunks_vectors_' || md5(ns || '|' || dimensions) AS name FROM chunk_namespaces) AS n
+JOIN pg_index AS i ON i.indexrelid = to_regclass(quote_ident(n.name)) AND i.indisvalid
+LEFT JOIN chunk_indexes AS held ON held.name = n.name
+WHERE held.looked_at IS NULL OR held.looked_at <= CASE WHEN n.is_hot THEN $1::timestamptz ELSE $2 END
+ORDER BY n.is_hot DESC, n.ns
+
+-- How an index is now that it is dense. $1 its name, $2 the namespace, $3 the moment
+-- name: note_vector_index
+INSERT INTO chunk_indexes (name, ns, vectors, bytes, looked_at)
+SELECT $1, $2, (SELECT count(*) FROM chunks AS c WHERE c.ns = $2 AND c.embedding IS NOT NULL AND NOT c.to_delete),
+       pg_relation_size(quote_ident($1)::regclass), $3
+ON CONFLICT (name) DO UPDATE SET vectors = excluded.vectors, bytes = excluded.bytes, looked_at = excluded.looked_at
+
+-- name: vector_index_is_dense
+UPDATE chunk_indexes SET looked_at = $2 WHERE name = $1
 
 -- name: set_build_memory
 SELECT set_config('maintenance_work_mem', $1, false)

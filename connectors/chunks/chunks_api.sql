@@ -34,6 +34,14 @@ FROM chunk_ingests
 WHERE ingest_id = $1 AND (ns, slot, source_id) > ($2, $3, $4)
 ORDER BY ns, slot, source_id LIMIT $5
 
+-- The first source that ended as the first of these outcomes ($2) that any ended as.
+-- name: chunk_ingest_worst_read
+SELECT ns, slot, source_id, status, is_full, is_forced, is_truncated, pagination::text AS pagination, expected, inserted, updated,
+       unchanged, failures, orphaned, position, created_at, updated_at, decided_at
+FROM chunk_ingests
+WHERE ingest_id = $1 AND status = ANY ($2::text[])
+ORDER BY array_position($2::text[], status), ns, slot, source_id LIMIT 1
+
 -- Chunks of it that were refused, in order. $2 how many
 -- name: chunk_ingest_failures_read
 SELECT ns, slot, source_id, chunk_no, reason, detail, position, failed_at

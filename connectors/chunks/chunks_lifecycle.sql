@@ -1,17 +1,26 @@
 -- name: make_namespaces
 -- A namespace that nobody has asked is hot only where no searches at all are needed for it.
 INSERT INTO chunk_namespaces (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, removal,
-                              grace_days, archives_cold, is_open, is_hot, created_at)
+                              grace_days, archives_cold, is_open, is_lasting, is_hot, created_at)
 SELECT p.*, p.hot_queries_per_day <= 0, $13
 FROM unnest($1::text[], $2::float8[], $3::float8[], $4::text[], $5::float8[], $6::float8[], $7::float8[], $8::float8[],
-            $9::text[], $10::float8[], $11::boolean[], $12::boolean[])
+            $9::text[], $10::float8[], $11::boolean[], $12::boolean[], $14::boolean[])
      AS p (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, removal, grace_days,
-           archives_cold, is_open)
+           archives_cold, is_open, is_lasting)
 ON CONFLICT (ns) DO NOTHING
 RETURNING ns
 
 -- name: lock_namespaces
-SELECT ns FROM chunk_namespaces ORDER BY ns FOR UPDATE
+SELECT ns, is_lasting FROM chunk_namespaces ORDER BY ns FOR UPDATE
+
+-- Documents were given to these namespaces. $1 namespaces, $2 the ages in days at which their chunks are cold from now on
+-- name: let_namespaces_last
+WITH held AS MATERIALIZED (
+    SELECT ns FROM chunk_namespaces WHERE ns = ANY ($1::text[]) AND NOT is_lasting ORDER BY ns FOR UPDATE
+)
+UPDATE chunk_namespaces AS n SET is_lasting = true, ttl_days = l.ttl_days
+FROM held JOIN unnest($1::text[], $2::float8[]) AS l (ns, ttl_days) USING (ns)
+WHERE n.ns = held.ns
 
 -- name: align_namespaces
 UPDATE chunk_namespaces AS n

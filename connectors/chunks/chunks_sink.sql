@@ -1,7 +1,7 @@
 -- What the sinks of chunks read and store. Locked in this order: namespaces, sources, ingests; each in the order of their names.
 
 -- name: chunk_namespaces_of
-SELECT ns, dimensions, is_hot, hot_days FROM chunk_namespaces WHERE ns = ANY ($1::text[])
+SELECT ns, dimensions, is_hot, hot_days, is_lasting FROM chunk_namespaces WHERE ns = ANY ($1::text[])
 
 -- A namespace without a length of vectors is given one by whoever holds it.
 -- name: hold_namespaces_without_dimensions
@@ -137,3 +137,11 @@ SELECT ingest_id, min(ns) AS ns, count(*) AS sources, count(*) FILTER (WHERE sta
 FROM chunk_ingests
 WHERE ingest_id = ANY ($1::text[])
 GROUP BY ingest_id
+
+-- Chunks that some document holds, with as much of their texts as was told of them anywhere.
+-- name: withdrawn_chunks
+SELECT c.ns, c.slot, c.source_id, c.chunk_no, left(coalesce(c.title || E'\n', '') || c.content, 8192) AS text
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS w (ns, slot, source_id, chunk_no)
+JOIN chunks AS c USING (ns, slot, source_id, chunk_no)
+WHERE EXISTS (SELECT FROM surrogate_keys AS s
+              WHERE s.space = 'source:' || w.ns || '|' || w.slot || '|' || w.source_id AND s.numbers @> w.chunk_no)

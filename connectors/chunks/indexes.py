@@ -1,8 +1,9 @@
 """Keeps an index of vectors (HNSW) for each namespace that has too many to be compared one by one.
 
-Laws. Chunks are read and written while an index is built. One process at a time builds; an index that was left half made is made
-again. Vectors stand in it at half precision, which halves it and finds the same (`tests/bench/chunks_search.py`): at unit length,
-so that no number is too large or too small for it. What is found is compared at full precision.
+Laws. Those of hot namespaces come first and are kept dense (R3.21). Chunks are read and written while an index is built. One
+process at a time builds; an index that was left half made is made again. Vectors stand in it at half precision, which halves it
+and finds the same (`tests/bench/chunks_search.py`): at unit length, so that no number is too large or too small for it. What is
+found is compared at full precision.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import asyncpg
 
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.patience import pause
-from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.leases import LeaseKind, Leases
 from highwater.connectors.postgres.pool import AWAY, open_connection
 from highwater.connectors.retrieval.search import COMPARED_MAX
 from highwater.schemas.errors import UnavailableError
-from highwater.streams.clock import monotonic_seconds
+from highwater.streams.chunks.temperature import IndexSize, is_to_be_rebuilt
+from highwater.streams.clock import Clock, monotonic_seconds, to_datetime
 from highwater.streams.telemetry import get_log
 
 _log = get_log("backfill")
@@ -28,6 +30,10 @@ DIMENSIONS_MAX = 4_000
 # A namespace grows past the bound once; until its index is there its searches are slower, not other. A look counts up to the
 # bound in each namespace without one.
 LOOK_SECONDS = 60.0
+# Whoever hangs while it keeps the indexes is followed after this long. Meanwhile searches are slower, not other.
+_KEEPER_SECONDS = 3_600.0
+# How often an index is looked at for holes: counting 100,000 vectors takes some 20 ms.
+_HOT_LOOK_MS, _OTHER_LOOK_MS = 10 * 60_000, 6 * 3_600_000
 # 100,000 vectors of 384 are built in some 120 MB; what does not fit is built many times more slowly.
 _BUILD_MEMORY = "256MB"
 
@@ -38,8 +44,9 @@ class ChunkIndexes:
     group = "chunk-indexes"
     problem: str | None = None  # searches are right without it
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database_url: str, clock: Clock) -> None:
         self._url = database_url
+        self._clock = clock
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop` is set, which ends a build that is under way."""
@@ -63,17 +70,46 @@ class ChunkIndexes:
         # A build takes as long as it takes; nothing waits for it.
         connection = await open_connection(self._url, timeout=5.0)
         try:
-            if await connection.fetchval(QUERIES["try_index_keeper"], LockClass.CHUNK_INDEXES, 1):
+            # Ends with the session, else after the longest build: two at once would wait for each other's lock on the table.
+            keeping = Leases(LeaseKind.CHUNK_INDEXES, seconds=_KEEPER_SECONDS)
+            if await keeping.take(connection, ["keeper"]):
+                for left in await connection.fetch(QUERIES["vector_indexes_left_over"]):
+                    await connection.execute(left["drop_statement"])
                 for wanted in await connection.fetch(QUERIES["vector_indexes_wanted"], COMPARED_MAX, DIMENSIONS_MAX):
-                    await _build(connection, wanted)
+                    await _build(connection, wanted, self._clock())
+                await self._keep_dense(connection)
+                await keeping.release(connection)
         finally:
             await connection.close(timeout=5.0)
 
+    async def _keep_dense(self, connection: Any) -> None:
+        now_ms = self._clock()
+        looked_at = to_datetime(now_ms - _HOT_LOOK_MS), to_datetime(now_ms - _OTHER_LOOK_MS)
+        for found in await connection.fetch(QUERIES["vector_indexes_to_look_at"], *looked_at):
+            if found["vectors"] is None:  # one of before indexes were looked at: it is as dense as is known
+                await connection.execute(QUERIES["note_vector_index"], found["name"], found["ns"], to_datetime(now_ms))
+                continue
+            dense = IndexSize(found["vectors"], found["bytes"])
+            now = IndexSize(found["vectors_now"], found["bytes_now"])
+            if is_to_be_rebuilt(dense, now, is_hot=found["is_hot"]):
+                await _rebuild(connection, found, now_ms)
+            else:
+                await connection.execute(QUERIES["vector_index_is_dense"], found["name"], to_datetime(now_ms))
 
-async def _build(connection: Any, wanted: Any) -> None:
+
+async def _rebuild(connection: Any, found: Any, now_ms: int) -> None:
+    await connection.execute(QUERIES["set_build_memory"], _BUILD_MEMORY)
+    began = monotonic_seconds()
+    await connection.execute(found["rebuild_statement"])
+    await connection.execute(QUERIES["note_vector_index"], found["name"], found["ns"], to_datetime(now_ms))
+    _log.info("index_rebuilt", ns=found["ns"], was_hot=found["is_hot"], seconds=round(monotonic_seconds() - began, 1))
+
+
+async def _build(connection: Any, wanted: Any, now_ms: int) -> None:
     await connection.execute(QUERIES["set_build_memory"], _BUILD_MEMORY)
     if wanted["is_broken"]:
         await connection.execute(wanted["drop_statement"])
     began = monotonic_seconds()
     await connection.execute(wanted["create_statement"])
+    await connection.execute(QUERIES["note_vector_index"], wanted["name"], wanted["ns"], to_datetime(now_ms))
     _log.info("index_built", ns=wanted["ns"], seconds=round(monotonic_seconds() - began, 1))

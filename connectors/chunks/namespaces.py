@@ -7,7 +7,7 @@ chosen for, in one statement with its copy in the archive; so whoever sweeps twi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -25,26 +25,41 @@ _log = get_log("namespaces")
 COLD_COUNT_MAX = 100_000
 
 
-async def ensure_passports(tx: Connection, names: Iterable[str], passports: Passports, now_ms: int) -> None:
-    """See that namespaces have a row each; one that no file names is said once, when its row is made."""
-    wanted = sorted(set(names))
+async def ensure_passports(
+    tx: Connection, names: Iterable[str], passports: Passports, now_ms: int, lasting: Collection[str] = ()
+) -> None:
+    """See that namespaces have a row each; one that no file names is said once, when its row is made.
+
+    `lasting` are those among them that were given documents.
+    """
+    wanted = {ns: ns in lasting for ns in sorted(set(names))}
     if not wanted:
         return
-    made = await tx.fetch(QUERIES["make_namespaces"], *_columns(wanted, passports), to_datetime(now_ms))
+    columns = _columns(wanted, passports)
+    made = await tx.fetch(QUERIES["make_namespaces"], *columns, to_datetime(now_ms), list(wanted.values()))
     for row in made:
         if row["ns"] not in passports.named:
             _log.warning("namespace_unknown", ns=row["ns"], effect="the passport [default] is taken")
 
 
+async def let_last(tx: Connection, names: Collection[str], passports: Passports) -> None:
+    """Have namespaces that were given documents hold them without an end, as far as their passports say no other."""
+    wanted = sorted(names)
+    lives = [passports.of(ns, is_lasting=True).ttl_days for ns in wanted]
+    await tx.execute(QUERIES["let_namespaces_last"], wanted, lives)
+
+
 async def align_passports(tx: Connection, passports: Passports) -> list[str]:
     """Bring all rows in line with the configuration; the names of those that were changed."""
-    names = [row["ns"] for row in await tx.fetch(QUERIES["lock_namespaces"])]
+    names = {row["ns"]: row["is_lasting"] for row in await tx.fetch(QUERIES["lock_namespaces"])}
     changed = await tx.fetch(QUERIES["align_namespaces"], *_columns(names, passports)) if names else []
     return sorted(row["ns"] for row in changed)
 
 
-def _columns(names: Sequence[str], passports: Passports) -> list[list[Any]]:
-    return list(map(list, zip(*((ns, *astuple(passports.of(ns))) for ns in names), strict=True)))
+def _columns(names: Mapping[str, bool], passports: Passports) -> list[list[Any]]:
+    """The columns of namespaces; of each whether it holds documents."""
+    rows = ((ns, *astuple(passports.of(ns, is_lasting=is_lasting))) for ns, is_lasting in names.items())
+    return list(map(list, zip(*rows, strict=True)))
 
 
 async def store_ratings(tx: Connection, events: Collection[NamespaceRated]) -> list[str]:

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from highwater.connectors.chunks.statements import QUERIES
-from highwater.connectors.postgres.pool import one_row, reading
-from highwater.streams.clock import to_datetime, to_ms
+from highwater.connectors.postgres.pool import one_row, reading, snapshot
+from highwater.streams.chunks.completion import Counted, reason_of
+from highwater.streams.chunks.states import Outcome
+from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 # Refused chunks that an answer names; all of them are in the dead-letter topic.
 FAILURES_TOLD = 100
 # The place before every source: no part of a key is empty.
 FIRST_PLACE = ("", "", "")
+# What an ingest is called whose sources ended differently: by the one that most needs a look.
+WORST_FIRST = (
+    *(Outcome.FAILED, Outcome.ABANDONED, Outcome.PARTIAL, Outcome.TRUNCATED, Outcome.SUPERSEDED, Outcome.EMPTY),
+    Outcome.COMPLETE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,12 @@ class SourceIngest:
     updated_ms: int
     decided_ms: int | None
 
+    @property
+    def reason(self) -> str | None:
+        """Why it ended otherwise than complete; None while it goes on and where it is complete."""
+        seen = self.inserted + self.updated + self.unchanged
+        return reason_of(self.status, Counted(seen, self.failures, self.expected))
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -77,7 +89,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """An ingest over its sources, with a page of them. `statuses`: how many sources stand how; `window` is JSON as stored."""
+    """An ingest over its sources, with a page of them. `statuses`: how many sources stand how; `window` is JSON as stored.
+
+    `worst` is the first source of those that most need a look; None where none has ended.
+    """
 
     ingest_id: str
     version: int
@@ -95,6 +110,7 @@ class Ingest:
     decided_ms: int | None
     statuses: Mapping[str, int]
     sources: Sequence[SourceIngest]
+    worst: SourceIngest | None
     failed: Sequence[Failure]
 
 
@@ -136,12 +152,13 @@ async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with snapshot(pool) as connection:
         row = await one_row(connection, QUERIES["chunk_ingest_read"], ingest_id)
         if not row["sources"]:
             return None
         statuses = await connection.fetch(QUERIES["chunk_ingest_statuses_read"], ingest_id)
         sources = await connection.fetch(QUERIES["chunk_ingest_sources_read"], ingest_id, *after, limit)
+        worst = await connection.fetchrow(QUERIES["chunk_ingest_worst_read"], ingest_id, list(WORST_FIRST))
         failed = await connection.fetch(QUERIES["chunk_ingest_failures_read"], ingest_id, FAILURES_TOLD)
     return Ingest(
         ingest_id=ingest_id,
@@ -152,6 +169,7 @@ async def ingest(pool: Pool, ingest_id: str, after: tuple[str, str, str], limit:
         **_times(row),
         statuses={one["status"]: one["sources"] for one in statuses},
         sources=[_source(one) for one in sources],
+        worst=None if worst is None else _source(worst),
         failed=[_failure(one) for one in failed],
     )
 
@@ -176,12 +194,8 @@ def _times(row: Any) -> dict[str, Any]:
     return {
         "created_ms": to_ms(row["created_at"]),
         "updated_ms": to_ms(row["updated_at"]),
-        "decided_ms": _ms(row["decided_at"]),
+        "decided_ms": to_ms_or_none(row["decided_at"]),
     }
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)
 
 
 def _source(row: Any) -> SourceIngest:

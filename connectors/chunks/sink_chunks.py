@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from highwater.connectors.chunks import store
-from highwater.connectors.chunks.namespaces import ensure_passports
+from highwater.connectors.chunks.namespaces import ensure_passports, let_last
 from highwater.connectors.chunks.store import Namespace, Planned, SourceKey
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler, Surroundings
@@ -72,6 +72,7 @@ class _Batch:
 
     submitted: list[Submitted] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
+    lasts: bool = False
     positions: dict[str, Position] = field(default_factory=dict)
 
 
@@ -124,10 +125,14 @@ class ChunksSink(Handler[Said, Prepared]):
     ) -> dict[str, Namespace]:
         """The namespaces of a batch, made where there is none; held where the batch may bring the first vector."""
         names = {key.ns for key in batches}
+        lasting = {key.ns for key, batch in batches.items() if batch.lasts}
         found = await store.namespaces_of(tx, names)
         if len(found) < len(names):
-            await ensure_passports(tx, names - set(found), self._passports, now_ms)
+            await ensure_passports(tx, names - set(found), self._passports, now_ms, lasting)
             found = await store.namespaces_of(tx, names)
+        first_lasting = {ns for ns in lasting if not found[ns].is_lasting}
+        if first_lasting:
+            await let_last(tx, first_lasting, self._passports)
         first = {
             key.ns
             for key, batch in batches.items()
@@ -228,6 +233,7 @@ def _prepared(events: Sequence[Event[Said]]) -> Prepared:
             batch = batches[key] = _Batch()
         if submitted := event.of(CHUNK_SUBMITTED):
             batch.submitted.append(_submitted(key, record, submitted, refusal))
+            batch.lasts = batch.lasts or submitted["lasts"]
         elif finished := event.of(INGEST_FINISHED):
             batch.ends.append(_end(record, finished))
         batch.positions[value["ingest_id"]] = record.position

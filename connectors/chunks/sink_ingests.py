@@ -19,8 +19,10 @@ from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.known import Known, Origin
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import Connection, reading
+from highwater.connectors.redaction import RedactionStep
 from highwater.schemas.chunks import (
     CHUNK_CHANGED,
     CHUNK_SUBMITTED,
@@ -87,7 +89,9 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
     # Each may mark all the chunks of a source; what waits behind it is not urgent.
     batch_max = 500
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, redaction: Sequence[RedactionStep] = ()) -> None:
+        """`redaction` takes deleted chunks out of the documents of each household."""
+        self._redaction = redaction
         self._codec = around.codec
         self._clock = around.clock
         self._pool = around.pool
@@ -124,10 +128,20 @@ class IngestsSink(Handler[IngestDecided, Prepared]):
         if ended:
             full = {(one.key, one.said["ingest_id"]) for one in decisions if one.said["marks_orphans"]}
             marking = [one.of for one in ended if one.status == Outcome.COMPLETE and one.of in full]
+            if marking:
+                await surrogate_keys.hold(tx)
             orphans = await store.mark_orphans(tx, marking, now_ms)
+            await self._redact(tx, ended, orphans, now_ms)
             await store.end_ingests(tx, ended, orphans, now_ms)
             await self._tell_of(tx, ended, orphans, now_ms)
         return [*prepared.dead, *(_unknown(one) for one in lost)]
+
+    async def _redact(self, tx: Connection, ended: Sequence[Ended], orphans: _Orphans, now_ms: int) -> None:
+        """Take what is to be deleted out of every document that quotes it."""
+        marked = {(one.key, orphan.chunk_no): str(one.position) for one in ended for orphan in orphans.get(one.of, ())}
+        withdrawn = await store.withdrawn_chunks(tx, marked) if marked else []
+        for redact in self._redaction if withdrawn else ():
+            await redact(tx, self._codec, withdrawn, now_ms)
 
     async def _tell_of(self, tx: Connection, ended: Sequence[Ended], orphans: _Orphans, now_ms: int) -> None:
         marked = [one for one in ended if one.of in orphans]

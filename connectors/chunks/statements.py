@@ -12,26 +12,29 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     sources_to_fill: str
-    claim_sources: str
-    let_sources_go: str
     chunks_to_fill: str
     name_models: str
     namespaces_of_model: str
     hold_sources_to_fill: str
     store_vectors: str
     namespaces_not_filled: str
-    try_index_keeper: str
     vector_indexes_wanted: str
+    vector_indexes_left_over: str
+    vector_indexes_to_look_at: str
+    note_vector_index: str
+    vector_index_is_dense: str
     set_build_memory: str
     chunk_namespace_read: str
     chunk_ingest_read: str
     chunk_ingest_statuses_read: str
     chunk_ingest_namespaces_read: str
     chunk_ingest_sources_read: str
+    chunk_ingest_worst_read: str
     chunk_ingest_failures_read: str
     chunk_lifecycle_read: str
     make_namespaces: str
     lock_namespaces: str
+    let_namespaces_last: str
     align_namespaces: str
     rate_namespaces: str
     namespaces_to_sweep: str
@@ -56,6 +59,7 @@ class Statements(TypedDict):
     end_chunk_ingests: str
     hold_ingest: str
     ingest_totals: str
+    withdrawn_chunks: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from highwater.connectors.chunks.statements import QUERIES
+from highwater.connectors.pages.surrogate_keys import source_space
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.pool import Connection, Row
+from highwater.connectors.redaction import Withdrawn
 from highwater.schemas.chunks import IngestReported
 from highwater.schemas.positions import Position
 from highwater.streams.chunks.upserts import Failure, Ingest, Plan, Source, Stored, Submitted, Write
@@ -41,6 +43,7 @@ class Namespace(NamedTuple):
     dimensions: int | None
     is_hot: bool
     hot_days: float
+    is_lasting: bool = False
 
 
 class Ended(NamedTuple):
@@ -75,7 +78,7 @@ class Planned(NamedTuple):
 async def namespaces_of(tx: Connection, names: Collection[str]) -> dict[str, Namespace]:
     """Those of these namespaces that there are."""
     rows = await tx.fetch(QUERIES["chunk_namespaces_of"], list(names))
-    return {row["ns"]: Namespace(row["dimensions"], row["is_hot"], row["hot_days"]) for row in rows}
+    return {row["ns"]: Namespace(row["dimensions"], row["is_hot"], row["hot_days"], row["is_lasting"]) for row in rows}
 
 
 async def hold_without_dimensions(tx: Connection, names: Collection[str]) -> None:
@@ -272,6 +275,21 @@ async def mark_orphans(
     for *key, ingest_id, number, hashed in await tx.fetch(QUERIES["mark_orphans"], *columns, to_datetime(now_ms)):
         found.setdefault((SourceKey(*key), ingest_id), []).append(Orphan(number, hashed))
     return {one: sorted(orphans) for one, orphans in found.items()}
+
+
+async def withdrawn_chunks(tx: Connection, marked: Mapping[tuple[SourceKey, int], str]) -> list[Withdrawn]:
+    """Of chunks that were marked (place to the position of the event) those that some document holds, with their texts."""
+    columns = _transposed([(*key, number) for key, number in marked], 4)
+    return [
+        Withdrawn(
+            source_space(row["ns"], row["slot"], row["source_id"]),
+            row["chunk_no"],
+            f"{row['slot']}|{row['source_id']}|{row['chunk_no']}",
+            row["text"],
+            marked[SourceKey(row["ns"], row["slot"], row["source_id"]), row["chunk_no"]],
+        )
+        for row in await tx.fetch(QUERIES["withdrawn_chunks"], *columns)
+    ]
 
 
 async def end_ingests(

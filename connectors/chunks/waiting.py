@@ -1,9 +1,9 @@
 """Chunks that wait for their vectors: which, whose they are meanwhile, and how vectors are stored.
 
-Laws. A source is one session's at a time, by an advisory lock, so no two workers make a vector of one chunk; that lock is no
-row's, so whoever writes chunks never waits for it (R3.13). A vector is stored only beside the text that it was made of (R3.14),
-with the event that tells of it, under the lock of its source. In a namespace all vectors are of one length and, but for those
-that were sent, of one model.
+Laws. A source is one lane's at a time, by a lease, so no two workers make a vector of one chunk; the lease is no row of chunks,
+so a writer of chunks never waits for it (R3.13). A lane that hangs past its lease costs one call of the embedder. A vector is
+stored only beside the text that it was made of (R3.14), with the event that tells of it, under the lock of its source. In a
+namespace all vectors are of one length and, but for those that were sent, of one model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres import vectors
-from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres.leases import LeaseKind, Leases
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.chunks import CHUNK_CHANGED, ChunkChanged
 from highwater.schemas.codec import Codec
@@ -28,6 +28,8 @@ CHANGED, _SUBMITTED = "chunks.chunk-changed", "chunks.chunk-submitted"
 _SOURCE = "/connectors/workers/backfill"
 # Chunks on a page of those that wait: more than a batch, so that what others work on leaves enough.
 PAGE_CHUNKS = 256
+# A call of an embedder takes up to 30 s (`models/embedding_service.py`), a claimed batch is one call; the rest is for storing.
+_CLAIM_SECONDS = 60.0
 # What embedders read of a text.
 TEXT_CHARACTERS_MAX = 8_192
 
@@ -77,26 +79,29 @@ async def page(
     return Page(sources, is_last=sum(sources.values()) < PAGE_CHUNKS)
 
 
-async def claim(tx: Connection, sources: Mapping[SourceKey, int], *, chunks: int) -> list[SourceKey]:
-    """Sources that are this session's now, until `let_go`: as many as hold `chunks` that wait, the rest is left to others."""
-    claimed: list[SourceKey] = []
+def claims() -> Leases:
+    """The claims of one lane. They end with its session, at the latest when no embedder is still at a batch."""
+    return Leases(LeaseKind.CHUNK_SOURCE, seconds=_CLAIM_SECONDS)
+
+
+async def claim(tx: Connection, claimed: Leases, sources: Mapping[SourceKey, int], *, chunks: int) -> list[SourceKey]:
+    """Sources that are this lane's now, until `let_go`: as many as hold `chunks` that wait, the rest is left to others."""
+    found: list[SourceKey] = []
     left, wanted = list(sources), chunks
     while left and wanted > 0:
         totals = accumulate(sources[source] for source in left)
         enough = next((count for count, total in enumerate(totals, 1) if total >= wanted), len(left))
         tried, left = left[:enough], left[enough:]
-        got = [
-            SourceKey(*row)
-            for row in await tx.fetch(QUERIES["claim_sources"], LockClass.CHUNK_SOURCE, *_columns(tried))
-        ]
+        free = set(await claimed.take(tx, ["|".join(source) for source in tried]))
+        got = [source for source in tried if "|".join(source) in free]
         wanted -= sum(sources[source] for source in got)
-        claimed += got
-    return claimed
+        found += got
+    return found
 
 
-async def let_go(tx: Connection) -> None:
+async def let_go(tx: Connection, claimed: Leases) -> None:
     """Give all sources back."""
-    await tx.execute(QUERIES["let_sources_go"])
+    await claimed.drop(tx)
 
 
 async def waiting(

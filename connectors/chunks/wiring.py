@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from highwater.connectors.chunks.sink_chunks import ChunksSink
 from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.chunks.sink_namespaces import NamespacesSink, align
 from highwater.connectors.chunks.worker_backfill import Backfill
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.opening import open_embedder
+from highwater.connectors.redaction import RedactionStep
 from highwater.connectors.wiring import Connector, Slice, Wiring
 from highwater.streams.chunks.passports import load_passports
 
 
 async def _chunks(w: Wiring) -> Connector:
     return BatchConsumer(ChunksSink(w.around, load_passports(w.settings.namespaces_file)), w.around)
-
-
-async def _ingests(w: Wiring) -> Connector:
-    return BatchConsumer(IngestsSink(w.around), w.around)
 
 
 async def _namespaces(w: Wiring) -> Connector:
@@ -30,7 +29,12 @@ async def _backfill(w: Wiring) -> Connector:
     return Backfill(w.database(), w.around, open_embedder(w.settings))
 
 
-SLICE = Slice(
-    sinks={"chunks": _chunks, "ingests": _ingests, "namespaces": _namespaces},
-    workers={"backfill": _backfill},
-)
+def slice_of(redaction: Sequence[RedactionStep]) -> Slice:
+    """What this household adds; `redaction` takes a deleted chunk out of the documents of every household."""
+
+    async def ingests(w: Wiring) -> Connector:
+        return BatchConsumer(IngestsSink(w.around, redaction), w.around)
+
+    return Slice(
+        sinks={"chunks": _chunks, "ingests": ingests, "namespaces": _namespaces}, workers={"backfill": _backfill}
+    )

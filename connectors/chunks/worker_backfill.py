@@ -19,6 +19,8 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.models.embeddings import Embedder, EmbeddingError
+from highwater.connectors.postgres import leases
+from highwater.connectors.postgres.leases import LeaseKind
 from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection, open_connection
 from highwater.schemas.chunks import EMBEDDING_REQUESTED, EmbeddingRequested
 from highwater.schemas.errors import UnavailableError
@@ -73,12 +75,17 @@ class Backfill:
         wake = asyncio.Event()
         self._consumer = BatchConsumer(BackfillRequests(wake), around)
         self._worker = BackfillWorker(database_url, around, embedder, wake)
-        self._indexes = ChunkIndexes(database_url)
+        self._indexes = ChunkIndexes(database_url, around.clock)
 
     @property
     def problem(self) -> str | None:
         """Why it is not ready."""
         return self._consumer.problem or self._worker.problem
+
+    @property
+    def degraded(self) -> str | None:
+        """What it waits for while the rest of the process works."""
+        return self._consumer.degraded or self._worker.degraded
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set; the failure of one part ends the others."""
@@ -103,6 +110,9 @@ class BackfillWorker:
         self._named: set[str] = set()
         self._looked_at = float("-inf")
         self.problem: str | None = None
+        self.degraded: str | None = (
+            None  # the service that makes vectors does not; chunks wait, everything else goes on
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set."""
@@ -116,16 +126,14 @@ class BackfillWorker:
         while not stop.is_set():
             connection = None
             try:
-                connection = await open_connection(
-                    self._url, timeout=5.0, command_timeout=60.0, server_settings={"timezone": "UTC"}
-                )
+                connection = await open_connection(self._url, timeout=5.0, command_timeout=60.0)
                 lane = _Lane(connection)
                 while not stop.is_set():
                     await self._turn(lane, stop)
                     attempt = 0
             except (*AWAY, UnavailableError) as error:
                 attempt += 1
-                self._set_problem(f"PostgreSQL is away: {error or type(error).__name__}")
+                self._set_state(problem=f"PostgreSQL is away: {str(error) or type(error).__name__}")
                 await self._idle(stop, unavailable_seconds(attempt))
             finally:
                 if connection is not None:
@@ -137,7 +145,7 @@ class BackfillWorker:
             done = await self._batch(lane)
         except (UnavailableError, EmbeddingError) as error:
             lane.failures += 1
-            self._set_problem(f"the embedder fails: {error}")
+            self._set_state(degraded=f"the embedder fails: {error}")
             await self._idle(stop, unavailable_seconds(lane.failures))
             return
         except CONFLICT as error:  # another transaction stood in the way; the batch is made again
@@ -145,10 +153,10 @@ class BackfillWorker:
             done = 0
         if done:
             lane.failures = 0
-            self._set_problem(None)
+            self._set_state()
         else:
             if len(set(self._refused)) < _REFUSED_MAX:  # what is left are texts that are refused for what they are
-                self._set_problem(None)
+                self._set_state()
             await self._look_for_others(lane.connection)
             await self._idle(stop, POLL_SECONDS)
 
@@ -163,7 +171,7 @@ class BackfillWorker:
                 await self._store(lane, chunks, made)
             return len(chunks)
         finally:
-            await chunk_backfill.let_go(lane.connection)
+            await chunk_backfill.let_go(lane.connection, lane.claims)
 
     async def _next(self, lane: _Lane) -> list[Waiting]:
         """Chunks to be filled, claimed: hot ones if there are any."""
@@ -175,7 +183,7 @@ class BackfillWorker:
                 page = await chunk_backfill.page(
                     lane.connection, self._maker, is_hot=is_hot, after=after, aside=aside, now_ms=now_ms
                 )
-                claimed = await chunk_backfill.claim(lane.connection, page.sources, chunks=lane.texts_max)
+                claimed = await chunk_backfill.claim(lane.connection, lane.claims, page.sources, chunks=lane.texts_max)
                 chunks = await chunk_backfill.waiting(
                     lane.connection, claimed, most=lane.texts_max, aside=aside, now_ms=now_ms
                 )
@@ -246,6 +254,7 @@ class BackfillWorker:
         if monotonic_seconds() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = monotonic_seconds()
+        await leases.drop_ended(connection, LeaseKind.CHUNK_SOURCE)  # those of lanes that were killed
         for row in await connection.fetch(QUERIES["namespaces_not_filled"], *self._maker):
             if row["ns"] not in self._named:
                 self._named.add(row["ns"])
@@ -267,20 +276,22 @@ class BackfillWorker:
             for task in waits:
                 task.cancel()
 
-    def _set_problem(self, problem: str | None) -> None:
-        if problem != self.problem:
-            if problem is None:
+    def _set_state(self, *, problem: str | None = None, degraded: str | None = None) -> None:
+        if (problem, degraded) != (self.problem, self.degraded):
+            reason = problem or degraded
+            if reason is None:
                 _log.info("backfill_running")
             else:
-                _log.warning("backfill_paused", reason=problem[:300])
-            self.problem = problem
+                _log.warning("backfill_paused", reason=reason[:300])
+            self.problem, self.degraded = problem, degraded
 
 
 class _Lane:
-    """A lane's connection, where in the chunks it is, and how many texts it asks for at a time."""
+    """A lane's connection and claims, where in the chunks it is, and how many texts it asks for at a time."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
+        self.claims = chunk_backfill.claims()
         self.after: dict[bool, SourceKey] = {True: START, False: START}
         self.texts_max = TEXTS_MAX
         self.failures = 0

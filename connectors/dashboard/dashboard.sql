@@ -13,7 +13,8 @@ FROM user_clusters WHERE user_id = $1 ORDER BY cluster_version DESC
 
 -- Texts of insights on a map, cut: a tooltip shows a line.
 -- name: dashboard_texts
-SELECT insight_id, left(text, 160) AS text FROM insights WHERE insight_id = ANY ($1::text[])
+SELECT insight_id, left(text, 160) AS text FROM insights
+WHERE insight_id = ANY ($1::text[]) AND retracted_at IS NULL
 
 -- $1: beginning of the key, $2 how many
 -- name: dashboard_documents

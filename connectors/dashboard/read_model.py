@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from highwater.connectors.dashboard.statements import QUERIES
-from highwater.connectors.postgres.pool import unavailable_when_away
+from highwater.connectors.postgres.pool import fetched
 from highwater.streams.clock import to_ms
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -87,8 +87,7 @@ async def ingests(pool: Pool, limit: int) -> list[Row]:
 
 
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[Row]:
-    with unavailable_when_away():
-        rows = await pool.fetch(query, *arguments, timeout=READ_SECONDS_MAX)
+    rows = await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)
     return [{name: _told(value) for name, value in row.items()} for row in rows]
 
 

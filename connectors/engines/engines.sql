@@ -1,10 +1,8 @@
--- Who of the engines lives: each worker holds an advisory lock as long as its connection.
+-- Named statements for the machinery of work on the log; loaded by connectors/postgres/statements.py.
 
--- name: try_worker_lock
-SELECT pg_try_advisory_lock($1, $2)
+-- Who shares out the slots of a kind of work does it alone, so that two never give one organization more than its share.
+-- name: hold_slots
+SELECT pg_advisory_xact_lock($1, $2)
 
--- name: release_worker_lock
-SELECT pg_advisory_unlock($1, $2)
-
--- name: take_worker_lock
-SELECT pg_advisory_lock($1, $2)
+-- name: server_time_ms
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint

@@ -1,37 +1,39 @@
-"""Who lives: a worker holds an advisory lock as long as its connection does, so that it is known to be gone at once.
+"""Who lives: a worker holds a lease under its number, which ends with its connection at once, and with its time if it hangs.
 
-Law: one is gone only if it was seen without its lock twice, since one whose connection was cut comes back with it in between.
+Law: one is gone only if it was seen without its lease twice, since one whose connection was cut comes back with it in between.
+What a worker holds has a lease and an epoch of its own (`slots.py`), so one that is wrongly called gone does no harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from highwater.connectors.engines.statements import QUERIES
-from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres import leases
+from highwater.connectors.postgres.leases import LeaseKind, Leases
 from highwater.connectors.postgres.pool import Connection
 
 
 class Liveness:
-    """That this worker lives, and who of the others does not."""
+    """That this worker lives, and who of the others does not. `seconds`: how long one may hang."""
 
-    def __init__(self, worker: int) -> None:
+    def __init__(self, worker: int, *, seconds: float) -> None:
         self._worker = worker
+        self._lease = Leases(LeaseKind.WORKER, seconds=seconds)
         self._seen_gone: set[int] = set()
 
     async def hold(self, connection: Connection) -> None:
-        """Take this worker's lock; its own former session may hold it for a moment after a cut connection."""
-        await connection.execute(QUERIES["take_worker_lock"], LockClass.WORKER, self._worker)
+        """Take this worker's lease, also from its own former session that the server still has."""
+        await leases.drop_ended(connection, LeaseKind.WORKER)
+        await self._lease.take(connection, [str(self._worker)])
+
+    async def renew(self, connection: Connection) -> None:
+        """Say that it lives, if that is due; one that hung too long takes its lease again."""
+        if await self._lease.renew(connection):
+            await self.hold(connection)
 
     async def gone(self, connection: Connection, workers: Iterable[int]) -> list[int]:
-        """Those of these workers that have no lock now and had none at the last look."""
-        found = {worker for worker in workers if worker != self._worker and await _is_gone(connection, worker)}
+        """Those of these workers that have no lease now and had none at the last look."""
+        living = set(map(int, await leases.live(connection, LeaseKind.WORKER)))
+        found = {worker for worker in workers if worker != self._worker and worker not in living}
         twice, self._seen_gone = found & self._seen_gone, found
         return sorted(twice)
-
-
-async def _is_gone(connection: Connection, worker: int) -> bool:
-    if not await connection.fetchval(QUERIES["try_worker_lock"], LockClass.WORKER, worker):
-        return False
-    await connection.execute(QUERIES["release_worker_lock"], LockClass.WORKER, worker)
-    return True

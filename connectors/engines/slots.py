@@ -36,9 +36,9 @@ class Slots(ABC, Generic[T]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = slots
         self._reserved = 0
-        self._freed = asyncio.Event()
-        self._freed.set()
         self._is_stopping = False
+        # Set where something may be taken at once: the watch does not wait out its look then.
+        self.wake = asyncio.Event()
 
     @abstractmethod
     async def _work(self, held: T) -> None:
@@ -66,19 +66,6 @@ class Slots(ABC, Generic[T]):
             yield count
         finally:
             self._reserved -= count
-            self._freed.set()
-
-    async def wait_for_slot(self) -> None:
-        """Wait until something may be taken.
-
-        Raises:
-            UnavailableError: this process ends and takes nothing any more.
-        """
-        while not (self.free or self._is_stopping):
-            self._freed.clear()
-            await self._freed.wait()
-        if self._is_stopping:
-            raise UnavailableError("this worker ends")
 
     def take(self, held: Iterable[T]) -> None:
         """Work on what is held by this process."""
@@ -89,18 +76,18 @@ class Slots(ABC, Generic[T]):
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._freed.set()
+        self.wake.set()  # something may wait for the slot
 
     async def _guarded(self, held: T) -> None:
         try:
             await self._work(held)
         except ElsewhereError:
-            self._found_elsewhere(held)
+            await self._found_elsewhere(held)
         except Exception:  # noqa: BLE001 (not even its failure could be stored; its lease ends and it is begun again)
             _log.exception("left", held=getattr(held, "id", None))
 
     @abstractmethod
-    def _found_elsewhere(self, held: T) -> None:
+    async def _found_elsewhere(self, held: T) -> None:
         """Count it."""
 
     async def stop(self) -> None:
@@ -108,7 +95,6 @@ class Slots(ABC, Generic[T]):
         if self._is_stopping:
             return
         self._is_stopping = True
-        self._freed.set()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         left = list(self._tasks)

@@ -11,9 +11,8 @@ from highwater.connectors.postgres.sql_files import load_statements
 class Statements(TypedDict):
     """Each is the text of a statement."""
 
-    try_worker_lock: str
-    release_worker_lock: str
-    take_worker_lock: str
+    hold_slots: str
+    server_time_ms: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
+from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.liveness import Liveness
 from highwater.connectors.engines.slots import Slots
 from highwater.connectors.patience import pause
@@ -56,7 +57,7 @@ class Watch(Generic[T]):
         self._store = store
         self._slots = slots
         self._clock = clock
-        self._liveness = Liveness(slots.worker)
+        self._liveness = Liveness(slots.worker, seconds=slots.lease_ms / 1000)
         self._searched_at = float("-inf")
         self.is_held = asyncio.Event()
 
@@ -67,12 +68,15 @@ class Watch(Generic[T]):
             connection = None
             try:
                 connection = await open_connection(self._url, timeout=5.0, command_timeout=30.0)
+                await self._measure(connection)
                 await self._liveness.hold(connection)
                 self.is_held.set()
                 while not stop.is_set():
+                    await self._liveness.renew(connection)
+                    self._slots.wake.clear()
                     await self._look(connection)
                     attempt = 0
-                    await pause(stop, LOOK_SECONDS)
+                    await _pause(stop, self._slots.wake)
                 await self._slots.stop()
             except (*AWAY, *CONFLICT, UnavailableError) as error:
                 attempt += 1
@@ -82,7 +86,7 @@ class Watch(Generic[T]):
             finally:
                 self.is_held.clear()
                 if connection is not None:
-                    connection.terminate()  # closes at once; the lock goes with the session
+                    connection.terminate()  # closes at once; the lease goes with the session
         await self._slots.stop()
 
     async def _look(self, connection: Connection) -> None:
@@ -95,7 +99,12 @@ class Watch(Generic[T]):
                 slots.take(due)
         if monotonic_seconds() - self._searched_at >= SEARCH_SECONDS:
             self._searched_at = monotonic_seconds()
-            await self._search(connection, now_ms)
+            await self._measure(connection)
+            await self._search(connection, self._clock())
+
+    async def _measure(self, connection: Connection) -> None:
+        if isinstance(self._clock, LeaseClock):
+            await self._clock.measure(connection)
 
     async def _search(self, connection: Connection, now_ms: int) -> None:
         gone = await self._liveness.gone(connection, await self._store.workers(connection))
@@ -109,3 +118,13 @@ class Watch(Generic[T]):
                     worker=slots.worker, lease_ms=slots.lease_ms, now_ms=now_ms, silent_ms=SILENT_MS, most=count
                 )
                 slots.take(found)
+
+
+async def _pause(stop: asyncio.Event, wake: asyncio.Event) -> None:
+    """Wait for the next look, or until there is something to take, or to stop."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, wake)]
+    try:
+        await asyncio.wait(waits, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()

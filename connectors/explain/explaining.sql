@@ -17,7 +17,8 @@ LEFT JOIN user_clusters AS before ON before.user_id = $1::text AND before.cluste
 
 -- Insights by channel and number.
 -- name: explain_insights
-SELECT i.channel_id, i.seq, i.insight_id, left(i.text, 120) AS text, i.arrived_at, i.source_partition, i.source_offset
+SELECT i.channel_id, i.seq, i.insight_id, 
+       CASE WHEN i.retracted_at IS NULL THEN left(i.text, 120) END AS text, i.arrived_at, i.source_partition, i.source_offset
 FROM unnest($1::text[], $2::bigint[]) AS asked (channel_id, seq)
 JOIN insights AS i ON i.channel_id = asked.channel_id AND i.seq = asked.seq
 

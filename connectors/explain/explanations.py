@@ -1,7 +1,9 @@
 """What an explanation is: a tree of steps, from what is served back to the events that made it.
 
-Law: every step names its place in the log and the broker's time there, or says what is missing and why; a delay is counted
-between two times of the broker, never between its clock and the product's.
+Laws. Every step names its place in the log and the broker's time there, or says what is missing and why; a delay is counted
+between two times of the broker, never between its clock and the product's. No cause is later than its effect: a step that was
+only looked for in the log and came too late caused nothing, and what led to it takes its place; of one that its effect names the
+broker heard later (another relay carried it, another broker's clock stamped it), and it counts as known with its effect.
 """
 
 from __future__ import annotations
@@ -29,16 +31,21 @@ class Step:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     missing: str = ""
     causes: tuple[Step, ...] = ()
+    # Whether it is the first event of the log that fits, rather than one that its effect names.
+    is_found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a resource is served as it is. `version` 0 and an empty `etag`: nothing was ever stored for it."""
+    """Why a resource is served as it is, in order of time. `version` 0 and an empty `etag`: nothing was ever stored for it."""
 
     resource: str
     version: int
     etag: str
     tree: Step
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tree", in_order(self.tree))
 
     def document(self) -> dict[str, Any]:
         """The tree as JSON, and beside it the way from the first event to what is served."""
@@ -60,9 +67,25 @@ def chain(tree: Step) -> list[tuple[Step, Step | None]]:
     return found[::-1]
 
 
+def in_order(tree: Step) -> Step:
+    """A tree in which no cause is later than its effect; a step without a time is bound by the effect next above that has one."""
+    (found,) = _fitting(tree, None, is_found=False)
+    return found
+
+
+def _fitting(step: Step, limit_ms: int | None, *, is_found: bool) -> tuple[Step, ...]:
+    if step.at_ms is not None and limit_ms is not None and step.at_ms > limit_ms:
+        if step.causes and (is_found or step.is_found):
+            return tuple(one for cause in step.causes for one in _fitting(cause, limit_ms, is_found=True))
+        step = replace(step, at_ms=limit_ms)
+    own_ms = limit_ms if step.at_ms is None else step.at_ms
+    causes = (one for cause in step.causes for one in _fitting(cause, own_ms, is_found=False))
+    return (replace(step, causes=tuple(causes)),)
+
+
 def delay_ms(step: Step, effect: Step | None) -> int | None:
-    """Milliseconds from a step to its effect; None where one of the times is not known, or the step came too late for it."""
-    if effect is None or step.at_ms is None or effect.at_ms is None or effect.at_ms < step.at_ms:
+    """Milliseconds from a step to its effect; None where one of the times is not known."""
+    if effect is None or step.at_ms is None or effect.at_ms is None:
         return None
     return effect.at_ms - step.at_ms
 

@@ -1,8 +1,8 @@
 """The way of a feed: served, bump, rebuild, request, and of each channel novelty, dirty, advance, insights.
 
 Law: that of `connectors/explain/explaining.py`. Of each channel the first and the last of its new insights are followed: the
-first is what made it pending, the last is how far the version reaches. What came after the request was taken along by the
-rebuild, and is said to have been.
+first is what made it pending, the last is how far the version reaches. What came after the request is no cause of it: the rebuild
+took it along, so it stands below the rebuild and is said to have come after the request.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ CHANNELS_DEFAULT, CHANNELS_MAX = 20, 1_000
 _DEMAND_MS_MAX = 3_600_000
 # Brokers of a cluster stamp by clocks of their own, which differ by less than this.
 _SKEW_MS = 1_000
+_LATE = "came_after_request"
 
 
 class NovelChannel(NamedTuple):
@@ -111,7 +112,9 @@ def trace_feed(finder: Finder, facts: FeedFacts) -> Step:
     told = Step("bump", f"version {facts.clusters_version} of {clusters_key}", missing=_GONE)
     if bump is not None:
         told = bump_step(bump, clusters_key)
-    rebuild = with_causes(_rebuild_step(facts, finished), (_request_step(finder, facts, request),))
+    ways = _channel_steps(finder, facts, request)
+    asked = _request_step(finder, facts, request, tuple(way for way in ways if not _is_late(way)))
+    rebuild = with_causes(_rebuild_step(facts, finished), (asked, *filter(_is_late, ways)))
     return Step(
         "served",
         f"feed of {facts.user_id}, cluster version {facts.cluster_version}",
@@ -158,13 +161,15 @@ def _rebuild_step(facts: FeedFacts, finished: Event[RebuildFinished] | None) -> 
     return Step("rebuild", about, str(finished.record.position), finished.record.arrived_ms, numbers)
 
 
-def _request_step(finder: Finder, facts: FeedFacts, request: Event[RebuildRequested] | None) -> Step:
-    ways = _channel_steps(finder, facts, request)
+def _request_step(
+    finder: Finder, facts: FeedFacts, request: Event[RebuildRequested] | None, ways: tuple[Step, ...]
+) -> Step:
     if request is None:
         return Step("request", "asked for", str(facts.request), missing=_GONE, causes=ways)
     record, value = request
     demand = _demand(finder, facts.user_id, record) if value["trigger"] == "manual" else ()
-    about = f"{value['trigger']}: {value['pending']} pending, plan {value['plan']}"
+    changed = " and what is shown has changed" if value["is_changed"] else ""
+    about = f"{value['trigger']}: {value['pending']} pending{changed}, plan {value['plan']}"
     decided_from = {
         "trigger": value["trigger"],
         "pending": value["pending"],
@@ -211,7 +216,7 @@ def _changed_step(finder: Finder, changed: Event[UserChanged], about: str, kind:
 
 
 def _channel_steps(finder: Finder, facts: FeedFacts, request: Event[RebuildRequested] | None) -> tuple[Step, ...]:
-    """The ways of the channels to a request, that of the insight which had waited longest first."""
+    """The ways of the channels to a version, that of the insight which had waited longest first."""
     probes = [
         _Probe(one.channel_id, seq, facts.insights[one.channel_id, seq])
         for one in facts.channels
@@ -238,16 +243,22 @@ def _channel_steps(finder: Finder, facts: FeedFacts, request: Event[RebuildReque
             continue
         is_late = request is not None and novelty.record.arrived_ms > request.record.arrived_ms
         if is_late:
-            numbers["came_after_request"] = True
+            numbers[_LATE] = True
         head = next(entry["head"] for entry in novelty.value["heads"] if entry["channel_id"] == channel_id)
         about = f"{facts.user_id} told that {channel_id} is at {head}"
         at_ms = novelty.record.arrived_ms
-        steps.append(Step("novelty", about, position, at_ms, {**numbers, "head": head}, causes=below))
+        told_of = {**numbers, "head": head}
+        steps.append(Step("novelty", about, position, at_ms, told_of, causes=below, is_found=True))
     return tuple(sorted(steps, key=_waited_longest))
 
 
 def _waited_longest(step: Step) -> tuple[bool, bool, int]:
-    return (bool(step.missing), bool(step.numbers.get("came_after_request")), _oldest_ms(step))
+    return (bool(step.missing), _is_late(step), _oldest_ms(step))
+
+
+def _is_late(step: Step) -> bool:
+    """Whether it came after the request and was taken along."""
+    return bool(step.numbers.get(_LATE))
 
 
 def _oldest_ms(step: Step) -> int:
@@ -277,7 +288,8 @@ def _below(
         head = advance.value["head"]
         numbers = {"channel_id": channel_id, "head": head}
         at_ms = advance.record.arrived_ms
-        steps.append(Step("advance", f"{channel_id} reached {head}", position, at_ms, numbers, causes=insights))
+        about = f"{channel_id} reached {head}"
+        steps.append(Step("advance", about, position, at_ms, numbers, causes=insights, is_found=True))
     cause = None if novelty is None else caused_by(novelty.record.headers)
     event = None if cause is None else finder.at(cause)
     if cause is None:
@@ -287,12 +299,19 @@ def _below(
     if changed := event.of(USER_CHANGED):
         subscription = Event(event.record, changed)
         subscribed = _changed_step(finder, subscription, f"subscribed to {channel_id}", "subscription")
-        return (with_causes(subscribed, (*steps, *subscribed.causes)),)
+        # What the channel had by then; what it reached later was told together with it.
+        before = [step for step in steps if not _is_after(step, subscribed)]
+        after = [step for step in steps if _is_after(step, subscribed)]
+        return (with_causes(subscribed, (*before, *subscribed.causes)), *after)
     dirty = event.of(CHANNEL_DIRTY)
     assert dirty is not None, cause  # nothing else leads to a novelty
     about = f"{channel_id} was found to have moved, at tick {dirty['tick']}"
     numbers = {"channel_id": channel_id, "head": dirty["head"], "tick": dirty["tick"]}
     return (Step("dirty", about, str(cause), event.record.arrived_ms, numbers, causes=tuple(steps)),)
+
+
+def _is_after(step: Step, other: Step) -> bool:
+    return step.at_ms is not None and other.at_ms is not None and step.at_ms > other.at_ms
 
 
 def _insight_step(probe: _Probe) -> Step:

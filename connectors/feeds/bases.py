@@ -14,8 +14,8 @@ from highwater.connectors.postgres.pool import Connection, one_row
 from highwater.streams.feeds.basis import Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 
-# Second numbers of `LockClass.BASIS`.
-LOCK_ACTIVE, LOCK_RUNNER = 0, 1
+# Second number of `LockClass.BASIS`.
+LOCK_ACTIVE = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,6 @@ SELECT pg_advisory_xact_lock_shared($1, $2)
 -- name: hold_active_basis
 SELECT pg_advisory_xact_lock($1, $2)
 
--- name: try_basis_runner
-SELECT pg_try_advisory_lock($1, $2)
-
 -- name: read_basis
 SELECT kind, content FROM bases WHERE basis_id = $1
 

@@ -28,7 +28,7 @@ from highwater.connectors.models.chat import ModelError
 from highwater.connectors.pages.versions import bump
 from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.postgres.shared_reads import SharedReads
-from highwater.connectors.redis.link import Head, ResourceCache
+from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
@@ -162,7 +162,8 @@ class FeedBuilder:
             found = replace(found, is_good=False)
         if found.is_good:
             await self._cache.put(f"feed:{user_id}", found.head)
-            await self._cache.put(f"clusters:{user_id}", found.clusters_head)
+        # Also where the feed is built anew for it: who is shown new items is not told that their clusters are unchanged.
+        await self._cache.put(f"clusters:{user_id}", found.clusters_head)
         return found
 
     @staticmethod
@@ -276,14 +277,27 @@ class FeedBuilder:
         if head is None:
             return None
         FEEDS_BUILT.labels("built").inc()
-        await self._cache.put(f"feed:{user_id}", head, payload)
+        await self._tell(user_id, head, payload)
         return FeedDocument(head, payload)
+
+    async def _tell(self, user_id: str, head: Head, payload: bytes) -> None:
+        """Carry a new version to Redis before its first reader has it: afterwards nobody is served an older one from there.
+
+        A Redis that counts as up and missed it is waited out; one that is away is asked by nobody.
+        """
+        is_asked = self._cache.is_up
+        try:
+            await self._cache.carry(f"feed:{user_id}", head, payload)
+        except RedisAwayError:
+            if is_asked:
+                await asyncio.sleep(TRUSTED_MS / 1000)
 
     async def _store(self, user_id: str, clusters: Clusters, payload: bytes, built_ms: int) -> Head | None:
         built_at = to_datetime(built_ms)
         resource = f"feed:{user_id}"
         async with transaction(self._pool()) as tx:
-            if await tx.fetchval(QUERIES["hold_clusters"], user_id, clusters.cluster_version) is None:
+            held = (user_id, clusters.cluster_version, clusters.redactions)
+            if await tx.fetchval(QUERIES["hold_clusters"], *held) is None:
                 return None
             values = (user_id, clusters.cluster_version, built_at, self._ttl_seconds, payload, FEED_FORM)
             if await tx.fetchval(QUERIES["store_feed"], *values) is None:

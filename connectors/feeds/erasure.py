@@ -1,20 +1,22 @@
-"""What an erasure of users takes of the feeds: high-water marks, clusters with their history, and the feed's document.
+"""What an erasure of users takes of the feeds: high-water marks, demands, clusters with their history, and the feed's document.
 
 Law: it erases alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Cause
 
 _ERASED = (
-    QUERIES["erase_hwm"], QUERIES["erase_clusters"], QUERIES["erase_history"], QUERIES["erase_feed"],
+    QUERIES["erase_hwm"], QUERIES["erase_marks"], QUERIES["erase_demands"], QUERIES["erase_clusters"],
+    QUERIES["erase_history"], QUERIES["erase_feed"],
 )  # fmt: skip
 
 
@@ -28,6 +30,11 @@ async def erase_from_feeds(tx: Connection, _codec: Codec, erased: Mapping[str, C
     for user_id in erased:
         for statement in _ERASED:
             await tx.execute(statement, user_id)
+        await surrogate_keys.untag(tx, resources_of_user(user_id))
 
 
-ERASURE = ErasureStep(erase_from_feeds, resources=resources_of_user)
+async def _lock(tx: Connection, _users: Collection[str]) -> None:
+    await surrogate_keys.share(tx)
+
+
+ERASURE = ErasureStep(erase_from_feeds, lock=_lock, resources=resources_of_user)

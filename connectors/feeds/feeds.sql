@@ -7,6 +7,12 @@ SELECT channel_id, current_seq FROM channels WHERE channel_id = ANY ($1::text[])
 -- name: known_insights
 SELECT insight_id, channel_id FROM insights WHERE insight_id = ANY ($1::text[])
 
+-- What is stored under these ids, to be compared with what comes again.
+-- name: known_contents
+SELECT insight_id, channel_id, ts, url, encode(sha256(convert_to(text, 'UTF8')), 'hex') AS text_sha256,
+       source_partition, source_offset
+FROM insights WHERE insight_id = ANY ($1::text[])
+
 -- name: advance_channels
 UPDATE channels AS c
 SET current_seq = a.head,
@@ -18,10 +24,29 @@ WHERE c.channel_id = a.channel_id
 -- name: take_early_retractions
 DELETE FROM early_retractions WHERE insight_id = ANY ($1::text[]) RETURNING insight_id, channel_id, retracted_at
 
--- name: retract_insights
+-- Of insights that nobody was told of yet: no clusters hold them, so nothing has changed for anybody.
+-- name: retract_early_insights
 UPDATE insights AS i SET retracted_at = COALESCE(i.retracted_at, r.at)
 FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS r (insight_id, channel_id, at)
 WHERE i.insight_id = r.insight_id AND i.channel_id = r.channel_id
+
+-- Counts them by channel, under the locks of `lock_channels`; one that is retracted already is not counted again.
+-- name: retract_insights
+WITH fresh AS (
+    SELECT i.insight_id, i.channel_id, min(r.at) AS at, row_number() OVER (PARTITION BY i.channel_id ORDER BY i.seq) AS number
+    FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS r (insight_id, channel_id, at)
+    JOIN insights AS i ON i.insight_id = r.insight_id AND i.channel_id = r.channel_id
+    WHERE i.retracted_at IS NULL GROUP BY i.insight_id
+), counted AS (
+    UPDATE channels AS c SET retractions = c.retractions + f.number
+    FROM (SELECT channel_id, count(*) AS number FROM fresh GROUP BY channel_id) AS f
+    WHERE c.channel_id = f.channel_id
+    RETURNING c.channel_id, c.current_seq, c.retractions, c.retractions - f.number AS before
+), marked AS (
+    UPDATE insights AS i SET retracted_at = f.at, retraction = c.before + f.number
+    FROM fresh AS f JOIN counted AS c USING (channel_id) WHERE i.insight_id = f.insight_id
+)
+SELECT channel_id, current_seq, retractions FROM counted ORDER BY channel_id
 
 -- name: remember_retractions
 INSERT INTO early_retractions (insight_id, channel_id, retracted_at)
@@ -29,6 +54,12 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::timestamptz[]) ON CONFLICT DO N
 
 -- name: erase_hwm
 DELETE FROM user_cluster_hwm WHERE user_id = $1
+
+-- name: erase_marks
+DELETE FROM user_cluster_marks WHERE user_id = $1
+
+-- name: erase_demands
+DELETE FROM rebuild_demands WHERE user_id = $1
 
 -- name: erase_clusters
 DELETE FROM user_clusters WHERE user_id = $1
@@ -40,7 +71,7 @@ DELETE FROM cluster_history WHERE user_id = $1
 DELETE FROM feed_documents WHERE user_id = $1
 
 -- name: heads_of_channels
-SELECT channel_id, current_seq FROM channels WHERE channel_id = ANY ($1::text[])
+SELECT channel_id, current_seq, retractions FROM channels WHERE channel_id = ANY ($1::text[])
 
 -- name: subscribers_page
 SELECT user_id FROM subscriptions
@@ -52,11 +83,19 @@ FROM unnest($1::text[], $2::bigint[]) AS a (channel_id, head)
 WHERE c.channel_id = a.channel_id AND c.announced_seq < a.head
 
 -- name: rebuild_user
-SELECT cluster_version, plan, last_active_at, last_clustered_at, last_checked_at, last_enqueued_at, last_request
+SELECT cluster_version, plan, last_active_at, last_clustered_at, last_checked_at, last_enqueued_at, last_request,
+       EXISTS (SELECT 1 FROM user_cluster_hwm h WHERE h.user_id = $1 AND h.is_shown AND NOT EXISTS (
+                   SELECT 1 FROM subscriptions s
+                   WHERE s.user_id = $1 AND s.channel_id = h.channel_id AND s.subscribed)) AS has_left
 FROM user_stats WHERE user_id = $1
 
+-- $2: since when an insight is in the window. `floor`: up to there the user's clusters held all before that.
 -- name: rebuild_channels
 SELECT s.channel_id, COALESCE(c.current_seq, 0) AS head, COALESCE(h.last_seq, 0) AS hwm,
+       COALESCE(h.is_shown, false) AS is_shown, COALESCE(c.retractions, 0) AS retractions,
+       COALESCE(h.retractions, 0) AS retractions_hwm,
+       COALESCE((SELECT max(m.last_seq) FROM user_cluster_marks m
+                 WHERE m.user_id = $1 AND m.channel_id = s.channel_id AND m.marked_at < $2), 0) AS floor,
        (SELECT min(i.seq) FROM insights i
         WHERE i.channel_id = s.channel_id AND i.embedding IS NULL AND i.excluded_at IS NULL
           AND (i.next_embedding IS NULL OR i.next_model IS DISTINCT FROM (SELECT basis_id FROM active_basis))) AS first_unembedded
@@ -65,25 +104,32 @@ LEFT JOIN channels c USING (channel_id)
 LEFT JOIN user_cluster_hwm h ON h.user_id = s.user_id AND h.channel_id = s.channel_id
 WHERE s.user_id = $1 AND s.subscribed ORDER BY s.channel_id
 
+-- $8: with texts and vectors, or only which insights these are.
 -- name: rebuild_insights
 SELECT * FROM (
-    SELECT i.insight_id, i.channel_id, i.seq, i.ts, left(i.text, $6) AS text, i.embedding,
-           i.embedding_model, i.next_embedding, i.next_model, count(*) OVER () AS total
-    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS s (channel_id, hwm, upto)
+    SELECT i.insight_id, i.channel_id, i.seq, i.ts, CASE WHEN $8::boolean THEN left(i.text, $6) END AS text,
+           CASE WHEN $8::boolean THEN i.embedding END AS embedding, i.embedding_model,
+           CASE WHEN $8::boolean THEN i.next_embedding END AS next_embedding, i.next_model, count(*) OVER () AS total
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS s (channel_id, floor, upto)
     JOIN insights i ON i.channel_id = s.channel_id AND i.seq <= s.upto
-         AND (i.seq > s.hwm OR (i.ts >= $4 AND i.ts <= $5))
+         AND (i.seq > s.floor OR (i.ts >= $4 AND i.ts <= $5))
     WHERE (i.embedding IS NOT NULL OR i.next_embedding IS NOT NULL) AND i.retracted_at IS NULL AND i.excluded_at IS NULL
     ORDER BY i.ts DESC, i.insight_id LIMIT $7
 ) AS newest ORDER BY channel_id, seq
 
--- name: last_clusters
-SELECT hwm, updated_at FROM user_clusters WHERE user_id = $1 AND cluster_version = $2
-
 -- name: last_version
-SELECT clusters, outside, neighbours, basis_id FROM user_clusters WHERE user_id = $1 AND cluster_version = $2
+SELECT clusters, outside, neighbours, basis_id, left_out, redactions FROM user_clusters
+WHERE user_id = $1 AND cluster_version = $2
 
--- name: has_retractions_since
-SELECT EXISTS (SELECT 1 FROM insights WHERE channel_id = ANY ($1::text[]) AND retracted_at >= $2)
+-- Whether an insight of the data set ($1 to $5 as above) was retracted beyond the counts $6 that are accounted for.
+-- name: has_retractions_beyond
+SELECT EXISTS (
+    SELECT 1 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $6::bigint[]) AS s (channel_id, floor, upto, known)
+    JOIN insights i ON i.channel_id = s.channel_id AND i.retraction > s.known AND i.seq <= s.upto
+         AND (i.seq > s.floor OR (i.ts >= $4 AND i.ts <= $5)))
+
+-- name: note_enqueued
+UPDATE user_stats SET last_enqueued_at = GREATEST(last_enqueued_at, $2) WHERE user_id = $1
 
 -- name: take_rebuild
 UPDATE user_stats SET in_flight = $2, in_flight_until = $3, last_enqueued_at = GREATEST(last_enqueued_at, $4)
@@ -91,20 +137,24 @@ WHERE user_id = $1
 
 -- name: finish_rebuilt
 UPDATE user_stats
-SET cluster_version = cluster_version + 1, last_clustered_at = $3, pending_insights_count = $4, in_flight = NULL,
+SET cluster_version = cluster_version + $6, last_clustered_at = $3, pending_insights_count = $4, in_flight = NULL,
     in_flight_until = NULL, last_request = $5, caused_by = $5
 WHERE user_id = $1 AND cluster_version = $2
 RETURNING cluster_version
 
 -- name: finish_unbuilt
 UPDATE user_stats
-SET last_checked_at = COALESCE($2, last_checked_at), in_flight = NULL, in_flight_until = NULL, last_request = $3
+SET last_checked_at = COALESCE($2, last_checked_at), in_flight = NULL, in_flight_until = NULL, last_request = $3,
+    last_enqueued_at = GREATEST(last_enqueued_at, $4)
 WHERE user_id = $1
 
+-- What changed up to $14 is forgotten with this version. What a version told that followed one without identities, it made up.
 -- name: insert_clusters
 INSERT INTO user_clusters (user_id, cluster_version, clusters, noise, dataset_size, omitted, hwm, updated_at, caused_by,
-                           basis_id, outside, neighbours, left_out)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+                           basis_id, outside, neighbours, left_out, told_since)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, greatest($14::bigint, 0, (
+    SELECT CASE WHEN last.outside IS NULL THEN $2::bigint ELSE last.told_since END
+    FROM user_clusters AS last WHERE last.user_id = $1 ORDER BY last.cluster_version DESC LIMIT 1)))
 
 -- name: drop_old_clusters
 DELETE FROM user_clusters WHERE user_id = $1 AND cluster_version <= $2
@@ -118,10 +168,39 @@ WHERE user_id = $1 AND cluster_version < $2 AND neighbours IS NOT NULL
 DELETE FROM cluster_history
 WHERE user_id = $1 AND cluster_version <= $2 AND NOT (kind = 'born' AND cluster_id = ANY ($3::text[]))
 
+-- These are the channels that are accounted for from now on, and no others.
 -- name: raise_hwm
-INSERT INTO user_cluster_hwm (user_id, channel_id, last_seq)
-SELECT $1, channel_id, upto FROM unnest($2::text[], $3::bigint[]) AS s (channel_id, upto)
-ON CONFLICT (user_id, channel_id) DO UPDATE SET last_seq = GREATEST(user_cluster_hwm.last_seq, EXCLUDED.last_seq)
+INSERT INTO user_cluster_hwm (user_id, channel_id, last_seq, is_shown, retractions)
+SELECT $1, channel_id, upto, true, retractions
+FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS s (channel_id, upto, retractions)
+ON CONFLICT (user_id, channel_id) DO UPDATE SET
+    last_seq = GREATEST(user_cluster_hwm.last_seq, EXCLUDED.last_seq), is_shown = true,
+    retractions = GREATEST(user_cluster_hwm.retractions, EXCLUDED.retractions)
+
+-- name: hide_channels
+UPDATE user_cluster_hwm SET is_shown = false WHERE user_id = $1 AND is_shown AND channel_id <> ALL ($2::text[])
+
+-- name: mark_hwm
+INSERT INTO user_cluster_marks AS held (user_id, channel_id, day, last_seq, marked_at)
+SELECT $1, channel_id, ($4::timestamptz AT TIME ZONE 'UTC')::date, upto, $4
+FROM unnest($2::text[], $3::bigint[]) AS s (channel_id, upto)
+ON CONFLICT (user_id, channel_id, day) DO UPDATE SET
+    last_seq = GREATEST(held.last_seq, EXCLUDED.last_seq), marked_at = GREATEST(held.marked_at, EXCLUDED.marked_at)
+
+-- Of those from before the window the newest of a channel is its floor; older ones say nothing any more.
+-- name: drop_old_marks
+DELETE FROM user_cluster_marks AS old
+WHERE user_id = $1 AND marked_at < $2 AND EXISTS (
+    SELECT 1 FROM user_cluster_marks AS newer
+    WHERE newer.user_id = $1 AND newer.channel_id = old.channel_id AND newer.marked_at < $2 AND newer.day > old.day)
+
+-- name: answer_demands
+UPDATE rebuild_demands
+SET outcome = $3, reason = $4, cluster_version = $5, request_position = $6, finished_at = $7
+WHERE user_id = $1 AND revision <= $2 AND outcome IS NULL
+
+-- name: is_forced_by_demand
+SELECT EXISTS (SELECT 1 FROM rebuild_demands WHERE user_id = $1 AND revision <= $2 AND outcome IS NULL AND forced)
 
 -- name: exclude_insights
 UPDATE insights SET excluded_at = $2
@@ -141,6 +220,12 @@ FROM user_stats u WHERE u.user_id = ANY ($1::text[])
 
 -- name: mirror_hwm
 SELECT user_id, channel_id, last_seq FROM user_cluster_hwm WHERE user_id = ANY ($1::text[])
+
+-- name: mirror_channels_after
+SELECT channel_id, current_seq, last_arrived_at, announced_seq FROM channels WHERE channel_id > $1 ORDER BY channel_id LIMIT $2
+
+-- name: mirror_users_after
+SELECT user_id FROM user_stats WHERE user_id > $1 ORDER BY user_id LIMIT $2
 
 -- name: dirty_since
 SELECT channel_id, last_arrived_at FROM channels

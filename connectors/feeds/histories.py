@@ -134,11 +134,15 @@ def _happenings(event: Event[Mapping[str, object]], from_ms: int, until_ms: int 
     at_ms = event.record.arrived_ms
     if tick := event.of(TICK):
         is_counted = from_ms <= tick["now"] and (until_ms is None or tick["now"] < until_ms)
-        return [Ticked(at_ms, tick["number"], tick["now"], event.record.partition)] if is_counted else []
+        now = Ticked(at_ms, tick["number"], tick["now"], event.record.partition, tick["clock_offset_ms"])
+        return [now] if is_counted else []
     if changed := event.of(USER_CHANGED):
         return [Changed(at_ms, changed)]
     if novelty := event.of(NOVELTY):
-        return [Told(at_ms, one["channel_id"], one["head"], tuple(one["users"])) for one in novelty["heads"]]
+        return [
+            Told(at_ms, one["channel_id"], one["head"], tuple(one["users"]), one["retractions"])
+            for one in novelty["heads"]
+        ]
     if advanced := event.of(CHANNEL_ADVANCED):
         # The insight's own arrival, from which staleness counts.
         return [Advanced(min(at_ms, advanced["arrived_at"]), advanced["channel_id"], advanced["head"])]

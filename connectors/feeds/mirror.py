@@ -1,8 +1,10 @@
 """The mirror of PostgreSQL in Redis (R0.22 to R0.25): `ch:`, `hwm:`, `us:` and `dirty:channels`.
 
-An event only tells what to look at; the values always come from PostgreSQL, so order does not matter, a repeat is
-harmless and a key that survived an outage is put right by the next event. Redis away is no error here: what is missed
-is rebuilt when it returns (R0.43). A mirror that was emptied is known by the absence of its epoch key.
+An event only tells what to look at; the values always come from PostgreSQL, so order does not matter and a repeat is harmless.
+Law: a key that is there says what PostgreSQL said when its last event was mirrored. Beside the keys Redis holds to which position
+of the log they go, written after them. While Redis is away the events wait in the log, so a Redis that kept its data lacks
+nothing when it is back, not even an erasure. One whose positions are behind ours was emptied or lost its last writes: what is
+left of its keys is dropped, and everything is written again (R0.43).
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ from typing import TypeAlias
 import asyncpg
 
 from highwater.connectors.feeds.statements import QUERIES
-from highwater.connectors.identity.sessions import SessionStore
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.statements import QUERIES as POSITIONS
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import Connection, Row, transaction
 from highwater.connectors.redis import keys as redis_keys
 from highwater.connectors.redis.keys import key
-from highwater.connectors.redis.link import RedisAwayError, RedisLink, ResourceCache
+from highwater.connectors.redis.link import RedisLink, ResourceCache
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.feeds import (
@@ -46,8 +48,10 @@ from highwater.streams.telemetry import get_log
 
 log = get_log("mirror")
 
-# Channels put back at a recovery: as many as a tick of 500 clears in a few minutes; the rest come with their next event.
+# Channels put back at once at a recovery: as many as a tick of 500 clears in a few minutes; the others come with their rows.
 _RECOVERY_CHANNELS_MAX = 10_000
+# Rows that are written again in one step, between two batches of events.
+_REWRITTEN_AT_ONCE = 500
 _SWEEP_CHANNELS_MAX = 1_000
 _WATCH_SECONDS = 1.0
 
@@ -92,8 +96,13 @@ def _of_user(event: Event[Mirrored]) -> OfUser | None:
     )
 
 
+def is_in_step(marks: Mapping[str, int], positions: Mapping[str, int]) -> bool:
+    """Whether Redis holds all that was mirrored: no partition's mark is missing or behind the position that was committed."""
+    return all(marks.get(place, -1) >= position for place, position in positions.items())
+
+
 class Mirror(Handler[Mirrored, None]):
-    """Keeps Redis in step; readiness does not depend on Redis."""
+    """Keeps Redis in step."""
 
     group = "mirror"
     topics = (
@@ -119,85 +128,163 @@ class Mirror(Handler[Mirrored, None]):
         self._pool = pool
         self._redis = redis
         self._cache = cache
-        self._sessions = SessionStore(redis, lambda: pool)
         self._clock = clock
         self._tick_ms = int(tick_seconds * 1000)
         self._recovering = asyncio.Lock()
+        self._writing = asyncio.Lock()  # from the reading of rows on, so that no older ones are written over newer
         self._swept_to = 0  # cursor in dirty:channels; 0 = from the start
-        self._is_whole = False  # false until the first contact, and again from the moment Redis is lost
+        self._generation = -1  # of the link, when the marks were last compared
         self._reached_ms: int | None = None  # broker time of the newest event mirrored: t0 of R0.43
+        # After these channel and user the rows are still to be written again; None: all are.
+        self._rewritten_to: tuple[str, str] | None = None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether Redis holds every row again, not only what events have named."""
+        return self._rewritten_to is None
 
     async def prepare(self, events: Sequence[Event[Mirrored]]) -> None:
-        """Read what the events point at and write it to Redis, or note that Redis is away."""
+        """Read what the events point at and write it to Redis.
+
+        Raises:
+            RedisAwayError: the batch is tried again until it is back.
+        """
+        if self._redis.client is None:
+            return  # there is none, and will be none
+        # A recovered entry stays until the next tick's sweep, as a planner would have taken it then.
+        recovered = await self._recover(min(event.record.arrived_ms for event in events))
         look = look_at(events)
-        async with transaction(self._pool) as tx:
-            channels = await tx.fetch(QUERIES["mirror_channels"], sorted(look.channels))
-            users = await tx.fetch(QUERIES["mirror_users"], sorted(look.users))
-            marks = await tx.fetch(QUERIES["mirror_hwm"], sorted(look.users))
-        try:
-            # A recovered entry stays until the next tick's sweep, as a planner would have taken it then.
-            recovered = await self._recover(min(event.record.arrived_ms for event in events))
-            await self._write(channels, users, marks, look)
-            if look.tick_ms is not None and not recovered:
-                await self._sweep()
-            self._reached_ms = max(event.record.arrived_ms for event in events)
-        except RedisAwayError:
-            self._is_whole = False  # said once by the link; what is missed now is rebuilt when it is back
+        await self._forget(look.erased)
+        async with self._writing:
+            async with transaction(self._pool) as tx:
+                channels = await tx.fetch(QUERIES["mirror_channels"], sorted(look.channels))
+                users = await tx.fetch(QUERIES["mirror_users"], sorted(look.users))
+                marks = await tx.fetch(QUERIES["mirror_hwm"], sorted(look.users))
+            await self._write(channels, users, marks)
+        if look.tick_ms is not None and not recovered:
+            await self._sweep()
+        # After what it stands for: a Redis that lost what came last has lost this too.
+        reached = {_place(event.record.topic, event.record.partition): event.record.offset + 1 for event in events}
+        await self._redis.run(self._redis.require().hset(redis_keys.MIRRORED_TO, mapping=reached))
+        self._reached_ms = max(event.record.arrived_ms for event in events)
 
     async def apply(self, tx: Connection, events: Sequence[Event[Mirrored]], prepared: None) -> Sequence[DeadLetter]:
         """Only the positions move: Redis is no part of the truth."""
         return []
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Look each second whether Redis came back or was emptied: no event may come that would show it."""
+        """Look each second whether Redis lost anything, which no event may come to show; write again what it lost."""
         while not stop.is_set():
-            await pause(stop, _WATCH_SECONDS)
+            if self._rewritten_to is None or self._reached_ms is None:
+                await pause(stop, _WATCH_SECONDS)
             if self._reached_ms is None:
-                continue  # nothing was mirrored yet, so nothing can have been lost
+                continue  # nothing was mirrored yet; the first batch may have begun to rewrite, and needs the event loop
             try:
                 await self._recover(self._reached_ms)
-            except RedisAwayError:
-                self._is_whole = False
+                await self._rewrite_some()
             except UnavailableError as error:
                 log.info("mirror_recovery_waits", reason=str(error))
+                await pause(stop, _WATCH_SECONDS)
 
     async def _recover(self, oldest_ms: int) -> bool:
-        """Put `dirty:channels` back after Redis was lost or emptied, from the last contact minus a tick (R0.43)."""
-        async with self._recovering:
-            return await self._recover_once(oldest_ms)
+        """Compare positions; drop what is left of a mirror that lost something, and put back its dirty channels at once.
 
-    async def _recover_once(self, oldest_ms: int) -> bool:
-        if await self._redis.run(self._redis.require().exists(redis_keys.MIRROR_EPOCH)) and self._is_whole:
-            return False
-        since = (self._reached_ms if self._reached_ms is not None else oldest_ms) - self._tick_ms
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["dirty_since"], to_datetime(since), _RECOVERY_CHANNELS_MAX)
-        async with self._redis.require().pipeline(transaction=False) as pipe:
-            for row in rows:
-                pipe.zadd(redis_keys.DIRTY_CHANNELS, {row["channel_id"]: _score(row["last_arrived_at"])})
-            pipe.set(redis_keys.MIRROR_EPOCH, iso_from_ms(self._clock()))
+        Those are of the last contact minus a tick (R0.43) and all that nobody was told of.
+        """
+        async with self._recovering:
+            async with transaction(self._pool) as tx:
+                rows = await tx.fetch(POSITIONS["positions_of"], self.group)
+            positions = {_place(row["topic"], row["partition"]): row["next"] for row in rows}
+            generation = self._redis.generation
+            if await self._is_whole(positions):
+                self._generation = generation
+                return False
+            await self._drop()
+            since = (self._reached_ms if self._reached_ms is not None else oldest_ms) - self._tick_ms
+            async with transaction(self._pool) as tx:
+                dirty = await tx.fetch(QUERIES["dirty_since"], to_datetime(since), _RECOVERY_CHANNELS_MAX)
+            client = self._redis.require()
+            if dirty:
+                scores = {row["channel_id"]: _score(row["last_arrived_at"]) for row in dirty}
+                await self._redis.run(client.zadd(redis_keys.DIRTY_CHANNELS, scores))
+            self._rewritten_to = ("", "")
+            pipe = client.pipeline(transaction=False)
+            for place, position in positions.items():
+                pipe.hsetnx(redis_keys.MIRRORED_TO, place, position)  # another process may have gone further meanwhile
             await self._redis.run(pipe.execute())
-        log.info("redis_mirror_rebuilt", dirty_channels=len(rows), since=iso_from_ms(since))
-        self._is_whole = True
+            self._generation = generation
+        log.info("redis_mirror_rebuilt", dirty_channels=len(dirty), since=iso_from_ms(since))
         return True
 
-    async def _write(self, channels: Sequence[Row], users: Sequence[Row], marks: Sequence[Row], look: Look) -> None:
-        for user_id in look.erased:
+    async def _is_whole(self, positions: Mapping[str, int]) -> bool:
+        client = self._redis.require()
+        if self._redis.is_cluster and self._generation not in (-1, self._redis.generation):
+            return False  # a replica that took over may lack what its primary acknowledged last, and the marks are another's
+        held = await self._redis.run(client.hmget(redis_keys.MIRRORED_TO, list(positions))) if positions else []
+        return is_in_step(
+            {place: int(mark) for place, mark in zip(positions, held, strict=True) if mark is not None}, positions
+        )
+
+    async def _drop(self) -> None:
+        """Take away every key of the mirror."""
+        await self._redis.run(self._redis.require().delete(redis_keys.MIRRORED_TO))
+        await self._redis.run(self._redis.require().delete(redis_keys.DIRTY_CHANNELS))
+        for pattern in (
+            key(redis_keys.CHANNEL, channel_id="*"),
+            key(redis_keys.USER, user_id="*"),
+            key(redis_keys.HIGH_WATER_MARK, user_id="*", channel_id="*"),
+        ):
+            async for names in self._redis.names(pattern):
+                pipe = self._redis.require().pipeline(transaction=False)
+                for name in names:
+                    pipe.delete(name)
+                await self._redis.run(pipe.execute())
+
+    async def _rewrite_some(self) -> None:
+        """Write the next rows again, of channels and of users."""
+        if self._rewritten_to is None:
+            return
+        channel_id, user_id = self._rewritten_to
+        async with self._writing:
+            async with transaction(self._pool) as tx:
+                channels = await tx.fetch(QUERIES["mirror_channels_after"], channel_id, _REWRITTEN_AT_ONCE)
+                found = await tx.fetch(QUERIES["mirror_users_after"], user_id, _REWRITTEN_AT_ONCE)
+                names = [row["user_id"] for row in found]
+                users = await tx.fetch(QUERIES["mirror_users"], names)
+                marks = await tx.fetch(QUERIES["mirror_hwm"], names)
+            await self._write(channels, users, marks)
+        if self._rewritten_to != (channel_id, user_id):
+            return  # it was lost once more meanwhile
+        if not channels and not names:
+            self._rewritten_to = None
+            log.info("redis_mirror_rewritten")
+            return
+        self._rewritten_to = (
+            channels[-1]["channel_id"] if channels else channel_id,
+            names[-1] if names else user_id,
+        )
+
+    async def _forget(self, erased: Mapping[str, tuple[str, ...]]) -> None:
+        for user_id, touched in erased.items():
             for resource in (f"feed:{user_id}", f"clusters:{user_id}"):
                 await self._cache.forget(resource)
-        async with self._redis.require().pipeline(transaction=False) as pipe:
-            for user_id, touched in look.erased.items():
-                pipe.delete(*_keys_of_user(user_id, touched))
-            for row in channels:
-                pipe.hset(key(redis_keys.CHANNEL, channel_id=row["channel_id"]), mapping=_channel_fields(row))
-                if row["current_seq"] > row["announced_seq"]:
-                    pipe.zadd(redis_keys.DIRTY_CHANNELS, {row["channel_id"]: _score(row["last_arrived_at"])})
-            for row in users:
-                pipe.hset(key(redis_keys.USER, user_id=row["user_id"]), mapping=_user_fields(row))
-            for row in marks:
-                name = key(redis_keys.HIGH_WATER_MARK, user_id=row["user_id"], channel_id=row["channel_id"])
-                pipe.hset(name, mapping={"last_seq": row["last_seq"]})
+            pipe = self._redis.require().pipeline(transaction=False)
+            for name in _keys_of_user(user_id, touched):
+                pipe.delete(name)
             await self._redis.run(pipe.execute())
+
+    async def _write(self, channels: Sequence[Row], users: Sequence[Row], marks: Sequence[Row]) -> None:
+        pipe = self._redis.require().pipeline(transaction=False)
+        for row in channels:
+            pipe.hset(key(redis_keys.CHANNEL, channel_id=row["channel_id"]), mapping=_channel_fields(row))
+            if row["current_seq"] > row["announced_seq"]:
+                pipe.zadd(redis_keys.DIRTY_CHANNELS, {row["channel_id"]: _score(row["last_arrived_at"])})
+        for row in users:
+            pipe.hset(key(redis_keys.USER, user_id=row["user_id"]), mapping=_user_fields(row))
+        for row in marks:
+            name = key(redis_keys.HIGH_WATER_MARK, user_id=row["user_id"], channel_id=row["channel_id"])
+            pipe.hset(name, mapping={"last_seq": row["last_seq"]})
+        await self._redis.run(pipe.execute())
 
     async def _sweep(self) -> None:
         """At a tick: what was announced to its subscribers is no longer dirty (R0.30); one that moved since stays."""
@@ -214,6 +301,10 @@ class Mirror(Handler[Mirrored, None]):
         clean = [row["channel_id"] for row in rows if row["announced_seq"] >= row["current_seq"]]
         if clean:
             await self._redis.run(client.zrem(redis_keys.DIRTY_CHANNELS, *clean))
+
+
+def _place(topic: str, partition: int) -> str:
+    return f"{topic}/{partition}"
 
 
 def _score(moment: datetime | None) -> float:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, TypeAlias
 
 import asyncpg
 import orjson
 
+from highwater.connectors.feeds.contents import stored_contents
 from highwater.connectors.feeds.items import FeedInsight
+from highwater.connectors.feeds.redactions import redacted
 from highwater.connectors.feeds.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection, Row, one_row, reading
+from highwater.connectors.postgres.pool import Connection, Row, one_row, reading, snapshot
 from highwater.connectors.redis.link import Head
 from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
-from highwater.streams.clock import to_ms
+from highwater.streams.clock import to_ms, to_ms_or_none
+from highwater.streams.feeds.repeats import Stored
 from highwater.streams.feeds.tracking import ChangeKind, TrackedCluster, new_since
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -51,7 +53,8 @@ class FeedHead:
 class Clusters:
     """One version of a user's clusters; `clusters` None: no such version is kept.
 
-    `outside` is JSON as it is stored and served; None: a version from before clusters had an identity.
+    `outside` is JSON as it is served; None: a version from before clusters had an identity. `redactions` counts the retractions
+    that took insights out of the version since it was stored.
     """
 
     head: Head
@@ -64,6 +67,7 @@ class Clusters:
     basis_id: str | None
     left_out: int
     outside: str | None
+    redactions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,11 @@ class DeadCluster:
 
 @dataclass(frozen=True, slots=True)
 class ClustersSince:
-    """A version and what died on the way to it; `history_start`: the first version known to have told its changes."""
+    """A version and what died on the way to it; every change after `told_since` is still told, None: the user has no version."""
 
     found: Clusters
     died: tuple[DeadCluster, ...]
-    history_start: int | None
+    told_since: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class ClusterEvent:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLife:
-    """A cluster and a part of its life; `size` is 0 and `is_alive` false once it died."""
+    """A cluster and a part of its life; `size` is 0 and `is_alive` false once it died. `told_since` as in `ClustersSince`."""
 
     head: Head
     cluster_version_now: int
@@ -104,12 +108,13 @@ class ClusterLife:
     is_alive: bool
     born_version: int | None
     size: int
+    told_since: int | None
     events: tuple[ClusterEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """A user's row; the defaults are those of a user nobody has heard of."""
+    """A user's row; the defaults are those of a user nobody has heard of. `is_changed` as in `UserFacts`."""
 
     plan: str = "free"
     cluster_version: int = 0
@@ -118,6 +123,7 @@ class UserRow:
     last_enqueued_at: int | None = None
     last_checked_at: int | None = None
     in_flight_until: int | None = None
+    is_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +157,6 @@ class ClusterInsights:
 
     insights: tuple[FeedInsight, ...]
     is_whole: bool
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)
 
 
 def _head(row: Row, kind: str, checked_ms: int) -> Head:
@@ -200,10 +202,26 @@ async def feed_payload(pool: Pool, user_id: str) -> tuple[int, bytes] | None:
 async def clusters(pool: Pool, user_id: str, version: int | None, now_ms: int) -> Clusters:
     """A version of a user's clusters, by default the current one."""
     async with reading(pool) as connection:
-        return await _clusters(connection, user_id, version, now_ms)
+        found = await _stored_clusters(connection, user_id, version, now_ms)
+        if found.redactions == 0:
+            return found
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            return await _clusters(connection, user_id, version, now_ms)
 
 
 async def _clusters(connection: Connection, user_id: str, version: int | None, now_ms: int) -> Clusters:
+    """In a snapshot of the caller's, without what was retracted since the version was stored."""
+    found = await _stored_clusters(connection, user_id, version, now_ms)
+    if found.redactions == 0 or found.clusters is None:
+        return found
+    shown = await redacted(connection, found.clusters, found.outside)
+    if shown.outside is None:
+        return replace(found, clusters=shown.clusters)
+    noise, outside = len(shown.outside["insight_ids"]), orjson.dumps(shown.outside).decode()
+    return replace(found, clusters=shown.clusters, noise=noise, outside=outside)
+
+
+async def _stored_clusters(connection: Connection, user_id: str, version: int | None, now_ms: int) -> Clusters:
     row = await one_row(connection, QUERIES["read_clusters"], user_id, version)
     found = row["clusters"]
     return Clusters(
@@ -212,33 +230,28 @@ async def _clusters(connection: Connection, user_id: str, version: int | None, n
         cluster_version_now=row["cluster_version_now"],
         clusters=None if found is None else orjson.loads(found),
         noise=row["noise"] or 0,
-        updated_at_ms=_ms(row["updated_at"]),
+        updated_at_ms=to_ms_or_none(row["updated_at"]),
         caused_by=row["caused_by"] or "",
         basis_id=row["basis_id"],
         left_out=row["left_out"] or 0,
         outside=row["outside"],
+        redactions=row["redactions"] or 0,
     )
 
 
 async def clusters_since(pool: Pool, user_id: str, version: int | None, since: int, now_ms: int) -> ClustersSince:
     """A version, by default the current one, and the clusters that died after version `since` up to it."""
-    async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with snapshot(pool) as connection:
         found = await _clusters(connection, user_id, version, now_ms)
         rows = await connection.fetch(QUERIES["read_died_clusters"], user_id, since, found.cluster_version)
-        history_start = await connection.fetchval(QUERIES["read_history_start"], user_id)
+        told_since = await connection.fetchval(QUERIES["read_told_since"], user_id)
     died = (DeadCluster(r["cluster_id"], r["label"], r["cluster_version"], tuple(r["related"])) for r in rows)
-    return ClustersSince(found, tuple(died), history_start)
+    return ClustersSince(found, tuple(died), told_since)
 
 
-def has_told_all(changes: ClustersSince, since: int, versions_kept: int) -> bool:
-    """Whether every change after version `since` up to the version found is still told (`cluster_history_versions`)."""
-    start = changes.history_start
-    if since >= changes.found.cluster_version:
-        return True
-    if start is None or since < changes.found.cluster_version_now - versions_kept:
-        return False
-    # The first version that told its changes told them against one that it did not know, unless there was none.
-    return since >= start or start == 1
+def has_told_all(changes: ClustersSince, since: int) -> bool:
+    """Whether every change after version `since` up to the version found is still told."""
+    return since >= min(changes.found.cluster_version, changes.told_since or 0)
 
 
 def tracked_cluster(stored: Mapping[str, Any], version: int) -> TrackedCluster:
@@ -268,11 +281,13 @@ async def cluster_life(
     pool: Pool, user_id: str, cluster_id: str, after: EventPlace, limit: int, now_ms: int
 ) -> ClusterLife | None:
     """What became of a cluster, with `limit` events after a place; None when nothing is known of it."""
-    async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with snapshot(pool) as connection:
         head = await one_row(connection, QUERIES["read_clusters_head"], user_id)
         now = await connection.fetchval(QUERIES["read_cluster_version"], user_id)
         living = await connection.fetchrow(QUERIES["read_living_cluster"], user_id, cluster_id)
-        known = living or await connection.fetchrow(QUERIES["read_cluster_end"], user_id, cluster_id)
+        cluster = None if living is None else await _living(connection, living)
+        known = cluster or await connection.fetchrow(QUERIES["read_cluster_end"], user_id, cluster_id)
+        told_since = await connection.fetchval(QUERIES["read_told_since"], user_id)
         rows = await connection.fetch(QUERIES["read_cluster_events"], user_id, cluster_id, _KINDS, *after, limit)
     if known is None:
         return None
@@ -280,11 +295,21 @@ async def cluster_life(
         head=_head(head, "clusters", now_ms),
         cluster_version_now=now or 0,
         label=known["label"],
-        is_alive=living is not None,
-        born_version=known["born_version"],
-        size=0 if living is None else living["size"],
+        is_alive=cluster is not None,
+        born_version=known.get("born_version"),
+        size=0 if cluster is None else cluster["size"],
+        told_since=told_since,
         events=tuple(_cluster_event(row) for row in rows),
     )
+
+
+async def _living(connection: Connection, row: Row) -> Mapping[str, Any] | None:
+    """A cluster of the newest version as it is shown; None when all in it was retracted."""
+    stored: dict[str, Any] = orjson.loads(row["cluster"])
+    if row["redactions"] == 0:
+        return stored
+    shown = await redacted(connection, [stored], None)
+    return next(iter(shown.clusters), None)
 
 
 def _cluster_event(row: Row) -> ClusterEvent:
@@ -295,7 +320,7 @@ def _cluster_event(row: Row) -> ClusterEvent:
 
 async def pending_by_channel(pool: Pool, user_id: str) -> tuple[UserRow, dict[str, int]]:
     """A user's row and, per current subscription, head minus high-water mark, as stored (maybe negative)."""
-    async with reading(pool) as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with snapshot(pool) as connection:
         user = await connection.fetchrow(QUERIES["read_user"], user_id)
         rows = await connection.fetch(QUERIES["read_pending"], user_id)
     return _user(user), {row["channel_id"]: row["pending"] for row in rows}
@@ -307,11 +332,12 @@ def _user(row: Row | None) -> UserRow:
     return UserRow(
         plan=row["plan"],
         cluster_version=row["cluster_version"],
-        last_clustered_at=_ms(row["last_clustered_at"]),
-        last_active_at=_ms(row["last_active_at"]),
-        last_enqueued_at=_ms(row["last_enqueued_at"]),
-        last_checked_at=_ms(row["last_checked_at"]),
-        in_flight_until=None if row["in_flight"] is None else _ms(row["in_flight_until"]),
+        last_clustered_at=to_ms_or_none(row["last_clustered_at"]),
+        last_active_at=to_ms_or_none(row["last_active_at"]),
+        last_enqueued_at=to_ms_or_none(row["last_enqueued_at"]),
+        last_checked_at=to_ms_or_none(row["last_checked_at"]),
+        in_flight_until=None if row["in_flight"] is None else to_ms_or_none(row["in_flight_until"]),
+        is_changed=row["is_changed"],
     )
 
 
@@ -338,14 +364,14 @@ async def channel(pool: Pool, channel_id: str) -> Channel | None:
     caused_by = ""
     if row["source_offset"] is not None:
         caused_by = str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"]))
-    return Channel(row["channel_id"], row["current_seq"], _ms(row["last_insight_ts"]), caused_by)
+    return Channel(row["channel_id"], row["current_seq"], to_ms_or_none(row["last_insight_ts"]), caused_by)
 
 
 async def channels(pool: Pool, after: str, limit: int) -> list[Channel]:
     """Channels in order of their ids, after one of them."""
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["read_channels"], after, limit)
-    return [Channel(row["channel_id"], row["current_seq"], _ms(row["last_insight_ts"]), "") for row in rows]
+    return [Channel(row["channel_id"], row["current_seq"], to_ms_or_none(row["last_insight_ts"]), "") for row in rows]
 
 
 async def insight(pool: Pool, channel_id: str, insight_id: str) -> Insight | None:
@@ -401,3 +427,23 @@ async def next_offsets(pool: Pool, asked: Sequence[tuple[str, str, int]]) -> dic
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["read_positions"], groups, topics, partitions)
     return {(row["group"], row["topic"], row["partition"]): row["next"] for row in rows}
+
+
+async def stored_insights(pool: Pool, insight_ids: Sequence[str]) -> dict[str, Stored]:
+    """What is stored under these ids, those that are known.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        return await stored_contents(connection, insight_ids)
+
+
+async def is_user_known(pool: Pool, user_id: str) -> bool:
+    """Whether any event has told of this user.
+
+    Raises:
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        return bool(await connection.fetchval(QUERIES["is_user_known"], user_id))

@@ -25,7 +25,7 @@ WHERE document.user_id = $1::text
 SELECT floor.value AS floor, held.version, held.etag, held.position,
        present.cluster_version AS cluster_version_now, coalesce($2::bigint, present.cluster_version) AS cluster_version,
        stored.clusters, stored.noise, stored.updated_at, stored.caused_by, stored.basis_id, stored.left_out,
-       stored.outside
+       stored.outside, stored.redactions
 FROM version_floor AS floor
 CROSS JOIN (
     SELECT coalesce((SELECT cluster_version FROM user_stats WHERE user_id = $1::text), 0) AS cluster_version
@@ -39,19 +39,17 @@ SELECT cluster_id, label, cluster_version, related FROM cluster_history
 WHERE user_id = $1 AND kind = 'died' AND cluster_version > $2 AND cluster_version <= $3
 ORDER BY cluster_version, cluster_id
 
--- The first version that is known to have told its changes; null when none has. A version without changes has no row.
--- name: read_history_start
-SELECT least(
-    (SELECT min(cluster_version) FROM cluster_history WHERE user_id = $1),
-    (SELECT min(cluster_version) FROM user_clusters WHERE user_id = $1 AND outside IS NOT NULL)
-)
+-- Every change after this version is told; one from before clusters had an identity told none, nor did any before it.
+-- name: read_told_since
+SELECT CASE WHEN outside IS NULL THEN cluster_version ELSE told_since END FROM user_clusters
+WHERE user_id = $1 ORDER BY cluster_version DESC LIMIT 1
 
 -- name: read_cluster_version
 SELECT cluster_version FROM user_stats WHERE user_id = $1
 
--- A cluster as it is in the newest version; no row when it is not there.
+-- The clusters of the newest version with that id: one or none.
 -- name: read_living_cluster
-SELECT one ->> 'label' AS label, (one ->> 'size')::int AS size, (one ->> 'born_version')::bigint AS born_version
+SELECT one AS cluster, stored.redactions
 FROM user_stats AS stats
 JOIN user_clusters AS stored ON stored.user_id = stats.user_id AND stored.cluster_version = stats.cluster_version,
 LATERAL json_array_elements(stored.clusters) AS one
@@ -88,10 +86,26 @@ LEFT JOIN channels AS c ON c.channel_id = s.channel_id
 LEFT JOIN user_cluster_hwm AS h ON h.user_id = s.user_id AND h.channel_id = s.channel_id
 WHERE s.user_id = $1 AND s.subscribed
 
+-- `is_changed`: the channels are others than those answered for last, or something of them was retracted since.
 -- name: read_user
 SELECT plan, last_clustered_at, last_active_at, last_enqueued_at, last_checked_at, cluster_version, in_flight,
-       in_flight_until
+       in_flight_until,
+       (last_clustered_at IS NOT NULL OR last_checked_at IS NOT NULL) AND EXISTS (
+           SELECT 1
+           FROM (SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed) AS s
+           FULL JOIN (SELECT channel_id, retractions FROM user_cluster_hwm WHERE user_id = $1 AND is_shown) AS h USING (channel_id)
+           LEFT JOIN channels AS c ON c.channel_id = s.channel_id
+           WHERE s.channel_id IS NULL OR h.channel_id IS NULL OR c.retractions > h.retractions
+       ) AS is_changed
 FROM user_stats WHERE user_id = $1
+
+-- name: read_demand
+SELECT position, demanded_at, outcome, reason, cluster_version, request_position, finished_at
+FROM rebuild_demands WHERE user_id = $1 AND position = $2
+
+-- name: read_demands
+SELECT position, demanded_at, outcome, reason, cluster_version, request_position, finished_at
+FROM rebuild_demands WHERE user_id = $1 ORDER BY revision DESC, position LIMIT $2
 
 -- name: read_subscriptions
 SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed AND channel_id > $2 ORDER BY channel_id LIMIT $3
@@ -130,15 +144,10 @@ SELECT p."group", p.topic, p.partition, p.next FROM positions AS p
 JOIN unnest($1::text[], $2::text[], $3::int[]) AS asked ("group", topic, partition)
   ON p."group" = asked."group" AND p.topic = asked.topic AND p.partition = asked.partition
 
--- name: feed_build_lock
-SELECT pg_try_advisory_lock(hashtextextended('feed:' || $1::text, 0))
-
--- name: feed_build_unlock
-SELECT pg_advisory_unlock(hashtextextended('feed:' || $1::text, 0))
-
--- Held until the end of the transaction: an erasure of the user waits, and one that went before leaves no row.
+-- Held until the end of the transaction: an erasure of the user and a retraction of what is in the version wait; one that went
+-- before leaves no row. $3 how many retractions there were when the feed was made
 -- name: hold_clusters
-SELECT 1 FROM user_clusters WHERE user_id = $1 AND cluster_version = $2 FOR KEY SHARE
+SELECT 1 FROM user_clusters WHERE user_id = $1 AND cluster_version = $2 AND redactions = $3 FOR SHARE
 
 -- name: store_feed
 INSERT INTO feed_documents AS held (user_id, cluster_version, built_at, ttl_seconds, payload, stale, form)
@@ -148,3 +157,6 @@ ON CONFLICT (user_id) DO UPDATE SET
     payload = excluded.payload, stale = false, form = excluded.form
 WHERE held.cluster_version <= excluded.cluster_version
 RETURNING 1
+
+-- name: is_user_known
+SELECT EXISTS (SELECT FROM user_stats WHERE user_id = $1)

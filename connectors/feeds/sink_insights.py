@@ -1,6 +1,7 @@
 """The sink of insights: one row an insight, a dense `seq` per channel, one `channel-advanced` per channel and batch.
 
-Cost is independent of subscribers: nothing of a user is read or written here (R0.13).
+Storing an insight costs the same however many subscribe to its channel: nothing of a user is read or written (R0.13). Taking one
+back costs by the documents that hold it, which stop showing it in the same transaction.
 """
 
 from __future__ import annotations
@@ -12,28 +13,36 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
+from highwater.connectors.feeds import redactions
 from highwater.connectors.feeds.bases import ActiveBasis, Embedders, read_active, share_active
+from highwater.connectors.feeds.contents import stored_contents
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
-from highwater.connectors.postgres.pool import Connection, transaction
+from highwater.connectors.postgres.pool import Connection, Row, transaction
+from highwater.connectors.redaction import RedactionStep, Withdrawn
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.feeds import (
     CHANNEL_ADVANCED,
+    INSIGHT_CONFLICTED,
     INSIGHT_INGESTED,
     INSIGHT_RETRACTED,
     ChannelAdvanced,
+    InsightConflicted,
     InsightIngested,
     InsightRetracted,
 )
 from highwater.schemas.positions import Position
 from highwater.streams.clock import Clock, to_datetime
 from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.repeats import Stored, find_conflicts
 from highwater.streams.feeds.sequencing import Fate, Numbered, number_insights
+from highwater.streams.telemetry import INSIGHT_CONFLICTS
 from highwater.streams.validation import check_event
 
+_SOURCE = "/connectors/sinks/insights"
 InsightEvent: TypeAlias = InsightIngested | InsightRetracted
 _COLUMNS = [
     "insight_id", "channel_id", "seq", "ts", "arrived_at", "text", "url", "embedding", "embedding_model",
@@ -64,7 +73,17 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
 
-    def __init__(self, codec: Codec, clock: Clock, pool: asyncpg.Pool[asyncpg.Record], *, dimensions: int) -> None:
+    def __init__(
+        self,
+        codec: Codec,
+        clock: Clock,
+        pool: asyncpg.Pool[asyncpg.Record],
+        *,
+        dimensions: int,
+        redaction: Sequence[RedactionStep] = (redactions.redact_feeds,),
+    ) -> None:
+        """`redaction` takes retracted insights out of the documents of each household; `dimensions` of a vector."""
+        self._redaction = redaction
         self._codec = codec
         self._clock = clock
         self._pool = pool
@@ -104,8 +123,16 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         heads = await _lock_channels(tx, [*prepared.ingested, *prepared.retracted])
         refused = await self._ingest(tx, prepared, heads) if prepared.ingested else []
         if prepared.retracted:
-            await _retract(tx, prepared.retracted, self._clock())
+            withdrawn = await redactions.to_withdraw(tx, prepared.retracted)
+            await self._retract(tx, prepared.retracted)
+            await self._redact(tx, withdrawn)
         return [*prepared.dead, *refused]
+
+    async def _redact(self, tx: Connection, withdrawn: Sequence[Withdrawn]) -> None:
+        """Take what was retracted out of every document that holds it."""
+        now_ms = self._clock()
+        for redact in self._redaction if withdrawn else ():
+            await redact(tx, self._codec, withdrawn, now_ms)
 
     async def _in_active_basis(self, tx: Connection, prepared: Prepared) -> Prepared:
         """The batch in the basis that stays active until it is stored; embedded again if another became so meanwhile."""
@@ -119,11 +146,13 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
     async def _ingest(self, tx: Connection, prepared: Prepared, heads: Mapping[str, int]) -> list[DeadLetter]:
         ingested = prepared.ingested
         ids = [event.value["insight_id"] for event in ingested]
-        known = {row["insight_id"]: row["channel_id"] for row in await tx.fetch(QUERIES["known_insights"], ids)}
+        stored = await stored_contents(tx, ids)
+        known = {insight_id: one.content.channel_id for insight_id, one in stored.items()}
 
         pairs = [(event.value["insight_id"], event.value["channel_id"]) for event in ingested]
         numbered = number_insights(pairs, known=known, heads=heads)
 
+        await self._tell_conflicts(tx, ingested, stored)
         if numbered.heads:
             await tx.copy_records_to_table("insights", records=self._rows(prepared, numbered), columns=_COLUMNS)
             await self._advance(tx, ingested, numbered)
@@ -139,6 +168,36 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
             for event, fate in zip(ingested, numbered.seqs, strict=True)
             if fate is Fate.OTHER_CHANNEL
         ]
+
+    async def _tell_conflicts(
+        self, tx: Connection, ingested: Sequence[Event[InsightIngested]], stored: Mapping[str, Stored]
+    ) -> None:
+        """Tell the producers of insights that came again with other content: nothing of it is stored."""
+        conflicts = find_conflicts([(event.value, event.record.position) for event in ingested], stored)
+        if not conflicts:
+            return
+        now_ms = self._clock()
+        told = [(ingested[one.place], one) for one in conflicts]
+        rows = [
+            outbox.event_row(
+                self._codec,
+                INSIGHT_CONFLICTED,
+                InsightConflicted(
+                    insight_id=event.value["insight_id"],
+                    channel_id=event.value["channel_id"],
+                    position=str(event.record.position),
+                    first_position=str(conflict.first),
+                    fields=list(conflict.fields),
+                    at=now_ms,
+                ),
+                source="/connectors/sinks/insights",
+                now_ms=now_ms,
+                caused_by=event.record.position,
+            )
+            for event, conflict in told
+        ]
+        await outbox.add(tx, rows)
+        INSIGHT_CONFLICTS.inc(len(rows))
 
     def _rows(self, prepared: Prepared, numbered: Numbered) -> list[tuple[Any, ...]]:
         rows = []
@@ -177,14 +236,35 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
                 outbox.event_row(
                     self._codec,
                     CHANNEL_ADVANCED,
-                    ChannelAdvanced(channel_id=channel, head=numbered.heads[channel], arrived_at=arrived[channel]),
-                    source="/connectors/sinks/insights",
+                    ChannelAdvanced(
+                        channel_id=channel, head=numbered.heads[channel], arrived_at=arrived[channel], retractions=0
+                    ),
+                    source=_SOURCE,
                     now_ms=now_ms,
                     caused_by=cause[channel],
                 )
                 for channel in moved
             ],
         )
+
+    async def _retract(self, tx: Connection, retracted: Sequence[Event[InsightRetracted]]) -> None:
+        """Take insights back, and tell that their channels are others now: who shows one is due for a rebuild."""
+        now_ms = self._clock()
+        last = {event.value["channel_id"]: event.record for event in retracted}
+        rows = []
+        for row in await _retract(tx, retracted, now_ms):
+            channel, record = row["channel_id"], last[row["channel_id"]]
+            advanced = ChannelAdvanced(
+                channel_id=channel,
+                head=row["current_seq"],
+                arrived_at=record.arrived_ms,
+                retractions=row["retractions"],
+            )
+            told = outbox.event_row(
+                self._codec, CHANNEL_ADVANCED, advanced, source=_SOURCE, now_ms=now_ms, caused_by=record.position
+            )
+            rows.append(told)
+        await outbox.add(tx, rows)
 
 
 def _embed(ingested: Sequence[Event[InsightIngested]], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
@@ -221,19 +301,20 @@ async def _apply_early_retractions(tx: Connection, insight_ids: Sequence[str]) -
     early = await tx.fetch(QUERIES["take_early_retractions"], insight_ids)
     if early:
         columns = [[row[name] for row in early] for name in ("insight_id", "channel_id", "retracted_at")]
-        await tx.execute(QUERIES["retract_insights"], *columns)
+        await tx.execute(QUERIES["retract_early_insights"], *columns)
 
 
-async def _retract(tx: Connection, retracted: Sequence[Event[InsightRetracted]], now_ms: int) -> None:
-    """Mark insights as taken back; one that is not here yet is remembered and marked when it comes."""
+async def _retract(tx: Connection, retracted: Sequence[Event[InsightRetracted]], now_ms: int) -> Sequence[Row]:
+    """Mark insights as taken back; one that is not here yet is remembered and marked when it comes. The channels concerned."""
     ids = [event.value["insight_id"] for event in retracted]
     columns: list[list[Any]] = [
         ids,
         [event.value["channel_id"] for event in retracted],
         [to_datetime(now_ms)] * len(retracted),
     ]
-    await tx.execute(QUERIES["retract_insights"], *columns)
+    concerned = await tx.fetch(QUERIES["retract_insights"], *columns)
     known = {row["insight_id"] for row in await tx.fetch(QUERIES["known_insights"], ids)}
     early = [i for i, insight_id in enumerate(ids) if insight_id not in known]
     if early:
         await tx.execute(QUERIES["remember_retractions"], *([column[i] for i in early] for column in columns))
+    return concerned

@@ -17,7 +17,6 @@ class Statements(TypedDict):
     read_active_basis: str
     share_active_basis: str
     hold_active_basis: str
-    try_basis_runner: str
     read_basis: str
     corpus_of_basis: str
     insert_basis: str
@@ -40,11 +39,15 @@ class Statements(TypedDict):
     ensure_channels: str
     lock_channels: str
     known_insights: str
+    known_contents: str
     advance_channels: str
     take_early_retractions: str
+    retract_early_insights: str
     retract_insights: str
     remember_retractions: str
     erase_hwm: str
+    erase_marks: str
+    erase_demands: str
     erase_clusters: str
     erase_history: str
     erase_feed: str
@@ -54,9 +57,9 @@ class Statements(TypedDict):
     rebuild_user: str
     rebuild_channels: str
     rebuild_insights: str
-    last_clusters: str
     last_version: str
-    has_retractions_since: str
+    has_retractions_beyond: str
+    note_enqueued: str
     take_rebuild: str
     finish_rebuilt: str
     finish_unbuilt: str
@@ -65,17 +68,24 @@ class Statements(TypedDict):
     drop_old_neighbours: str
     drop_old_history: str
     raise_hwm: str
+    hide_channels: str
+    mark_hwm: str
+    drop_old_marks: str
+    answer_demands: str
+    is_forced_by_demand: str
     exclude_insights: str
     mirror_channels: str
     mirror_users: str
     mirror_hwm: str
+    mirror_channels_after: str
+    mirror_users_after: str
     dirty_since: str
     read_clusters_head: str
     read_feed_head: str
     read_feed_payload: str
     read_clusters: str
     read_died_clusters: str
-    read_history_start: str
+    read_told_since: str
     read_cluster_version: str
     read_living_cluster: str
     read_cluster_end: str
@@ -83,16 +93,27 @@ class Statements(TypedDict):
     read_pending: str
     read_pending_sum: str
     read_user: str
+    read_demand: str
+    read_demands: str
     read_subscriptions: str
     read_channel: str
     read_channels: str
     read_insight: str
     read_insights_of_feed: str
     read_positions: str
-    feed_build_lock: str
-    feed_build_unlock: str
     hold_clusters: str
     store_feed: str
+    is_user_known: str
+    insights_to_withdraw: str
+    redact_versions: str
+    drop_feeds_of_versions: str
+    version_of_feed: str
+    labels_of_readers: str
+    labels_of_user: str
+    phrases_still_said: str
+    replace_labels: str
+    retracted_insights: str
+    texts_of_remaining: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -1,8 +1,8 @@
 """The titles of a version's clusters: what a language model says of each in a title and one sentence.
 
 Laws. A title is paid once: a cluster that goes on keeps what was written for it while at least half of its members were in it
-then. A rebuild never fails or waits for a title: without a model, without a usable answer, or past the number of clusters of
-one call, the built-in title and summary stay, and the next version asks again.
+then. A rebuild never fails or waits for a title: without a usable answer, or past the number of clusters of one call, what was
+written before stays where there is something, else the built-in title and summary, and the next version asks again.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class ClusterTitles:
         asked = dict(islice(about, CLUSTERS_ASKED_MAX))
         kept = sum(one.written_version > 0 for one in titled.clusters)
         CLUSTER_TITLES.labels("kept").inc(kept)
+        titled = keep_titles(titled, last, is_outdated_too=True)
         if not asked:
             return titled
         try:
@@ -78,17 +79,22 @@ class ClusterTitles:
             await self._model.close()
 
 
-def keep_titles(version: NewVersion, last: LastVersion | None) -> NewVersion:
-    """The version with what was written for its clusters before, where that still speaks for half of their members."""
+def keep_titles(version: NewVersion, last: LastVersion | None, *, is_outdated_too: bool = False) -> NewVersion:
+    """The version with what was written for its clusters before, where that still speaks for half of their members.
+
+    `is_outdated_too`: also where it does not: a model that is away takes nothing back that was served. It is asked for again
+    with the next version, since it is as old as it was.
+    """
     before = {one.cluster_id: one for one in (last.clusters if last else ())}
-    return replace(version, clusters=tuple(_kept(one, before.get(one.cluster_id)) for one in version.clusters))
+    kept = (_kept(one, before.get(one.cluster_id), is_outdated_too=is_outdated_too) for one in version.clusters)
+    return replace(version, clusters=tuple(kept))
 
 
-def _kept(one: Cluster, before: Cluster | None) -> Cluster:
+def _kept(one: Cluster, before: Cluster | None, *, is_outdated_too: bool) -> Cluster:
     if before is None or before.written_version == 0:
         return one
     were_there = sum(since <= before.written_version for since in one.since)
-    if 2 * were_there < one.size:
+    if 2 * were_there < one.size and not is_outdated_too:
         return one
     return replace(one, title=before.title, summary=before.summary, written_version=before.written_version)
 

@@ -1,23 +1,53 @@
-"""One rebuild of a user at a time: `lock:user:` in Redis, an advisory lock in PostgreSQL when Redis is away (R0.26).
+"""One rebuild of a user at a time: `lock:user:` in Redis, a lease in PostgreSQL when Redis is away (R0.26).
 
 The lock saves work; what keeps the data right is the version that the rebuild's transaction checks. Its token is the
 position of the request, so that a request redelivered after a crash finds its own lock and goes on.
+
+Law: a lock refuses nobody once its request has ended. Redis may bring back what was deleted (one that was stopped carries out an
+old `SET` when it goes on, a replica that took over lacks the last writes), so a request that finds another's lock asks PostgreSQL
+whether that one was answered.
 """
 
 from __future__ import annotations
 
 import asyncpg
 
-from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import AWAY
-from highwater.connectors.redis.keys import USER_ENQUEUED, USER_ENQUEUED_SECONDS, USER_LOCK, key
+from highwater.connectors.kafka.statements import QUERIES as POSITIONS
+from highwater.connectors.postgres import leases
+from highwater.connectors.postgres.leases import LeaseKind, Leases
+from highwater.connectors.postgres.pool import reading
+from highwater.connectors.redis.keys import USER_LOCK, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
-from highwater.schemas.errors import UnavailableError
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.positions import Position, parse_position
 
-_TRY = "SELECT pg_try_advisory_lock($1::int, hashtext($2))"
-_FREE = "SELECT pg_advisory_unlock($1::int, hashtext($2))"
+_GROUP = "rebuild"  # whose positions say which requests were answered
 # Deletes a key only while it holds the caller's token.
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+# Puts the caller's token in place of another, while it is that one.
+_REPLACE = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
+return 1
+"""
+
+
+def request_of(token: str) -> Position | None:
+    """The request whose lock it is; None for a token that no request of ours has written."""
+    try:
+        return parse_position(token)
+    except InvalidEventError:
+        return None
+
+
+def has_ended(request: Position | None, next_offset: int | None) -> bool:
+    """Whether a request needs its lock no more: it was answered, or never was one.
+
+    Args:
+        request: whose lock it is.
+        next_offset: where the group of rebuilds stands in its partition; None before it began.
+    """
+    return request is None or (next_offset is not None and request.offset < next_offset)
 
 
 class UserLock:
@@ -28,51 +58,61 @@ class UserLock:
         self._pool = pool
         self._user_id = user_id
         self._token = token
-        self._names = (key(USER_LOCK, user_id=user_id), key(USER_ENQUEUED, user_id=user_id))
-        self._connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record] | None = None
+        self._name = key(USER_LOCK, user_id=user_id)
+        self._lease: Leases | None = None
 
     async def acquire(self, seconds: float) -> bool:
-        """Take the lock for at most `seconds`; False when another request holds it."""
-        try:
-            client = self._redis.require()
-            lock, enqueued = self._names
-            if not await self._redis.run(client.set(lock, self._token, nx=True, ex=int(seconds))):
-                return bool(await self._redis.run(client.get(lock)) == self._token.encode())
-            await self._redis.run(client.set(enqueued, self._token, nx=True, ex=USER_ENQUEUED_SECONDS))
-        except RedisAwayError:
-            return await self._acquire_in_postgres()
-        return True
+        """Take the lock for at most `seconds`; False when another request that has not ended holds it.
 
-    async def _acquire_in_postgres(self) -> bool:
+        Raises:
+            UnavailableError: PostgreSQL is away.
+        """
         try:
-            connection = await self._pool.acquire(timeout=5.0)
-            try:
-                if await connection.fetchval(_TRY, LockClass.USER_REBUILD, self._user_id):
-                    self._connection = connection  # the lock lives as long as this session
-            finally:
-                if self._connection is None:  # also when the server goes away: the pool has few
-                    await self._pool.release(connection)
-        except AWAY as error:
-            raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
-        return self._connection is not None
+            return await self._acquire_in_redis(int(seconds))
+        except RedisAwayError:
+            return await self._acquire_in_postgres(seconds)
+
+    async def _acquire_in_redis(self, seconds: int) -> bool:
+        client = self._redis.require()
+        if await self._redis.run(client.set(self._name, self._token, nx=True, ex=seconds)):
+            return True
+        held = await self._redis.run(client.get(self._name))
+        if held is None:  # it ended between the two
+            return bool(await self._redis.run(client.set(self._name, self._token, nx=True, ex=seconds)))
+        if held == self._token.encode():
+            return True
+        if not await self._is_over(held.decode("utf-8", "replace")):
+            return False
+        return bool(await self._redis.run(client.eval(_REPLACE, 1, self._name, held, self._token, seconds)))
+
+    async def _acquire_in_postgres(self, seconds: float) -> bool:
+        lease = Leases(LeaseKind.USER_REBUILD, seconds=seconds, owner=self._token, ends_with_session=False)
+        async with reading(self._pool) as connection:
+            await leases.drop_ended(connection, LeaseKind.USER_REBUILD)
+            taken = await lease.take(connection, [self._user_id])
+            owner = None if taken else await leases.owner_of(connection, lease.kind, self._user_id)
+        if owner is not None and await self._is_over(owner):
+            async with reading(self._pool) as connection:
+                await leases.drop_of(connection, lease.kind, self._user_id, owner)
+                taken = await lease.take(connection, [self._user_id])
+        self._lease = lease if taken else None
+        return bool(taken)
+
+    async def _is_over(self, token: str) -> bool:
+        request = request_of(token)
+        if request is None:
+            return True
+        async with reading(self._pool) as connection:
+            return has_ended(request, await connection.fetchval(POSITIONS["position_of"], _GROUP, *request[:2]))
 
     async def release(self) -> None:
         """Let go of one's own lock; one that Redis lost, or that expired, is gone already."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._release_in_postgres(connection)
-            return
+        lease, self._lease = self._lease, None
         try:
-            client = self._redis.require()
-            for name in self._names:
-                await self._redis.run(client.eval(_RELEASE, 1, name, self._token))
-        except RedisAwayError:
-            return  # it expires by itself
-
-    async def _release_in_postgres(self, connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record]) -> None:
-        try:
-            await connection.fetchval(_FREE, LockClass.USER_REBUILD, self._user_id)
-        except AWAY:
-            return  # the session ended, and its lock with it
-        finally:
-            await self._pool.release(connection)
+            if lease is None:
+                await self._redis.run(self._redis.require().eval(_RELEASE, 1, self._name, self._token))
+                return
+            async with reading(self._pool) as connection:
+                await lease.drop(connection)
+        except UnavailableError:  # of Redis or of PostgreSQL
+            return  # it expires by itself, and refuses nobody once the request has ended

@@ -33,6 +33,28 @@ HISTORY_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Which insights a version is made of (R0.35): of each channel those up to `upto` that are above `floor`, or whose own time
+    lies in `since`..`until`.
+
+    `floor` is how far the user's clusters had come before the window began. So an insight stays for the window's length from
+    its own time or from the version that first held it, whichever ends later, and all novelty is in: one rule for the first
+    version, which takes in whatever the channels have, and for those after it.
+    """
+
+    channels: Sequence[str]
+    floor: Sequence[int]
+    upto: Sequence[int]
+    since: datetime
+    until: datetime
+
+    @property
+    def places(self) -> tuple[Sequence[str], Sequence[int], Sequence[int]]:
+        """Channels and numbers as columns."""
+        return self.channels, self.floor, self.upto
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
     """The insights of a rebuild, in the order of the log, with vectors float32 (n, d) of one basis.
 
@@ -61,19 +83,23 @@ def choose_basis(held: Iterable[Collection[Kind]], active: str) -> Kind:
 
 async def read_dataset(
     tx: Connection,
-    channels: Sequence[str],
-    hwm: Sequence[int],
-    upto: Sequence[int],
-    since: datetime,
-    until: datetime,
+    span: Span,
     insights_max: int,
 ) -> Dataset:
-    """The window (`since`..`until`) plus all novelty up to the snapshot, newest first up to the bound (R0.35)."""
+    """The insights of a span in one basis, newest first up to the bound (R0.35)."""
     active = await tx.fetchval(QUERIES["read_active_basis"])
     rows = await tx.fetch(
-        QUERIES["rebuild_insights"], channels, hwm, upto, since, until, _TEXT_CHARACTERS, insights_max
+        QUERIES["rebuild_insights"], *span.places, span.since, span.until, _TEXT_CHARACTERS, insights_max, True
     )
     return dataset_of(rows, active)
+
+
+async def read_insight_ids(tx: Connection, span: Span, insights_max: int) -> set[str]:
+    """Which insights `read_dataset` would read, those left out for want of a vector of the basis among them."""
+    rows = await tx.fetch(
+        QUERIES["rebuild_insights"], *span.places, span.since, span.until, _TEXT_CHARACTERS, insights_max, False
+    )
+    return {row["insight_id"] for row in rows}
 
 
 def dataset_of(rows: Sequence[Row], active: str) -> Dataset:
@@ -100,7 +126,7 @@ def _vectors_of(row: Row) -> dict[Kind, bytes]:
     return {(basis or "", len(vector) // 4): vector for basis, vector in pairs if vector is not None}
 
 
-def last_version_of(row: Row | None, basis_id: str) -> LastVersion | None:
+def last_version_of(row: Mapping[str, Any] | None, basis_id: str) -> LastVersion | None:
     """The version before; its neighbours only when they were found in the same basis.
 
     None when there is none, or one that was stored before clusters had an identity.
@@ -113,6 +139,24 @@ def last_version_of(row: Row | None, basis_id: str) -> LastVersion | None:
         outside=Outside(tuple(outside["insight_ids"]), tuple(_place(one) for one in outside["positions"])),
         neighbours=row["neighbours"] if row["basis_id"] == basis_id else None,
     )
+
+
+def shown_ids(last: LastVersion | None) -> set[str]:
+    """The insights that a version holds, in clusters or outside of them."""
+    if last is None:
+        return set()
+    return {i for one in last.clusters for i in one.insight_ids} | set(last.outside.insight_ids)
+
+
+def is_same(
+    version: NewVersion, basis_id: str, left_out: int, row: Mapping[str, Any] | None, last: LastVersion | None
+) -> bool:
+    """Whether a version says what the last one (`row`, read as `last`) says: then it is none. Nothing is like no version."""
+    if row is None:
+        return not version.clusters and not version.outside.insight_ids and not left_out
+    if last is None or (row["basis_id"], row["left_out"]) != (basis_id, left_out):
+        return False
+    return version.clusters == last.clusters and version.outside == last.outside
 
 
 def _cluster_of(stored: Mapping[str, Any]) -> Cluster:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from highwater.connectors.feeds.erasure import ERASURE
 from highwater.connectors.feeds.mirror import Mirror
 from highwater.connectors.feeds.pool import ClusterPool
@@ -13,15 +15,10 @@ from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.chat import open_chat_model
 from highwater.connectors.models.opening import open_remote_embedder
+from highwater.connectors.redaction import RedactionStep
 from highwater.connectors.redis.link import ResourceCache
 from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
 from highwater.streams.feeds.policy import load_policy
-
-
-async def _insights(w: Wiring) -> Connector:
-    dimensions = w.settings.embedding_dimensions
-    sink = InsightsSink(w.around.codec, w.around.clock, w.around.pool, dimensions=dimensions)
-    return BatchConsumer(sink, w.around)
 
 
 async def _fanout(w: Wiring) -> Connector:
@@ -45,7 +42,12 @@ async def _rebuild(w: Wiring) -> Connector:
 
 
 async def _embed(w: Wiring) -> Connector:
-    return EmbedWorker(w.around, open_remote_embedder(w.settings), wait_seconds=w.settings.embed_wait_seconds)
+    return EmbedWorker(
+        w.around,
+        open_remote_embedder(w.settings),
+        wait_seconds=w.settings.embed_wait_seconds,
+        lease_seconds=w.settings.lease_seconds,
+    )
 
 
 async def _mirror(w: Wiring) -> Connector:
@@ -54,9 +56,17 @@ async def _mirror(w: Wiring) -> Connector:
     return WithWatch(BatchConsumer(mirror, w.around), mirror.watch)
 
 
-SLICE = Slice(
-    sinks={"insights": _insights},
-    workers={"fanout": _fanout, "rebuild": _rebuild, "embed": _embed},
-    materializers={"mirror": _mirror},
-    erasure=ERASURE,
-)
+def slice_of(redaction: Sequence[RedactionStep]) -> Slice:
+    """What this household adds; `redaction` takes a retracted insight out of the documents of every household."""
+
+    async def insights(w: Wiring) -> Connector:
+        around, dimensions = w.around, w.settings.embedding_dimensions
+        sink = InsightsSink(around.codec, around.clock, around.pool, dimensions=dimensions, redaction=redaction)
+        return BatchConsumer(sink, around)
+
+    return Slice(
+        sinks={"insights": insights},
+        workers={"fanout": _fanout, "rebuild": _rebuild, "embed": _embed},
+        materializers={"mirror": _mirror},
+        erasure=ERASURE,
+    )

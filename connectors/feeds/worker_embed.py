@@ -1,8 +1,9 @@
 """Keeps the vectors of insights in one basis: makes those that are missing, fits a basis when one is due, rolls it out.
 
-Laws: one process at a time does this, by an advisory lock on the connection all of it runs on. What is to be done is what
-PostgreSQL says is to be done, so a kill costs at most one batch. A basis becomes active when every insight that has
-a vector of ours has one in it; until then nothing is compared in it. Vectors that producers sent are never touched.
+Laws: one process at a time does this, by a lease that every transaction of it asks for; one that hangs is followed when its lease
+ends, and stores nothing more. What is to be done is what PostgreSQL says is to be done, so a kill costs at most one batch. A
+basis becomes active when every insight that has a vector of ours has one in it; until then nothing is compared in it. Vectors of
+producers are never touched.
 
 A row that waits too long for a service is given up (R0.14): excluded and dead-lettered with its original bytes; it no longer
 holds back its channel's snapshot.
@@ -13,22 +14,23 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import orjson
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from highwater.connectors.feeds.bases import LOCK_RUNNER, ActiveBasis, Embedders, hold_active, read_active
+from highwater.connectors.feeds.bases import ActiveBasis, Embedders, hold_active, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
 from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.patience import pause
-from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection, Row, one_row
-from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.connectors.postgres.leases import LEASE_SECONDS, HeldLease, LeaseKind, LeaseLostError, holding
+from highwater.connectors.postgres.pool import CONFLICT, Connection, Row, one_row, reading
+from highwater.schemas.errors import HighwaterError, ModelUnavailableError, UnavailableError
 from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED, BasisChanged
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.basis import FIT_TEXT_CHARACTERS_MAX, FIT_TEXTS_MAX, Basis, should_fit
@@ -72,37 +74,72 @@ class EmbedWorker:
 
     group = "embed"
 
-    def __init__(self, around: Surroundings, embedder: RemoteEmbedder | None, *, wait_seconds: float) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        embedder: RemoteEmbedder | None,
+        *,
+        wait_seconds: float,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         self._around = around
+        self._lease_seconds = lease_seconds
+        self._lease: HeldLease | None = None
         self._remote = embedder
         self._embedders = Embedders()
         self._wait_ms = int(wait_seconds * 1000)
         self._looked_at = 0  # size of the corpus when a basis was last fitted, or found not to be possible
         self.problem: str | None = None
+        self.degraded: str | None = None  # the service that makes vectors does not; rows wait, everything else goes on
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set; beside another process that does, wait to take its place."""
         while not stop.is_set():
             try:
-                # Given back, a connection loses its locks; cut, the server takes them.
-                async with self._around.pool.acquire(timeout=5.0) as tx:
-                    if await tx.fetchval(QUERIES["try_basis_runner"], LockClass.BASIS, LOCK_RUNNER):
-                        await self._work(tx, stop)
-                    else:
-                        self._set_problem(None)
-            except AWAY as error:
-                self._set_problem(f"PostgreSQL is away: {error or type(error).__name__}")
+                async with reading(self._around.pool) as tx:
+                    await self._work_alone(tx, stop)
+            except LeaseLostError as error:
+                log.warning("embed_lease_lost", reason=str(error))
+            except UnavailableError as error:
+                self._set_state(problem=str(error))
             await self._pause(stop)
+
+    async def _work_alone(self, tx: Connection, stop: asyncio.Event) -> None:
+        """Work while the lease is ours; beside another's, nothing is wrong."""
+        pool, seconds = self._around.pool, self._lease_seconds
+        async with holding(tx, pool, LeaseKind.EMBED, "runner", seconds=seconds) as self._lease:
+            if self._lease is None:
+                self._set_state()
+            else:
+                await self._work(tx, stop)
+
+    @asynccontextmanager
+    async def _storing(self, tx: Connection) -> AsyncIterator[None]:
+        """A transaction that is void if another worker has followed this one.
+
+        Raises:
+            LeaseLostError: another has.
+        """
+        assert self._lease is not None  # nothing is stored but under it
+        async with tx.transaction():
+            await self._lease.fence(tx)
+            yield
 
     async def _work(self, tx: Connection, stop: asyncio.Event) -> None:
         while not stop.is_set():
             done = 0
+            if self._lease is not None:
+                self._lease.check()
             try:
                 active = await read_active(tx)
                 done = await self._fill(tx, active) + await self._step(tx, active)
-                self._set_problem(None)
-            except (UnavailableError, EmbeddingError) as error:
-                self._set_problem(str(error))
+                self._set_state()
+            except (ModelUnavailableError, EmbeddingError) as error:
+                self._set_state(degraded=str(error))
+            except LeaseLostError:
+                raise
+            except UnavailableError as error:
+                self._set_state(problem=str(error))
             except CONFLICT as error:  # a retraction of the same rows; the batch is made again
                 log.info("embed_conflict", reason=str(error))
             if not done:
@@ -148,7 +185,8 @@ class EmbedWorker:
                 await self._give_up(tx, late, now_ms)
             raise
         query = QUERIES["set_embeddings"] if active.next_id is None else QUERIES["set_next_embeddings"]
-        await tx.execute(query, [row["insight_id"] for row in rows], vectors, basis_id)
+        async with self._storing(tx):
+            await tx.execute(query, [row["insight_id"] for row in rows], vectors, basis_id)
         return len(rows)
 
     # -- one basis after another -------------------------------------------------------------------------------------
@@ -188,7 +226,7 @@ class EmbedWorker:
         self, tx: Connection, active: ActiveBasis, basis_id: str, kind: str, content: bytes, corpus: int
     ) -> None:
         """Begin: from now on sinks give new insights a vector in both bases, so one sweep over the others is enough."""
-        async with tx.transaction():
+        async with self._storing(tx):
             await hold_active(tx)
             now = to_datetime(self._around.clock())
             await tx.execute(QUERIES["insert_basis"], basis_id, kind, content, corpus, now)
@@ -197,7 +235,7 @@ class EmbedWorker:
         log.info("basis_rollout_began", basis_id=basis_id, active=active.basis_id, corpus_size=corpus)
 
     async def _call_off(self, tx: Connection, active: ActiveBasis) -> None:
-        async with tx.transaction():
+        async with self._storing(tx):
             await hold_active(tx)
             await tx.execute(QUERIES["set_next_basis"], None)
             await tx.execute(QUERIES["begin_reembedding"], "move")
@@ -209,7 +247,7 @@ class EmbedWorker:
         due = [row for row in page if row["is_due"]]
         if page:
             vectors = await self._vectors(tx, active, basis_id, [row["text"] or "" for row in due]) if due else []
-            async with tx.transaction():
+            async with self._storing(tx):
                 await tx.execute(QUERIES["set_next_embeddings"], [row["insight_id"] for row in due], vectors, basis_id)
                 await tx.execute(QUERIES["advance_reembedding"], page[-1]["insight_id"], len(due))
             INSIGHTS_REEMBEDDED.inc(len(due))
@@ -231,7 +269,7 @@ class EmbedWorker:
             reembedded=reembedded,
             changed_at=now_ms,
         )
-        async with tx.transaction():
+        async with self._storing(tx):
             await hold_active(tx)
             await tx.execute(QUERIES["forget_awaited"], basis_id)
             await tx.execute(QUERIES["switch_basis"], basis_id, to_datetime(now_ms))
@@ -244,7 +282,7 @@ class EmbedWorker:
 
     async def _move(self, tx: Connection, active: ActiveBasis, sweep: Row) -> int:
         page = await tx.fetch(QUERIES["insights_to_move"], sweep["swept_to"], _OWN_TEXTS_MAX)
-        async with tx.transaction():
+        async with self._storing(tx):
             due = [row["insight_id"] for row in page if row["is_due"]]
             await tx.execute(QUERIES["move_embeddings"], due, active.basis_id)
             if len(page) == _OWN_TEXTS_MAX:
@@ -281,7 +319,7 @@ class EmbedWorker:
 
     async def _give_up(self, tx: Connection, late: Sequence[Row], now_ms: int) -> None:
         records = await asyncio.to_thread(self._read_originals, late)
-        async with tx.transaction():
+        async with self._storing(tx):
             gone = await tx.fetch(QUERIES["exclude_insights"], [row["insight_id"] for row in late], to_datetime(now_ms))
             excluded = {row["insight_id"] for row in gone}
             letters = [
@@ -310,10 +348,11 @@ class EmbedWorker:
             raise UnavailableError(f"{INSIGHT_INGESTED}/{partition}/{offset} cannot be read")
         return record_of(message)
 
-    def _set_problem(self, problem: str | None) -> None:
-        if problem != self.problem:
-            (log.warning if problem else log.info)("embed_paused" if problem else "embed_running", reason=problem)
-        self.problem = problem
+    def _set_state(self, *, problem: str | None = None, degraded: str | None = None) -> None:
+        if (problem, degraded) != (self.problem, self.degraded):
+            reason = problem or degraded
+            (log.warning if reason else log.info)("embed_paused" if reason else "embed_running", reason=reason)
+        self.problem, self.degraded = problem, degraded
 
 
 async def fit_in_child(texts: Sequence[str]) -> bytes:

@@ -29,8 +29,8 @@ from highwater.streams.feeds.packing import RECORD_BYTES_MAX, pack_users
 Moved: TypeAlias = ChannelDirty | UserChanged
 # Subscribers read per page, by keyset: a channel of a million costs memory for one page.
 _PAGE_USERS = 5_000
-# What Avro adds to an entry's texts: their lengths, the head, the ends of its array.
-_ENTRY_BYTES = 24
+# What Avro adds to an entry's texts: their lengths, the head, the count of retractions, the ends of its array.
+_ENTRY_BYTES = 34
 
 
 class Fanout(Handler[Moved, Mapping[str, int]]):
@@ -53,17 +53,18 @@ class Fanout(Handler[Moved, Mapping[str, int]]):
         wanted = sorted({channel for event in events for channel in _channels_of(event)})
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["heads_of_channels"], wanted)
-        heads = {row["channel_id"]: row["current_seq"] for row in rows if row["current_seq"] > 0}
+        found = {row["channel_id"]: (row["current_seq"], row["retractions"]) for row in rows if row["current_seq"] > 0}
         announced: dict[str, int] = {}
         # A channel that was dirtied twice in a batch is expanded once, for its last event.
         last = {dirty["channel_id"]: event.record for event in events if (dirty := event.of(CHANNEL_DIRTY))}
         for channel_id, record in last.items():
-            if channel_id in heads:
-                await self._tell_subscribers(channel_id, heads[channel_id], record.position)
-                announced[channel_id] = heads[channel_id]
+            if channel_id in found:
+                head, retractions = found[channel_id]
+                await self._tell_subscribers(channel_id, head, retractions, record.position)
+                announced[channel_id] = head
         for event in events:
             if changed := event.of(USER_CHANGED):
-                await self._tell_user(changed, event.record.position, heads)
+                await self._tell_user(changed, event.record.position, found)
         return announced
 
     async def apply(
@@ -74,20 +75,20 @@ class Fanout(Handler[Moved, Mapping[str, int]]):
         await tx.execute(QUERIES["announce_channels"], channels, [prepared[channel] for channel in channels])
         return []
 
-    async def _tell_subscribers(self, channel_id: str, head: int, cause: Position) -> None:
+    async def _tell_subscribers(self, channel_id: str, head: int, retractions: int, cause: Position) -> None:
         acks = []
         async for page in self._subscribers(channel_id):
             for partition, users in pack_users(page, partition_of=self._partition_of):
-                entry = ChannelHead(channel_id=channel_id, head=head, users=users)
+                entry = ChannelHead(channel_id=channel_id, head=head, users=users, retractions=retractions)
                 acks.append(await self._publish(partition, [entry], cause))
         await asyncio.gather(*acks)
 
-    async def _tell_user(self, changed: UserChanged, cause: Position, heads: Mapping[str, int]) -> None:
+    async def _tell_user(self, changed: UserChanged, cause: Position, found: Mapping[str, tuple[int, int]]) -> None:
         user_id = changed["user_id"]
         entries = [
-            ChannelHead(channel_id=channel, head=heads[channel], users=[user_id])
+            ChannelHead(channel_id=channel, head=found[channel][0], users=[user_id], retractions=found[channel][1])
             for channel in changed["subscribed"]
-            if channel in heads
+            if channel in found
         ]
         acks = [await self._publish(self._partition_of(user_id), some, cause) for some in _bounded(entries)]
         await asyncio.gather(*acks)

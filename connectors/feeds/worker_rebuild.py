@@ -1,8 +1,11 @@
 """Rebuilds a user's clusters: judged again with PostgreSQL's numbers, on a snapshot, stored in one transaction.
 
 Law: the high-water mark moves to the heads read before the data set was, so what arrives during a rebuild stays
-pending (R0.37); the version grows by exactly one, guarded by the version read at the start; every request ends in an
-event (rebuilt, skipped or failed), written with its effects (R0.36, R0.38).
+pending (R0.37); the version grows by exactly one, guarded by the version read at the start, or stays where the rebuilt one says
+the same; every request ends in an event (rebuilt, skipped or failed), written with its effects (R0.36, R0.38).
+
+A rebuild is judged by what it would change: by what is new and can be clustered now (the snapshot), and by the data set of the
+last version as it would be today. So neither missing vectors nor anything else that is away makes a version that shows less.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import orjson
 
+from highwater.connectors.feeds import redactions
 from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.snapshots import Snapshot, account_for, is_shown_otherwise, read_snapshot
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.titles import ClusterTitles
 from highwater.connectors.feeds.userlock import UserLock
@@ -24,6 +30,7 @@ from highwater.connectors.feeds.windows import (
     clusters_json,
     evolved_events,
     history_rows,
+    is_same,
     labels_of,
     last_version_of,
     outside_json,
@@ -47,12 +54,12 @@ from highwater.schemas.feeds import (
     RebuildFinished,
     RebuildRequested,
 )
-from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, TopicName
-from highwater.streams.clock import monotonic_seconds, to_datetime, to_ms
+from highwater.streams.clock import monotonic_seconds, to_datetime
 from highwater.streams.feeds.policy import Policy
-from highwater.streams.feeds.rules import Trigger, UserFacts, reason_to_skip
-from highwater.streams.feeds.versions import LastVersion, NewVersion, Window
+from highwater.streams.feeds.rules import ACCOUNTED_FOR, LOOKS, NOTHING_NEW, ONLY_BASIS_CHANGED, Trigger, reason_to_skip
+from highwater.streams.feeds.versions import NewVersion, Window
 from highwater.streams.retry import REBUILD
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import REBUILD_INSIGHTS, REBUILD_RETRIES, REBUILD_SECONDS, REBUILDS, get_log
@@ -66,36 +73,33 @@ _AHEAD_MS = _DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What of a user is read before a rebuild. `upto` is the seq per channel that the rebuild accounts for (R0.37)."""
-
-    cluster_version: int
-    facts: UserFacts
-    heads: Mapping[str, int]
-    hwm: Mapping[str, int]
-    upto: Mapping[str, int]
-    last_request: Position | None
-
-
-@dataclass(frozen=True, slots=True)
 class Made:
-    """A version that was made, of what, and the labels of its clusters and of those that died with it."""
+    """A version that was made, of what, and the labels of its clusters and of those that died with it.
+
+    `is_same`: it says what the last one says, so it is not stored.
+    """
 
     version: NewVersion
     dataset: Dataset
     labels: Mapping[str, str]
+    is_same: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A request and what became of it; applied as it is."""
+    """A request and what became of it; applied as it is.
+
+    `takes_any_basis`: unless so, a version of the same insights on another basis is none, and the request is skipped.
+    """
 
     user_id: str
     request: Position
+    asked: RebuildRequested
     outcome: str  # rebuilt, skipped, failed or repeated
     reason: str = ""
     snapshot: Snapshot | None = None
     made: Made | None = None
+    takes_any_basis: bool = True
     seconds: float = 0.0
     lock: UserLock | None = field(default=None, compare=False)
 
@@ -142,7 +146,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         lock = UserLock(self._redis, self._around.pool, user_id, token=str(request))
         if not await lock.acquire(self._lock_seconds()):
             # Another request of this user is being worked on: acknowledged and dropped, and said so (R0.32).
-            return Work(user_id, request, "skipped", "locked")
+            return Work(user_id, request, event.value, "skipped", "locked")
         try:
             work = await self._judge(event)
         except BaseException:
@@ -162,27 +166,42 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
     async def _judge(self, event: Event[RebuildRequested]) -> Work:
         user_id, request, value = event.value["user_id"], event.record.position, event.value
         now_ms = self._around.clock()
+        since, until = self._window(now_ms)
         async with transaction(self._around.pool) as tx:
-            snapshot = await _read_snapshot(tx, user_id)
+            snapshot = await read_snapshot(tx, user_id, since)
             if snapshot is None:
-                return Work(user_id, request, "skipped", "unknown_user")
+                return Work(user_id, request, value, "skipped", "unknown_user")
             if _is_repeat(snapshot.last_request, request):
-                return Work(user_id, request, "repeated")
-            trigger = Trigger(value["trigger"])
-            reason = reason_to_skip(trigger, snapshot.facts, self._policy, now_ms)
-            if trigger is Trigger.MANUAL and not value["forced"] and not await _has_changed(tx, user_id, snapshot):
-                reason = "nothing_new"
-            if reason is not None:
-                return Work(user_id, request, "skipped", reason, snapshot)
-            until = to_datetime(now_ms + int(self._lock_seconds() * 1000))
-            await tx.execute(QUERIES["take_rebuild"], user_id, str(request), until, to_datetime(value["planned_at"]))
-        return await self._cluster(user_id, request, snapshot, now_ms)
+                return Work(user_id, request, value, "repeated")
+            trigger, bounds = Trigger(value["trigger"]), (since, until, self._settings.rebuild_insights_max)
+            reason = reason_to_skip(trigger, snapshot.facts, self._policy, now_ms, is_forced=False)
+            # Looked at where it decides: it reads as many ids as a version has.
+            if reason is not None and await is_shown_otherwise(tx, user_id, snapshot, *bounds):
+                facts = replace(snapshot.facts, is_changed=True)
+                reason = reason_to_skip(trigger, facts, self._policy, now_ms, is_forced=False)
+            if reason is not None and not (trigger is Trigger.MANUAL and value["forced"]):
+                return Work(user_id, request, value, "skipped", reason, snapshot)
+            takes_any_basis = reason != NOTHING_NEW or await tx.fetchval(
+                QUERIES["is_forced_by_demand"], user_id, value["demanded_revision"]
+            )
+            deadline = to_datetime(now_ms + int(self._lock_seconds() * 1000))
+            await tx.execute(QUERIES["take_rebuild"], user_id, str(request), deadline, to_datetime(value["planned_at"]))
+        work = Work(user_id, request, value, "failed", "", snapshot, takes_any_basis=takes_any_basis)
+        return await self._cluster(work, snapshot, now_ms)
 
-    async def _cluster(self, user_id: str, request: Position, snapshot: Snapshot, now_ms: int) -> Work:
+    def _window(self, now_ms: int) -> tuple[datetime, datetime]:
+        return to_datetime(now_ms - int(self._settings.window_days * _DAY_MS)), to_datetime(now_ms + _AHEAD_MS)
+
+    async def _cluster(self, work: Work, snapshot: Snapshot, now_ms: int) -> Work:
+        """The work done; `work` says what failed when it cannot be."""
+        user_id = work.user_id
         attempt = 1
         while True:
             # Read again at each attempt: cheap beside clustering.
-            dataset, last = await self._read(user_id, snapshot, now_ms)
+            dataset, row = await self._read(user_id, snapshot, now_ms)
+            if not work.takes_any_basis and row is not None and row["basis_id"] != dataset.basis_id:
+                return replace(work, outcome="skipped", reason=ONLY_BASIS_CHANGED)
+            last = last_version_of(row, dataset.basis_id)
             window = Window(snapshot.cluster_version + 1, dataset.vectors, dataset.texts, dataset.insight_ids, last)
             try:
                 version = await self._pool.run(window)
@@ -190,7 +209,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
                 wait_ms = REBUILD.wait_ms(attempt) if error.retriable else None
                 log.warning("rebuild_attempt_failed", user_id=user_id, attempt=attempt, reason=str(error))
                 if wait_ms is None:
-                    return Work(user_id, request, "failed", str(error), snapshot)
+                    return replace(work, reason=str(error))
                 attempt += 1
                 REBUILD_RETRIES.inc()
                 await asyncio.sleep(wait_ms / 1000)
@@ -199,22 +218,16 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
                 log.warning("insights_left_out", user_id=user_id, count=dataset.left_out, basis_id=dataset.basis_id)
             texts = dict(zip(dataset.insight_ids, dataset.texts, strict=True))
             version = await self._titles.titled(version, window.version, last, texts)
-            return Work(user_id, request, "rebuilt", "", snapshot, Made(version, dataset, labels_of(version, last)))
+            is_like_last = is_same(version, dataset.basis_id, dataset.left_out, row, last)
+            made = Made(version, dataset, labels_of(version, last), is_like_last)
+            return replace(work, outcome="rebuilt", reason="unchanged" if is_like_last else "", made=made)
 
-    async def _read(self, user_id: str, snapshot: Snapshot, now_ms: int) -> tuple[Dataset, LastVersion | None]:
-        channels = sorted(snapshot.upto)
+    async def _read(self, user_id: str, snapshot: Snapshot, now_ms: int) -> tuple[Dataset, Mapping[str, Any] | None]:
+        span = snapshot.span(snapshot.upto, *self._window(now_ms))
         async with transaction(self._around.pool) as tx:
-            dataset = await read_dataset(
-                tx,
-                channels,
-                [snapshot.hwm[channel] for channel in channels],
-                [snapshot.upto[channel] for channel in channels],
-                to_datetime(now_ms - int(self._settings.window_days * _DAY_MS)),
-                to_datetime(now_ms + _AHEAD_MS),
-                self._settings.rebuild_insights_max,
-            )
+            dataset = await read_dataset(tx, span, self._settings.rebuild_insights_max)
             row = await tx.fetchrow(QUERIES["last_version"], user_id, snapshot.cluster_version)
-        return dataset, last_version_of(row, dataset.basis_id)
+            return dataset, await redactions.redacted_row(tx, row)
 
     # -- apply, in the transaction that moves the positions ----------------------------------------------------------
 
@@ -228,7 +241,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
                 await self._store_rebuilt(tx, work, now_ms)
             elif work.outcome != "repeated":
                 await self._store_unbuilt(tx, work, now_ms)
-            REBUILDS.labels(work.outcome).inc()
+            REBUILDS.labels("unchanged" if work.reason == "unchanged" else work.outcome).inc()
         return []
 
     async def settle(self, prepared: Sequence[Work]) -> None:
@@ -240,7 +253,8 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
     async def _store_rebuilt(self, tx: Connection, work: Work, now_ms: int) -> None:
         snapshot, made = work.snapshot, work.made
         assert snapshot is not None and made is not None  # noqa: PT018 - what "rebuilt" means
-        upto = {channel: max(seq, snapshot.hwm[channel]) for channel, seq in snapshot.upto.items()}
+        await redactions.share(tx)
+        upto = dict(snapshot.upto)
         pending = sum(max(0, snapshot.heads[channel] - seq) for channel, seq in upto.items())
         version = await tx.fetchval(
             QUERIES["finish_rebuilt"],
@@ -249,13 +263,20 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             to_datetime(now_ms),
             pending,
             str(work.request),
+            0 if made.is_same else 1,
         )
         if version is None:
             # The user was erased, or another rebuild was stored meanwhile: this one is void.
-            await self._store_unbuilt(tx, Work(work.user_id, work.request, "skipped", "overtaken", snapshot), now_ms)
+            await self._store_unbuilt(tx, replace(work, outcome="skipped", reason="overtaken", made=None), now_ms)
             return
-        channels = sorted(upto)
-        await tx.execute(QUERIES["raise_hwm"], work.user_id, channels, [upto[channel] for channel in channels])
+        await account_for(tx, work.user_id, snapshot, upto)
+        await self._mark(tx, work.user_id, snapshot, now_ms)
+        finished = _finished(work, now_ms, version=version, hwm=upto, clustered_ms=now_ms)
+        await _answer_demands(tx, work, version, now_ms)
+        if made.is_same:
+            await outbox.add(tx, [self._row(REBUILD_FINISHED, finished, work, now_ms)])
+            log.info("rebuilt_unchanged", user_id=work.user_id, cluster_version=version, request=str(work.request))
+            return
         await self._store_version(tx, work, made, version, upto, to_datetime(now_ms))
         bump = await next_version(tx, f"clusters:{work.user_id}", str(work.request), now_ms)
         found, dataset = made.version, made.dataset
@@ -264,7 +285,6 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             dataset_size=len(dataset), omitted=dataset.omitted, clusters=len(found.clusters), noise=found.noise_count,
             rebuilt_at=now_ms, basis_id=dataset.basis_id, left_out=dataset.left_out,
         )  # fmt: skip
-        finished = _finished(work, now_ms, version=version, hwm=upto, clustered_ms=now_ms)
         evolved = evolved_events(found, made.labels, work.user_id, version, now_ms, str(work.request))
         told = [
             self._row(REBUILD_FINISHED, finished, work, now_ms),
@@ -282,6 +302,13 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             seconds=round(work.seconds, 3), request=str(work.request),
         )  # fmt: skip
 
+    async def _mark(self, tx: Connection, user_id: str, snapshot: Snapshot, now_ms: int) -> None:
+        """Date the marks that moved: from now on their insights stay for the window's length at least."""
+        moved = [channel for channel, seq in snapshot.upto.items() if seq > snapshot.hwm[channel]]
+        at = to_datetime(now_ms)
+        await tx.execute(QUERIES["mark_hwm"], user_id, moved, [snapshot.upto[channel] for channel in moved], at)
+        await tx.execute(QUERIES["drop_old_marks"], user_id, self._window(now_ms)[0])
+
     async def _store_version(
         self, tx: Connection, work: Work, made: Made, version: int, upto: Mapping[str, int], at: datetime
     ) -> None:
@@ -290,7 +317,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             QUERIES["insert_clusters"],
             work.user_id, version, clusters_json(found), found.noise_count, len(dataset), dataset.omitted,
             orjson.dumps(upto, option=orjson.OPT_SORT_KEYS).decode(), at, caused_by, dataset.basis_id,
-            outside_json(found), found.neighbours, dataset.left_out,
+            outside_json(found), found.neighbours, dataset.left_out, version - self._settings.cluster_history_versions,
         )  # fmt: skip
         await tx.execute(QUERIES["drop_old_clusters"], work.user_id, version - self._settings.cluster_versions_kept)
         await tx.execute(QUERIES["drop_old_neighbours"], work.user_id, version)
@@ -305,14 +332,23 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             version - self._settings.cluster_history_versions,
             [one.cluster_id for one in found.clusters],
         )
+        kept = self._settings.cluster_versions_kept
+        await redactions.tag_version(tx, work.user_id, version, found, caused_by, versions_kept=kept)
 
     async def _store_unbuilt(self, tx: Connection, work: Work, now_ms: int) -> None:
         """A skip for want of novelty counts as a look (R0.34); nothing else of the user changes."""
         snapshot = work.snapshot
-        checked_ms = now_ms if work.reason == "nothing_new" else None
-        if work.reason != "locked":  # the row belongs to the request that holds the lock
+        checked_ms = now_ms if work.reason in LOOKS else None
+        # The cooldown counts from every request, as for whoever made it (R0.9).
+        asked_at = to_datetime(work.asked["planned_at"])
+        if work.reason == "locked":  # the row belongs to the request that holds the lock
+            await tx.execute(QUERIES["note_enqueued"], work.user_id, asked_at)
+        else:
             checked_at = None if checked_ms is None else to_datetime(checked_ms)
-            await tx.execute(QUERIES["finish_unbuilt"], work.user_id, checked_at, str(work.request))
+            await tx.execute(QUERIES["finish_unbuilt"], work.user_id, checked_at, str(work.request), asked_at)
+        if snapshot is not None and work.reason in ACCOUNTED_FOR:
+            await account_for(tx, work.user_id, snapshot, snapshot.hwm)
+        await _answer_demands(tx, work, snapshot.cluster_version if snapshot else 0, now_ms)
         finished = _finished(
             work, now_ms,
             version=snapshot.cluster_version if snapshot else 0,
@@ -328,49 +364,13 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         return outbox.event_row(self._around.codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=work.request)
 
 
-async def _read_snapshot(tx: Connection, user_id: str) -> Snapshot | None:
-    user = await tx.fetchrow(QUERIES["rebuild_user"], user_id)
-    if user is None:
-        return None
-    rows = await tx.fetch(QUERIES["rebuild_channels"], user_id)
-    heads = {row["channel_id"]: row["head"] for row in rows}
-    hwm = {row["channel_id"]: row["hwm"] for row in rows}
-    # A row whose embedding is still being made holds back its channel, not its number (R0.14).
-    upto = {
-        row["channel_id"]: row["head"]
-        if row["first_unembedded"] is None
-        else min(row["head"], row["first_unembedded"] - 1)
-        for row in rows
-    }
-    facts = UserFacts(
-        plan=user["plan"],
-        pending=sum(max(0, heads[channel] - hwm[channel]) for channel in heads),
-        is_subscribed=bool(heads),
-        last_active_at=_ms(user["last_active_at"]),
-        last_clustered_at=_ms(user["last_clustered_at"]),
-        last_checked_at=_ms(user["last_checked_at"]),
-        last_enqueued_at=_ms(user["last_enqueued_at"]),
-    )
-    last = user["last_request"]
-    return Snapshot(user["cluster_version"], facts, heads, hwm, upto, parse_position(last) if last else None)
-
-
-async def _has_changed(tx: Connection, user_id: str, snapshot: Snapshot) -> bool:
-    """Whether something happened since the last rebuild: novelty, a retraction, another set of channels.
-
-    A version that says the same would cost every reader a 200 for nothing; `force` asks for it all the same. Another basis
-    would show other clusters of the same insights: it waits for the next rebuild that has a reason of the user's own.
-    """
-    if snapshot.cluster_version == 0 or snapshot.facts.pending > 0:
-        return True
-    last = await tx.fetchrow(QUERIES["last_clusters"], user_id, snapshot.cluster_version)
-    if last is None or set(orjson.loads(last["hwm"])) != set(snapshot.heads):
-        return True
-    return bool(await tx.fetchval(QUERIES["has_retractions_since"], sorted(snapshot.heads), last["updated_at"]))
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)
+async def _answer_demands(tx: Connection, work: Work, version: int, now_ms: int) -> None:
+    """Tell whoever demanded the rebuild what became of it."""
+    upto = work.asked["demanded_revision"]
+    if upto:
+        outcome, reason = ("unchanged", "") if work.reason == "unchanged" else (work.outcome, work.reason)
+        at = to_datetime(now_ms)
+        await tx.execute(QUERIES["answer_demands"], work.user_id, upto, outcome, reason, version, str(work.request), at)
 
 
 def _is_repeat(last: Position | None, request: Position) -> bool:
@@ -397,4 +397,9 @@ def _finished(
         "last_clustered_at": clustered_ms,
         "last_checked_at": checked_ms,
         "finished_at": now_ms,
+        "retractions": dict(work.snapshot.retractions) if work.snapshot and _accounts(work) else None,
     }
+
+
+def _accounts(work: Work) -> bool:
+    return work.outcome == "rebuilt" or work.reason in ACCOUNTED_FOR

@@ -305,7 +305,7 @@ class Issuer:
             except AuthlibBaseError as error:
                 raise CodeRefusedError(f"{self.issuer} refuses the code: {error.error}") from error
             except (httpx2.HTTPError, TimeoutError, ValueError) as error:
-                raise IssuerUnavailableError(f"{self.issuer}: {error or type(error).__name__}") from error
+                raise IssuerUnavailableError(f"{self.issuer}: {str(error) or type(error).__name__}") from error
         found = token.get("id_token")
         if not isinstance(found, str):
             raise CodeRefusedError(f"{self.issuer} gave no ID token; request the scope openid")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -25,7 +24,7 @@ from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
 from highwater.schemas.jobs import PlanChanged
 from highwater.schemas.positions import Cause
-from highwater.streams.clock import fresh_id, to_datetime, to_ms
+from highwater.streams.clock import fresh_id, to_datetime, to_ms_or_none
 from highwater.streams.identity.plans import (
     FALLBACK_PLAN,
     FEATURES,
@@ -37,7 +36,6 @@ from highwater.streams.identity.plans import (
     plan_of,
 )
 from highwater.streams.jobs.jobs import period_of
-from highwater.streams.jobs.usage import month_of
 
 # Organizations share so many locks: a batch takes few, and two organizations rarely wait for one another.
 _BUCKETS = 64
@@ -111,16 +109,12 @@ async def store_words(tx: Connection, words: Sequence[tuple[str, PlanWord]], now
 
 def _held_word(row: Row) -> PlanWord:
     cause = Cause(row["arrived_ms"], row["position"])
-    return PlanWord(row["plan"], row["subscription_status"], _ms(row["period_end"]), cause)
+    return PlanWord(row["plan"], row["subscription_status"], to_ms_or_none(row["period_end"]), cause)
 
 
 def _columns(name: str, word: PlanWord) -> tuple[Any, ...]:
     end = None if word.period_end_ms is None else to_datetime(word.period_end_ms)
     return name, word.plan, word.status, end, word.cause.arrived_ms, word.cause.position
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)
 
 
 async def organizations_of(
@@ -142,16 +136,45 @@ async def stored_plan_name(tx: Connection, organization_id: str) -> str:
 def _organization(name: str, row: Row | None, plans: Mapping[str, Plan]) -> Organization:
     if row is None:
         return Organization(name, plan_of(FALLBACK_PLAN, plans))
-    return Organization(name, plan_of(row["plan"], plans), row["subscription_status"], _ms(row["period_end"]))
+    return Organization(name, plan_of(row["plan"], plans), row["subscription_status"], to_ms_or_none(row["period_end"]))
+
+
+class Counted(NamedTuple):
+    """What an organization used in a month, as it was counted; the one number for limits and for whoever reads it.
+
+    `upto_seq` and `upto_ms`: the last count that is in it. `being_made`: decks that have not ended, and are not counted yet.
+    """
+
+    presentations: int = 0
+    slides: int = 0
+    tokens: int = 0
+    cost_cents: int = 0
+    upto_seq: int = 0
+    upto_ms: int | None = None
+    being_made: int = 0
+
+
+async def counted_of(tx: Connection, organization_ids: Collection[str], period: str) -> dict[str, Counted]:
+    """What these organizations used in a month (YYYY-MM)."""
+    rows = await tx.fetch(QUERIES["usage_of_month"], sorted(set(organization_ids)), period)
+    return {
+        row["organization_id"]: Counted(
+            row["presentations"],
+            row["slides"],
+            row["tokens"],
+            row["cost_cents"],
+            row["upto_seq"],
+            to_ms_or_none(row["upto"]),
+            row["being_made"],
+        )
+        for row in rows
+    }
 
 
 async def usages_of(tx: Connection, organization_ids: Collection[str], now_ms: int) -> dict[str, Usage]:
-    """What these organizations used of the month that `now_ms` is in."""
-    period = period_of(now_ms)
-    (year, month), _ = month_of(period)
-    begin = to_datetime(ms_from_iso(f"{year:04}-{month:02}-01T00:00:00Z"))
-    rows = await tx.fetch(QUERIES["usage_of_month"], sorted(set(organization_ids)), begin, period)
-    return {row["organization_id"]: Usage(row["presentations"], row["tokens"]) for row in rows}
+    """What these organizations used of the month that `now_ms` is in, with the decks that are being made."""
+    found = await counted_of(tx, organization_ids, period_of(now_ms))
+    return {name: Usage(one.presentations + one.being_made, one.tokens) for name, one in found.items()}
 
 
 async def sizes_of(tx: Connection, documents: Collection[str]) -> dict[str, int]:
@@ -173,7 +196,7 @@ class Organizations:
         self._link = link
         self._pool = pool
         self.plans = plans
-        self._store = link.client.register_script(_STORE) if link.client is not None else None
+        self._store = link.script(_STORE)
 
     async def read_limits(self, organization_id: str) -> Organization:
         """What an organization may.
@@ -224,7 +247,6 @@ class Organizations:
         found = await self._of_postgres(organization_id)
         fields = [part for pair in fields_of(found).items() for part in pair]
         args = [leave, PLAN_LIMITS_SECONDS, *fields]
-        assert self._store is not None  # there is a client when Redis has answered
         try:
             await self._link.run(self._store(keys=[key(PLAN_LIMITS, organization_id=organization_id)], args=args))
         except RedisAwayError:

@@ -15,20 +15,40 @@ ON CONFLICT (organization_id) DO UPDATE
 SET plan = excluded.plan, subscription_status = excluded.subscription_status, period_end = excluded.period_end,
     arrived_ms = excluded.arrived_ms, position = excluded.position, changed_at = excluded.changed_at
 
--- Decks made in a month or being made, and tokens of it; what was flushed counts although its jobs were erased since.
--- $1 organizations, $2 beginning of the month, $3 its name. A job that is older than a month at its end has long expired.
+-- What was counted of a month, and decks that are being made: what limits are judged by and what `/usage` shows. What was flushed
+-- is never taken back, although a database was restored since. $1 organizations, $2 the month.
 -- name: usage_of_month
 SELECT o.organization_id,
-       GREATEST(COALESCE(j.presentations, 0), COALESCE(r.presentations, 0)) AS presentations,
-       GREATEST(COALESCE(j.tokens, 0), COALESCE(r.tokens, 0))::bigint AS tokens
+       GREATEST(COALESCE(s.presentations, 0), COALESCE(r.presentations, 0)) AS presentations,
+       GREATEST(COALESCE(s.slides, 0), COALESCE(r.slides, 0)) AS slides,
+       GREATEST(COALESCE(s.tokens, 0), COALESCE(r.tokens, 0)) AS tokens,
+       GREATEST(COALESCE(s.cost_cents, 0), COALESCE(r.cost_cents, 0)) AS cost_cents,
+       GREATEST(COALESCE(s.last_seq, 0), COALESCE(r.upto_seq, 0)) AS upto_seq,
+       GREATEST(s.counted_at, r.flushed_at) AS upto,
+       (SELECT count(*) FROM jobs AS j
+        WHERE j.organization_id = o.organization_id AND j.status IN ('pending', 'running') AND j.kind = 'generation') AS being_made
 FROM unnest($1::text[]) AS o (organization_id)
-LEFT JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE kind = 'generation' AND (status IN ('pending', 'running')
-                                                           OR status = 'completed' AND completed_at >= $2)) AS presentations,
-           sum(tokens) FILTER (WHERE COALESCE(completed_at, updated_at) >= $2) AS tokens
-    FROM jobs WHERE organization_id = o.organization_id AND created_at >= $2::timestamptz - interval '31 days'
-) AS j ON true
-LEFT JOIN usage_records AS r ON r.organization_id = o.organization_id AND r.period = $3
+LEFT JOIN usage_sequences AS s ON s.organization_id = o.organization_id AND s.period = $2
+LEFT JOIN usage_records AS r ON r.organization_id = o.organization_id AND r.period = $2
+
+-- What work was counted with before: what it uses later is counted on top of it.
+-- name: counted_of_work
+SELECT job_id::text AS work_id, sum(tokens)::bigint AS tokens, sum(cost_cents)::bigint AS cost_cents
+FROM usage_entries WHERE job_id = ANY ($1::uuid[]) GROUP BY job_id
+
+-- A usage at the next place of its organization and period, whose row orders them and holds their sums.
+-- name: count_usage
+WITH place AS (
+    INSERT INTO usage_sequences AS s (organization_id, period, last_seq, presentations, slides, tokens, cost_cents, counted_at)
+    VALUES ($1, $2, 1, $4, $5, $6, $7, $8)
+    ON CONFLICT (organization_id, period) DO UPDATE
+    SET last_seq = s.last_seq + 1, presentations = s.presentations + excluded.presentations,
+        slides = s.slides + excluded.slides, tokens = s.tokens + excluded.tokens,
+        cost_cents = s.cost_cents + excluded.cost_cents, counted_at = greatest(s.counted_at, excluded.counted_at)
+    RETURNING last_seq
+)
+INSERT INTO usage_entries (organization_id, period, seq, job_id, presentations, slides, tokens, cost_cents, counted_at)
+SELECT $1, $2, last_seq, $3::uuid, $4, $5, $6, $7, $8 FROM place RETURNING seq
 
 -- name: sizes_of_blobs
 SELECT sha256, size_bytes FROM blobs WHERE sha256 = ANY ($1::text[])

@@ -1,8 +1,10 @@
-"""Requests of API keys and users by the minute, counted over all processes in one round trip (R2.27, R2.30, R2.31).
+"""Calls counted over all processes that share a Redis: of keys and users by the minute (R2.27, R2.30, R2.31), of addresses
+in a window that slides (R4.36). Each is one round trip.
 
 Laws. Whoever asks gets the number that an INCR of its own would have given, so no two requests of a minute have one number. All
 that is asked in one turn of the event loop travels together, and a key named by several of them is counted by one command.
-Nothing is remembered here: a Redis that lost its counters begins the minute anew.
+Nothing is remembered here: a Redis that lost its counters begins the minute anew. In no window are more calls of an address
+admitted than the limit, by the rule of `streams/identity/rate_limits.py`.
 """
 
 from __future__ import annotations
@@ -12,27 +14,37 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from redis.exceptions import ResponseError
-
-from highwater.connectors.redis.keys import KEY_REQUESTS, PLAN_LIMITS, USER, USER_REQUESTS, key
+from highwater.connectors.redis.keys import (
+    CALLER_REQUESTS,
+    KEY_REQUESTS,
+    LIVE_REQUESTS,
+    PLAN_LIMITS,
+    USER,
+    USER_REQUESTS,
+    key,
+)
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
-from highwater.streams.identity.rate_limits import COUNTER_SECONDS, minute_of
+from highwater.streams.identity.rate_limits import COUNTER_SECONDS, LIVE_WINDOW_MS, minute_of
 
 # As those of `ResourceCache`: more in one pipeline would delay the first of them.
 BATCH_MAX = 256
 
 
 class Whose(NamedTuple):
-    """Who is counted: an API key by its id, a user, or both. And what is read with it: an organization's limit, a user's plan."""
+    """Who is counted: an API key by its id, a user, or both. And what is read with it: an organization's limit, a user's plan.
+
+    `by_plan` False: counted beside the requests of the plan.
+    """
 
     key_id: str | None = None
     user_id: str | None = None
     organization_id: str | None = None
     plan_of_user: str | None = None
+    by_plan: bool = True
 
 
 class Counted(NamedTuple):
-    """The number of a request in its minute, by key and by user; None for what is not counted.
+    """The number of a request in its minute, by key and by user; None for what is not counted. Of one that costs more, the last.
 
     `limit`: what the copy of an organization's limits allows a minute; `plan`: the user's as the mirror has it. None: not known.
     """
@@ -49,6 +61,7 @@ class _Asked(NamedTuple):
     limit_at: tuple[str, str] | None
     plan_at: tuple[str, str] | None
     future: asyncio.Future[Counted]
+    cost: int = 1
 
     @property
     def counters(self) -> tuple[str, ...]:
@@ -67,15 +80,15 @@ class RateLimits:
         self._waiting: list[_Asked] = []
         self._flushes: set[asyncio.Task[None]] = set()
 
-    async def count(self, whose: Whose, now_ms: int) -> Counted:
-        """Count a request in the minute of `now_ms`.
+    async def count(self, whose: Whose, now_ms: int, cost: int = 1) -> Counted:
+        """Count a request in the minute of `now_ms`, as so many as it costs.
 
         Raises:
             RedisAwayError: nobody can tell over all processes.
         """
         self._link.require()
         loop = asyncio.get_running_loop()
-        asked = _Asked(*_names(whose, minute_of(now_ms)), loop.create_future())
+        asked = _Asked(*_names(whose, minute_of(now_ms)), loop.create_future(), cost)
         self._waiting.append(asked)
         if len(self._waiting) == 1:
             loop.call_soon(self._start_flush)
@@ -91,14 +104,16 @@ class RateLimits:
             task.add_done_callback(self._flushes.discard)
 
     async def _flush(self, waiting: Sequence[_Asked]) -> None:
-        times = Counter(name for asked in waiting for name in asked.counters)
+        times: Counter[str] = Counter()
+        for asked in waiting:
+            times.update(dict.fromkeys(asked.counters, asked.cost))
         reads = list(dict.fromkeys(place for asked in waiting for place in asked.reads))
         commands: list[tuple[str | int, ...]] = []
         for name, number in times.items():
             commands += [("INCRBY", name, number), ("EXPIRE", name, COUNTER_SECONDS)]
         commands += [("HGET", *place) for place in reads]
         try:
-            replies = await self._link.run(_replies(self._link.client.connection_pool, commands))
+            replies = await self._link.replies(commands)
         except RedisAwayError as error:
             for asked in waiting:
                 if not asked.future.done():  # the client may have gone away meanwhile
@@ -109,30 +124,16 @@ class RateLimits:
         _tell(waiting, times, lasts, dict(zip(reads, replies[numbers:], strict=True)))
 
 
-async def _replies(pool: Any, commands: Sequence[tuple[str | int, ...]]) -> list[Any]:
-    """What Redis answers, in one round trip; a command that it refuses is answered with its error.
-
-    As the client's own pipeline does it, without what that does beside: a decision alone takes half as long. The connection
-    closes itself when an answer is not waited for to its end.
-    """
-    connection = await pool.get_connection()
-    try:
-        await connection.send_packed_command(connection.pack_commands(commands))
-        return [await _reply(connection) for _ in commands]
-    finally:
-        await pool.release(connection)
-
-
-async def _reply(connection: Any) -> Any:
-    try:
-        return await connection.read_response()
-    except ResponseError as error:
-        return error
-
-
 def _names(whose: Whose, minute: str) -> tuple[str | None, str | None, tuple[str, str] | None, tuple[str, str] | None]:
     """The counters, and the fields that are read with them."""
-    key_id, user_id, organization_id, plan_of_user = whose
+    key_id, user_id, organization_id, plan_of_user, by_plan = whose
+    if not by_plan:
+        callers = (("key", key_id), ("user", user_id))
+        of_key, of_user = (
+            None if name is None else key(CALLER_REQUESTS, caller=f"{kind}:{name}", minute=minute)
+            for kind, name in callers
+        )
+        return of_key, of_user, None, None
     return (
         None if key_id is None else key(KEY_REQUESTS, api_key_id=key_id, minute=minute),
         None if user_id is None else key(USER_REQUESTS, user_id=user_id, minute=minute),
@@ -153,7 +154,7 @@ def _tell(
         numbers: dict[str, int] = {}
         refused: Exception | None = None
         for name in asked.counters:
-            told[name] += 1
+            told[name] += asked.cost
             last = lasts[name]
             if isinstance(last, Exception):  # a key of another type, or no memory left
                 refused = last
@@ -173,3 +174,47 @@ def _tell(
 def _text(read: Mapping[tuple[str, str], Any], place: tuple[str, str] | None) -> str | None:
     found = None if place is None else read[place]
     return found.decode("utf-8", "replace") if isinstance(found, bytes) else None
+
+
+# -- addresses --------------------------------------------------------------------------------------------------------------
+
+# KEYS[1] the times, the newest first; ARGV now, most, window. Answers 0, or in how many ms a refused one may come again.
+# The list is at most as long as the limit, so its last place alone tells whether there is room. Times after now (a clock was
+# moved back) are rewritten as now, as `admit` does. The key goes a window after its last request.
+_ADMIT = """
+local now, most, window = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local newest = redis.call('LINDEX', KEYS[1], 0)
+if newest and tonumber(newest) > now then
+    for place, at in ipairs(redis.call('LRANGE', KEYS[1], 0, most - 1)) do
+        if tonumber(at) <= now then break end
+        redis.call('LSET', KEYS[1], place - 1, ARGV[1])
+    end
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+local oldest = redis.call('LINDEX', KEYS[1], most - 1)
+if oldest and tonumber(oldest) > now - window then return tonumber(oldest) + window - now end
+redis.call('LPUSH', KEYS[1], ARGV[1])
+redis.call('LTRIM', KEYS[1], 0, most - 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 0
+"""
+
+
+class AddressLimits:
+    """Admits calls of addresses, over all processes that share a Redis; the times are those of the clocks of the processes."""
+
+    def __init__(self, link: RedisLink, calls_max: int, window_ms: int = LIVE_WINDOW_MS) -> None:
+        self._link = link
+        self._calls_max = calls_max
+        self._window_ms = window_ms
+        self._script = link.script(_ADMIT)
+
+    async def retry_after_ms(self, address: str, now_ms: int) -> int:
+        """0: admitted, and counted; else in how many ms it may come again.
+
+        Raises:
+            RedisAwayError: nobody can tell over all processes.
+        """
+        self._link.require()
+        keys, args = [key(LIVE_REQUESTS, address=address)], [now_ms, self._calls_max, self._window_ms]
+        return int(await self._link.run(self._script(keys=keys, args=args)))

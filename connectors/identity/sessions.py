@@ -80,9 +80,8 @@ class SessionStore:
         self._pool = pool
         self._carried_over_in = -1  # generation of the link whose Redis has every revocation
         self._carrying_over = asyncio.Lock()
-        if link.client is not None:
-            self._touch = link.client.register_script(_TOUCH)
-            self._raise = link.client.register_script(_RAISE)
+        self._touch = link.script(_TOUCH)
+        self._raise = link.script(_RAISE)
 
     async def read(self, token: str, now_ms: int) -> Session | None:
         """The session of this token, renewed; None when it is not, no longer, or revoked.
@@ -90,7 +89,7 @@ class SessionStore:
         Raises:
             RedisAwayError: sessions live in Redis alone.
         """
-        client = self._link.require()
+        self._link.require()
         await self.carry_over(now_ms)
         args = [iso_from_ms(now_ms), SESSION_SECONDS]
         hashed = token_hash(token)
@@ -99,16 +98,22 @@ class SessionStore:
             return None
         pairs = zip(fields[::2], fields[1::2], strict=True)
         session = _session(hashed, {name.decode(): value.decode() for name, value in pairs})
-        user_set = key(USER_SESSIONS, user_id=session.user_id)
-        pipeline = client.pipeline(transaction=False)
-        pipeline.get(key(REVOKED_AT, user_id=session.user_id))
-        pipeline.expire(user_set, SESSION_SECONDS)
-        revoked_at, _ = await self._link.run(pipeline.execute())
-        is_void = revoked_at is not None and session.created_at <= int(revoked_at)
-        if is_void or now_ms - session.last_active >= _SESSION_MS:
+        revoked_at = await self._revoked_at(session.user_id)
+        while self._carried_over_in != self._link.generation:  # a node took over meanwhile that may not know of it
+            await self.carry_over(now_ms)
+            revoked_at = await self._revoked_at(session.user_id)
+        if session.created_at <= revoked_at or now_ms - session.last_active >= _SESSION_MS:
             await self.delete(session)
             return None
         return session
+
+    async def _revoked_at(self, user_id: str) -> int:
+        """When the sessions of a user were last revoked, 0: never; the list of them lives on."""
+        pipeline = self._link.require().pipeline(transaction=False)
+        pipeline.get(key(REVOKED_AT, user_id=user_id))
+        pipeline.expire(key(USER_SESSIONS, user_id=user_id), SESSION_SECONDS)
+        revoked_at, _ = await self._link.run(pipeline.execute())
+        return int(revoked_at or 0)
 
     async def peek(self, token: str) -> Session | None:
         """The session of this token as it is, not renewed."""
@@ -122,10 +127,8 @@ class SessionStore:
     async def delete(self, session: Session) -> None:
         """End one session (R2.7)."""
         client = self._link.require()
-        pipeline = client.pipeline(transaction=False)
-        pipeline.delete(key(SESSION, session_id=session.token_hash))
-        pipeline.srem(key(USER_SESSIONS, user_id=session.user_id), session.token_hash)
-        await self._link.run(pipeline.execute())
+        await self._link.run(client.delete(key(SESSION, session_id=session.token_hash)))
+        await self._link.run(client.srem(key(USER_SESSIONS, user_id=session.user_id), session.token_hash))
 
     async def create(self, tx: Connection, new: NewSession, role: str, now_ms: int) -> tuple[str, Session]:
         """Make a session and its token; `tx` holds the user's session lock shared, and `role` was read under it.
@@ -151,13 +154,16 @@ class SessionStore:
             **times,
         }
         name, user_set = key(SESSION, session_id=hashed), key(USER_SESSIONS, user_id=new.user_id)
-        pipeline = client.pipeline(transaction=False)
-        # The set first: a session that is not on the list would escape revocation.
-        pipeline.sadd(user_set, hashed)
-        pipeline.expire(user_set, SESSION_SECONDS)
-        pipeline.hset(name, mapping=fields)
-        pipeline.expire(name, SESSION_SECONDS)
-        await self._link.run(pipeline.execute())
+        # The set first, and by itself: a session that is not on the list would escape revocation, and the nodes of a cluster do
+        # their parts of a pipeline at once.
+        listing = client.pipeline(transaction=False)
+        listing.sadd(user_set, hashed)
+        listing.expire(user_set, SESSION_SECONDS)
+        await self._link.run(listing.execute())
+        storing = client.pipeline(transaction=False)
+        storing.hset(name, mapping=fields)
+        storing.expire(name, SESSION_SECONDS)
+        await self._link.run(storing.execute())
         return token, _session(hashed, fields)
 
     async def revoke_all(self, user_id: str, revoked_ms: int) -> int:
@@ -170,14 +176,15 @@ class SessionStore:
         user_set = key(USER_SESSIONS, user_id=user_id)
         await self.mark_revoked(user_id, revoked_ms)
         members = await self._link.run(client.smembers(user_set))
+        if not members:
+            return 0
         pipeline = client.pipeline(transaction=False)
         for member in members:
             pipeline.delete(key(SESSION, session_id=member.decode()))
-        # Only those that were read: one added meanwhile by a later session stays on the list.
-        if members:
-            pipeline.srem(user_set, *members)
         ended = await self._link.run(pipeline.execute())
-        return sum(ended[: len(members)])
+        # After them, and only those that were read: one added meanwhile by a later session stays on the list.
+        await self._link.run(client.srem(user_set, *members))
+        return sum(ended)
 
     async def mark_revoked(self, user_id: str, revoked_ms: int) -> None:
         """Void what sessions a user had up to a time; they are taken away when they are next read.

@@ -12,7 +12,7 @@ from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.outbox import OutboxRow
-from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.pages.versions import end_versions
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
@@ -28,17 +28,31 @@ from highwater.schemas.feeds import (
     UserChanged,
 )
 from highwater.schemas.positions import Cause, Position
-from highwater.streams.clock import Clock, to_datetime, to_ms
-from highwater.streams.identity.users import Folded, Subscription, User, UserEvent, UserStep, fold_user
+from highwater.schemas.topic_names import event_of
+from highwater.streams.clock import Clock, to_datetime, to_ms_or_none
+from highwater.streams.identity.users import Folded, Subscription, User, UserEvent, UserStep, creates_user, fold_user
+from highwater.streams.telemetry import DEMANDS_SKIPPED, get_log
 from highwater.streams.validation import check_event
+
+# Users that one line of the log names.
+_NAMED_MAX = 20
+_log = get_log("users")
+
+
+class Demanded(NamedTuple):
+    """A demand for a rebuild, and whether it takes another basis although nothing else changed."""
+
+    record: Record
+    is_forced: bool
 
 
 class Prepared(NamedTuple):
-    """Valid events of a batch by user, the last event and the last erasure of each, and what is refused."""
+    """Valid events of a batch by user, the last event, the last erasure and the demands of each, and what is refused."""
 
     steps: Mapping[str, list[UserStep]]
     causes: Mapping[str, Position]
     erasures: Mapping[str, Cause]
+    demands: Mapping[str, list[Demanded]]
     dead: list[DeadLetter]
 
 
@@ -69,6 +83,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
         steps: dict[str, list[UserStep]] = defaultdict(list)
         causes: dict[str, Position] = {}
         erasures: dict[str, Cause] = {}
+        demands: dict[str, list[Demanded]] = defaultdict(list)
         dead = []
         for record, value in events:
             try:
@@ -78,10 +93,12 @@ class UsersSink(Handler[UserEvent, Prepared]):
                 continue
             steps[value["user_id"]].append(UserStep(record.topic, value, record.arrived_ms))
             causes[value["user_id"]] = record.position
+            if (demand := event_of(REBUILD_DEMANDED, record.topic, value)) is not None:
+                demands[value["user_id"]].append(Demanded(record, demand.get("force", False)))
             if record.topic == USER_ERASED:
                 cause = Cause(record.arrived_ms, str(record.position))
                 erasures[value["user_id"]] = max(cause, erasures.get(value["user_id"], cause), key=lambda c: c.order)
-        return Prepared(steps, causes, erasures, dead)
+        return Prepared(steps, causes, erasures, demands, dead)
 
     async def apply(
         self, tx: Connection, events: Sequence[Event[UserEvent]], prepared: Prepared
@@ -89,9 +106,12 @@ class UsersSink(Handler[UserEvent, Prepared]):
         """Gather what is stored under the users' locks, fold, store what changed."""
         if not prepared.steps:
             return prepared.dead
-        users = await _load_users(tx, sorted(prepared.steps))
+        created, users = await _load_users(tx, prepared.steps)
         now_ms = self._clock()
-        folds = {user_id: fold_user(user, prepared.steps[user_id], now_ms=now_ms) for user_id, user in users.items()}
+        folds = {
+            user_id: fold_user(None if user_id in created else user, prepared.steps[user_id], now_ms=now_ms)
+            for user_id, user in users.items()
+        }
         stored = {u: folded for u, folded in folds.items() if folded.changed or folded.user != users[u]}
         changed = {u: folded for u, folded in stored.items() if folded.changed}
         erased = {user_id: prepared.erasures[user_id] for user_id, folded in changed.items() if folded.erased}
@@ -99,6 +119,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
             await self._erase(tx, erased, now_ms)
         await _store_users(tx, stored, prepared.causes)
         await _store_subscriptions(tx, stored)
+        await _store_demands(tx, changed, prepared.demands)
         rows = [
             self._row(user_id, users[user_id], folded, prepared.causes[user_id], now_ms)
             for user_id, folded in changed.items()
@@ -148,18 +169,25 @@ class UsersSink(Handler[UserEvent, Prepared]):
         )
 
 
-async def _load_users(tx: Connection, user_ids: Sequence[str]) -> dict[str, User]:
-    await tx.execute(QUERIES["ensure_users"], user_ids)
+async def _load_users(tx: Connection, steps: Mapping[str, Sequence[UserStep]]) -> tuple[set[str], dict[str, User]]:
+    """The users of these events, locked, and which of them are new. A demand alone makes no user: it is skipped."""
+    user_ids = sorted(steps)
+    told = [user_id for user_id in user_ids if any(creates_user(step.topic) for step in steps[user_id])]
+    created = {row["user_id"] for row in await tx.fetch(QUERIES["ensure_users"], told)}
     rows = await tx.fetch(QUERIES["lock_users"], user_ids)
+    skipped = set(user_ids) - {row["user_id"] for row in rows}
+    if skipped:
+        DEMANDS_SKIPPED.inc(len(skipped))
+        _log.warning("a rebuild was demanded for users whom no event has told of", users=sorted(skipped)[:_NAMED_MAX])
     subscriptions: dict[str, dict[str, Subscription]] = defaultdict(dict)
     for row in await tx.fetch(QUERIES["subscriptions_of_users"], user_ids):
         subscriptions[row["user_id"]][row["channel_id"]] = Subscription(row["subscribed"], row["changed_ms"])
-    return {
+    return created, {
         row["user_id"]: User(
             revision=row["revision"],
             plan=row["plan"],
             plan_changed_ms=row["plan_changed_ms"],
-            last_active_ms=None if row["last_active_at"] is None else to_ms(row["last_active_at"]),
+            last_active_ms=to_ms_or_none(row["last_active_at"]),
             replaced_ms=row["subscriptions_replaced_ms"],
             subscriptions=subscriptions[row["user_id"]],
         )
@@ -179,6 +207,19 @@ async def _store_users(tx: Connection, folds: Mapping[str, Folded], causes: Mapp
         [user.replaced_ms for user in users],
         [str(causes[user_id]) for user_id in folds],
     )
+
+
+async def _store_demands(tx: Connection, folds: Mapping[str, Folded], demands: Mapping[str, list[Demanded]]) -> None:
+    """Remember demands, so that whoever made one can ask what became of it; an erasure after it voids it."""
+    rows: list[tuple[Any, ...]] = [
+        (str(record.position), user_id, folded.user.revision, to_datetime(record.arrived_ms), is_forced)
+        for user_id, folded in folds.items()
+        if folded.rebuild_demanded
+        for record, is_forced in demands.get(user_id, ())
+    ]
+    if rows:
+        await tx.execute(QUERIES["store_demands"], *map(list, zip(*rows, strict=True)))
+        await tx.execute(QUERIES["drop_old_demands"], sorted({row[1] for row in rows}))
 
 
 async def _store_subscriptions(tx: Connection, folds: Mapping[str, Folded]) -> None:

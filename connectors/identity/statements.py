@@ -19,6 +19,8 @@ class Statements(TypedDict):
     organizations_of: str
     store_organizations: str
     usage_of_month: str
+    counted_of_work: str
+    count_usage: str
     sizes_of_blobs: str
     lock_sessions: str
     roles_of_users: str
@@ -33,6 +35,8 @@ class Statements(TypedDict):
     lock_users: str
     subscriptions_of_users: str
     update_users: str
+    store_demands: str
+    drop_old_demands: str
     upsert_subscriptions: str
     erase_subscriptions: str
     erase_role: str

@@ -1,7 +1,7 @@
 -- Users: their plans, activity and subscriptions. Rows are locked in the order of ids.
 
 -- name: ensure_users
-INSERT INTO user_stats (user_id) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING
+INSERT INTO user_stats (user_id) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING RETURNING user_id
 
 -- name: lock_users
 SELECT user_id, revision, plan, plan_changed_ms, last_active_at, subscriptions_replaced_ms
@@ -17,6 +17,22 @@ SET revision = c.revision, plan = c.plan, plan_changed_ms = c.plan_changed_ms, l
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::text[])
      AS c (user_id, revision, plan, plan_changed_ms, last_active_at, replaced_ms, caused_by)
 WHERE u.user_id = c.user_id
+
+-- One that is read again is told again, and so answered again.
+-- name: store_demands
+INSERT INTO rebuild_demands (position, user_id, revision, demanded_at, forced)
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[], $5::boolean[])
+ON CONFLICT (user_id, position) DO UPDATE SET
+    revision = EXCLUDED.revision, demanded_at = EXCLUDED.demanded_at, forced = EXCLUDED.forced, outcome = NULL, reason = NULL, cluster_version = NULL,
+    request_position = NULL, finished_at = NULL
+
+-- A hundred are a day of one every quarter of an hour: what became of older ones nobody asks for any more.
+-- name: drop_old_demands
+DELETE FROM rebuild_demands AS d USING (
+    SELECT user_id, position, row_number() OVER (PARTITION BY user_id ORDER BY revision DESC, position) AS place
+    FROM rebuild_demands WHERE user_id = ANY ($1::text[])
+) AS ranked
+WHERE d.user_id = ranked.user_id AND d.position = ranked.position AND ranked.place > 100
 
 -- name: upsert_subscriptions
 INSERT INTO subscriptions (user_id, channel_id, subscribed, changed_ms)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.identity.sink_organizations import OrganizationsSink
+from highwater.connectors.identity.sink_tokens import TokensSink
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.wiring import Connector, Slice, Wiring
@@ -19,9 +20,13 @@ def slice_of(erasure: Sequence[ErasureStep]) -> Slice:
         sink = UsersSink(w.around.codec, w.around.clock, erasure, dimensions=w.settings.embedding_dimensions)
         return BatchConsumer(sink, w.around)
 
-    return Slice(sinks={"users": users, "organizations": _organizations})
+    return Slice(sinks={"users": users, "organizations": _organizations, "tokens": _tokens})
 
 
 async def _organizations(w: Wiring) -> Connector:
     sink = OrganizationsSink(w.around, await w.redis(), load_plans(w.settings.plans_file))
     return BatchConsumer(sink, w.around)
+
+
+async def _tokens(w: Wiring) -> Connector:
+    return BatchConsumer(TokensSink(w.around), w.around)

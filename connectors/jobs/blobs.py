@@ -19,7 +19,7 @@ from typing import IO, TypeAlias
 import asyncpg
 
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection, one_row, reading, transaction
+from highwater.connectors.postgres.pool import Connection, Row, one_row, reading, transaction
 from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.streams.clock import to_datetime
 
@@ -39,11 +39,12 @@ class StorageFullError(HighwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What is known of a blob without its bytes."""
+    """What is known of a blob without its bytes; `file_name`: how its owner called it, None where it did not."""
 
     sha256: str
     size_bytes: int
     media_type: str
+    file_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ async def store(
     organization_id: str,
     now_ms: int,
     storage_bytes_max: int | None = None,
+    file_name: str | None = None,
 ) -> Put:
     """Store what has arrived, and that the organization owns it; what it owns already stays as it is.
 
@@ -134,7 +136,7 @@ async def store(
             )
         if await tx.fetchval(QUERIES["store_blob"], found.sha256, found.size_bytes, at) is not None:
             await _store_parts(tx, found)
-        await tx.execute(QUERIES["store_blob_owner"], found.sha256, organization_id, media_type, at)
+        await tx.execute(QUERIES["store_blob_owner"], found.sha256, organization_id, media_type, at, file_name)
     return Put(found.sha256, found.size_bytes, is_new=True)
 
 
@@ -154,6 +156,7 @@ async def put(
     now_ms: int,
     bytes_max: int,
     storage_bytes_max: int | None = None,
+    file_name: str | None = None,
 ) -> Put:
     """Take bytes as they come and store them.
 
@@ -170,6 +173,7 @@ async def put(
             organization_id=organization_id,
             now_ms=now_ms,
             storage_bytes_max=storage_bytes_max,
+            file_name=file_name,
         )
 
 
@@ -181,7 +185,7 @@ async def known(pool: Pool, ids: Iterable[str], organization_id: str) -> Mapping
     """
     async with reading(pool) as connection:
         rows = await connection.fetch(QUERIES["blobs_of"], organization_id, list(ids))
-    return {row["sha256"]: Blob(row["sha256"], row["size_bytes"], row["media_type"]) for row in rows}
+    return {row["sha256"]: _blob(row) for row in rows}
 
 
 async def exists(pool: Pool, ids: Iterable[str], organization_id: str) -> bool:
@@ -202,7 +206,7 @@ async def find(pool: Pool, sha256: str) -> Blob | None:
     """
     async with reading(pool) as connection:
         row = await connection.fetchrow(QUERIES["blob_of_anybody"], sha256)
-    return None if row is None else Blob(row["sha256"], row["size_bytes"], row["media_type"])
+    return None if row is None else _blob(row)
 
 
 async def read(pool: Pool, blob: Blob) -> AsyncIterator[bytes]:
@@ -217,6 +221,10 @@ async def read(pool: Pool, blob: Blob) -> AsyncIterator[bytes]:
         if content is None:
             raise UnavailableError(f"part {part} of the blob {blob.sha256} is not there")
         yield content
+
+
+def _blob(row: Row) -> Blob:
+    return Blob(row["sha256"], row["size_bytes"], row["media_type"], row["file_name"])
 
 
 def _parts(size_bytes: int) -> int:

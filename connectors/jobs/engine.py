@@ -59,9 +59,12 @@ class JobEngine(Slots[Job]):
         if self._calls is not None:
             await self._calls.close()
 
-    def _found_elsewhere(self, held: Job) -> None:
+    async def _found_elsewhere(self, held: Job) -> None:
+        """Count it, and what its last call used if the job has ended meanwhile: that was paid too."""
         JOBS_FENCED.labels(held.kind).inc()
         _log.info("job_is_elsewhere", job=held.id)
+        if self._calls is not None:
+            await patiently(lambda: self.jobs.count_late(held.id, self._clock()))
 
     async def _work(self, held: Job) -> None:
         """Step after step, until the job has ended or waits."""
@@ -88,12 +91,13 @@ class JobEngine(Slots[Job]):
     async def _ask(self, job: Job, ask: Ask) -> Job:
         """One attempt of a call, and the step that its answer gives."""
         assert self._calls is not None
-        outcome = None
+        held, outcome = job, None
         if job.attempt == 0:
-            held, job = job, begun(job)
+            job = begun(job)
         else:  # begun before, by us or by a worker that ended: its call may have been made
-            held = job
             outcome = await self._calls.recalled(job.id, ask.stage, job.attempt, ask.conclude)
+            if job.tries == 0 and outcome is not None and outcome.failure is not None:
+                job, outcome = begun(job), None  # the job failed by it, and was restarted since
         if outcome is None:
             job = await self._begin(held, job, ask)
             outcome = await self._calls.make(job.id, job.attempt, _call(job, ask), ask.conclude)
@@ -128,6 +132,7 @@ class JobEngine(Slots[Job]):
                 await done.afterwards(stored)
             except HighwaterError as error:  # the job is complete without it
                 _log.warning("not_done_afterwards", job=job.id, reason=str(error))
+            await patiently(lambda: self.jobs.count_late(job.id, self._clock()))  # what that used
         return stored
 
     async def _after_failure(self, job: Job, ask: Ask, outcome: Outcome[Step]) -> Job:
@@ -135,7 +140,7 @@ class JobEngine(Slots[Job]):
         following = after_failure(
             outcome.failure,
             outcome.detail,
-            attempt=job.attempt,
+            attempt=job.tries,
             unusable=job.unusable,
             retry_after_ms=outcome.retry_after_ms,
         )

@@ -1,7 +1,8 @@
 """What an erasure of users takes of the jobs: theirs, the decks they made, and the calls made for them.
 
 Law: it erases alone (`connectors/identity/erasures.py`); who stores jobs waits. Who watches a job that was under way is told that
-it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays: it names no user.
+it ended, and its checkpoint goes; a worker that still holds it finds it gone and stores nothing. Usage stays, also of
+a job under way: it was paid, and names no user.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.jobs import counting, redactions
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.store import job_of
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.models.call_rows import erase_calls
+from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
-from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS
+from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS, USAGE_RECORDED, UsageRecorded
 from highwater.schemas.positions import Cause, parse_position
 from highwater.streams.jobs.jobs import Job, revoked
 from highwater.streams.jobs.progress import ERROR, Told, progress_events
@@ -32,18 +35,27 @@ async def erase_jobs(tx: Connection, codec: Codec, erased: Mapping[str, Cause], 
     users = sorted(erased)
     rows = await tx.fetch(QUERIES["jobs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
     jobs = list(map(job_of, rows))
+    await redactions.withdraw_users(tx, users)
+    usages: dict[str, UsageRecorded] = {}
     if jobs:
         job_ids = [job.id for job in jobs]
+        going = await counting.with_totals(tx, [job for job in jobs if job.status not in ENDED])
+        usages = await counting.count(tx, [counting.Ended(job, now_ms) for job in going])
         await erase_calls(tx, job_ids)
         for statement in _ERASED:
             await tx.execute(statement, job_ids)
-    await outbox.add(tx, [row for job in jobs for row in _told(codec, job, erased[job.user_id], now_ms)])
+        await surrogate_keys.untag(tx, [f"deck:{job_id}" for job_id in job_ids])
+    await outbox.add(
+        tx, [row for job in jobs for row in _told(codec, job, usages.get(job.id), erased[job.user_id], now_ms)]
+    )
 
 
-def _told(codec: Codec, job: Job, cause: Cause, now_ms: int) -> list[OutboxRow]:
-    """That a job ended by the erasure, if it had not; and that it has no checkpoint."""
+def _told(codec: Codec, job: Job, usage: UsageRecorded | None, cause: Cause, now_ms: int) -> list[OutboxRow]:
+    """That a job ended by the erasure, if it had not, and what it had used; and that it has no checkpoint."""
     at = parse_position(cause.position)
     rows = [outbox.tombstone_row(CHECKPOINT_SAVED, job.id, source=_SOURCE, now_ms=now_ms, caused_by=at)]
+    if usage is not None:
+        rows.append(outbox.event_row(codec, USAGE_RECORDED, usage, source=_SOURCE, now_ms=now_ms, caused_by=at))
     if job.status not in ENDED:
         ended = replace(revoked(job, ERASED, now_ms), seq=job.seq + 1)
         told = progress_events(ended, [Told(ERROR, error_message=ERASED)], now_ms)

@@ -1,7 +1,7 @@
-"""Export: a deck is written as a file, which is a blob of its organization.
+"""Export: a deck is written as a file, which is a blob of its organization, or as a presentation in Google Slides.
 
-Law: the same deck in the same format is the same blob, so a job that is begun again makes nothing new. A deck of another
-organization is as one that is not there.
+Law: the same deck in the same format is the same blob, and a job makes one presentation in Google Slides, so a job that is begun
+again makes nothing new. A deck of another organization is as one that is not there.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import asyncpg
 import orjson
 
 from highwater.connectors.jobs import blobs, pdf_file, pptx_file
+from highwater.connectors.jobs.google_slides import NOT_CONFIGURED, GoogleSlides
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.steps import Done, JobFailedError
 from highwater.connectors.postgres.pool import reading
 from highwater.streams.clock import Clock
-from highwater.streams.jobs.args import ExportArgs, parse_args
+from highwater.streams.jobs.args import GOOGLE_SLIDES, ExportArgs, parse_args
+from highwater.streams.jobs.file_names import name_of_title
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
@@ -45,23 +47,28 @@ FORMATS: Mapping[str, Format] = {
 class ExportSteps:
     """One step: the file is written and stored."""
 
-    def __init__(self, pool: Pool, clock: Clock) -> None:
+    def __init__(self, pool: Pool, clock: Clock, google: GoogleSlides | None = None) -> None:
+        """`google` None: nothing is written to Google Slides."""
         self._pool = pool
         self._clock = clock
+        self._google = google
 
     async def next(self, job: Job) -> Done:
-        """Write the file.
+        """Write the file, or the presentation.
 
         Raises:
-            JobFailedError: there is no such deck.
-            UnavailableError: PostgreSQL is away.
+            JobFailedError: there is no such deck, or Google Slides is not configured or refuses it.
+            UnavailableError: PostgreSQL or Google is away.
         """
         args = parse_args(Kind.EXPORT, job.args)
         assert isinstance(args, ExportArgs)
         deck = await self._deck(job, args.presentation_id)
+        if args.format == GOOGLE_SLIDES:
+            return await self._to_google(job, args, deck)
         form = FORMATS[args.format]
         # Half a second of CPU for a large deck; the letters of a thread's fonts are those of all.
         content = await asyncio.to_thread(form.write, deck)
+        file_name = name_of_title(deck.title, args.format)
         put = await blobs.put(
             self._pool,
             _once(content),
@@ -69,6 +76,7 @@ class ExportSteps:
             organization_id=job.organization_id,
             now_ms=self._clock(),
             bytes_max=FILE_BYTES_MAX,
+            file_name=file_name,
         )
         return Done(
             {
@@ -77,8 +85,17 @@ class ExportSteps:
                 "size_bytes": put.size_bytes,
                 "presentation_id": args.presentation_id,
                 "format": args.format,
+                "file_name": file_name,
             }
         )
+
+    async def _to_google(self, job: Job, args: ExportArgs, deck: Deck) -> Done:
+        if self._google is None:
+            raise JobFailedError(NOT_CONFIGURED)
+        content = await asyncio.to_thread(pptx_file.write_pptx, deck)
+        made = await self._google.write(job.id, deck.title, content)
+        shown = {"presentation_id": args.presentation_id, "format": args.format}
+        return Done({"file_id": made.file_id, "url": made.url, **shown})
 
     async def _deck(self, job: Job, presentation_id: str) -> Deck:
         async with reading(self._pool) as connection:

@@ -20,7 +20,7 @@ from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
 from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step
 from highwater.connectors.jobs.store import Deck
 from highwater.connectors.models.calls import ChatCall
-from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.streams.clock import Clock
 from highwater.streams.documents.structure import UnreadableDocumentError
@@ -80,7 +80,7 @@ class GenerationSteps:
         clock: Clock,
         *,
         model: str,
-        embedder: Embedder | None = None,
+        embedder: CountedEmbedder | None = None,
     ) -> None:
         self._pool = pool
         self._chunks = ChunkContext(pool, embedder)
@@ -171,7 +171,7 @@ class GenerationSteps:
             if one not in owned:
                 raise JobFailedError(f"the source document {one} is not there; put it as a blob first")
         ingested, found = await self._chunks.of_documents(
-            ids, wanted, characters_max=characters_max, as_of_ms=self._clock()
+            ids, wanted, Work(job.id, None), characters_max=characters_max, as_of_ms=self._clock()
         )
         texts = [(one.source_id, f"{one.title}\n{one.content}" if one.title else one.content) for one in found]
         passages = [Passage(document, clean_text(text)) for document, text in texts]
@@ -230,7 +230,8 @@ def _checked(read: Callable[[], T]) -> T:
 
 
 def _wanted(job: Job, args: GenerationArgs) -> Wanted:
-    return Wanted(job.organization_id, sources_hash(args.source_document_ids, args.slides), args.query)
+    documents = tuple(args.source_document_ids)
+    return Wanted(job.organization_id, sources_hash(documents, args.slides), args.query, job.user_id, documents, job.id)
 
 
 def _result(job: Job, title: str, slides: Sequence[Any], *, is_cached: bool) -> dict[str, Any]:

@@ -125,6 +125,7 @@ def _submitted(
             "url": None,
             "embedding": None,
             "published_at": None,
+            "lasts": True,
         }
         for number, chunk in enumerate(chunks, start=first)
     ]

@@ -167,10 +167,7 @@ class Progress(Handler[Shown, list[DeadLetter]]):
     def __init__(self, pool: asyncpg.Pool[asyncpg.Record], link: RedisLink) -> None:
         self._pool = pool
         self._link = link
-        if link.client is not None:
-            self._add, self._save, self._count, self._set = map(
-                link.client.register_script, (_ADD, _SAVE, _COUNT, _SET)
-            )
+        self._add, self._save, self._count, self._set = map(link.script, (_ADD, _SAVE, _COUNT, _SET))
 
     async def prepare(self, events: Sequence[Event[Shown]]) -> list[DeadLetter]:
         """Write all of it to Redis.
@@ -209,11 +206,10 @@ class Progress(Handler[Shown, list[DeadLetter]]):
         for job_id, steps in jobs.items():
             arguments = [PROGRESS_ENTRIES_MAX, PROGRESS_SECONDS, *(_entry(value) for _, value in steps)]
             await self._add(keys=[key(PROGRESS, job_id=job_id)], args=arguments, client=pipe)
-        # After the entries: who is woken finds them.
-        for job_id, steps in jobs.items():
-            wake = {"job_id": job_id, "user_id": steps[0].value["user_id"]}
-            pipe.publish(PROGRESS_WAKES, orjson.dumps(wake))
-        outcomes = (await self._link.run(pipe.execute()))[: len(jobs)]
+        outcomes = await self._link.run(pipe.execute())
+        # After the entries: who is woken finds them. In one pipeline the nodes of a cluster would do both at once.
+        wakes = [{"job_id": job_id, "user_id": steps[0].value["user_id"]} for job_id, steps in jobs.items()]
+        await self._link.replies([("PUBLISH", PROGRESS_WAKES, orjson.dumps(wake)) for wake in wakes])
         return [
             DeadLetter(
                 event.record, "progress_went_back", f"progress {event.value['progress_pct']} is below what was told"
@@ -236,7 +232,8 @@ class Progress(Handler[Shown, list[DeadLetter]]):
         }
         for (organization_id, period), value in short.items():
             found = await usage.usage_of(self._pool, organization_id, period)
-            arguments = [found.upto_seq, found.upto_ms or value["at"], USAGE_SECONDS, *found.amounts]
+            amounts = (found.presentations, found.slides, found.tokens, found.cost_cents)
+            arguments = [found.upto_seq, found.upto_ms or value["at"], USAGE_SECONDS, *amounts]
             await self._link.run(self._set(keys=[_usage_key(value)], args=arguments))
 
 

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
 
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.postgres.pool import AWAY, Row
-from highwater.schemas.errors import UnavailableError
-from highwater.streams.clock import to_datetime, to_ms
+from highwater.connectors.postgres.pool import Row, fetched
+from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 from highwater.streams.jobs.states import ENDED, JobStatus
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -81,17 +79,25 @@ async def jobs(pool: Pool, job_ids: Sequence[str]) -> dict[str, JobRead]:
     return {row["job_id"]: _job(row) for row in await _fetch(pool, QUERIES["jobs_read"], list(job_ids))}
 
 
+class Wanted(NamedTuple):
+    """Which jobs are listed; None: of all users, in every status, of every kind."""
+
+    user_id: str | None = None
+    status: str | None = None
+    kind: str | None = None
+
+
 async def jobs_of_organization(
-    pool: Pool, organization_id: str, before: tuple[int, str], user_id: str | None, limit: int
+    pool: Pool, organization_id: str, before: tuple[int, str], wanted: Wanted, limit: int
 ) -> list[JobRead]:
-    """Jobs of an organization, or of one of its users, the newest first, from the one before a place (time, id) on.
+    """Jobs of an organization, the newest first, from the one before a place (time, id) on.
 
     Raises:
         UnavailableError: PostgreSQL is away.
     """
     at_ms, job_id = before
     rows = await _fetch(
-        pool, QUERIES["jobs_of_organization_read"], organization_id, to_datetime(at_ms), job_id, user_id, limit
+        pool, QUERIES["jobs_of_organization_read"], organization_id, to_datetime(at_ms), job_id, *wanted, limit
     )
     return [_job(row) for row in rows]
 
@@ -129,16 +135,9 @@ def _job(row: Row) -> JobRead:
         **{name: row[name] for name in _AS_THEY_ARE},
         created_ms=to_ms(row["created_at"]),
         updated_ms=to_ms(row["updated_at"]),
-        completed_ms=_ms(row["completed_at"]),
+        completed_ms=to_ms_or_none(row["completed_at"]),
     )
 
 
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)
-
-
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[asyncpg.Record]:
-    try:
-        return list(await pool.fetch(query, *arguments, timeout=READ_SECONDS_MAX))
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
+    return await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)

@@ -17,8 +17,9 @@ import asyncpg
 import numpy as np
 import orjson
 
+from highwater.connectors.jobs import redactions
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.postgres.pool import reading, transaction
 from highwater.connectors.redis.keys import SEMANTIC_CACHE_ENTRY, SEMANTIC_CACHE_SECONDS, key
 from highwater.connectors.redis.link import RedisLink
@@ -51,17 +52,23 @@ return redis.call('HGET', KEYS[1], 'response')
 
 
 class Wanted(NamedTuple):
-    """What is looked for: a query of an organization about what `sources_hash` stands for."""
+    """What is looked for: a query of an organization about what `sources_hash` stands for.
+
+    `user_id` and `documents`: whose it is and of what, for when one of them is withdrawn; they find nothing.
+    """
 
     organization_id: str
     sources_hash: str
     query: str
+    user_id: str = ""
+    documents: tuple[str, ...] = ()
+    job_id: str = ""
 
 
 class SemanticCache:
     """Lookups and stores; nothing of it raises."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], link: RedisLink, embedder: Embedder) -> None:
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], link: RedisLink, embedder: CountedEmbedder) -> None:
         self._pool = pool
         self._link = link
         self._embedder = embedder
@@ -93,7 +100,7 @@ class SemanticCache:
 
     async def _lookup(self, wanted: Wanted, now_ms: int) -> dict[str, Any] | None:
         self._link.require()  # before a service is asked for a vector
-        (vector,) = await self._embedder.embed([wanted.query])
+        vector = await self._embedder.embed(wanted.query, Work(wanted.job_id, None))
         since = to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000)
         async with reading(self._pool) as tx:
             rows = await tx.fetch(
@@ -117,7 +124,7 @@ class SemanticCache:
     async def _store(
         self, wanted: Wanted, response: dict[str, Any], tokens_saved: int, provider: str, now_ms: int
     ) -> None:
-        (vector,) = await self._embedder.embed([wanted.query])
+        vector = await self._embedder.embed(wanted.query, Work(wanted.job_id, None))
         entry_hash = entry_hash_of(wanted, vector)
         name = key(SEMANTIC_CACHE_ENTRY, hash=entry_hash)
         fields = {
@@ -137,8 +144,14 @@ class SemanticCache:
         # After the entry: a vector without one is a miss, an entry without its vector is never found.
         given = (wanted.organization_id, wanted.sources_hash, self._embedder.basis_id, vector, to_datetime(now_ms))
         async with transaction(self._pool) as tx:
-            await tx.execute(QUERIES["store_semantic_vector"], entry_hash, *given)
+            told = orjson.dumps(response).decode()
+            if await redactions.tag_kept(tx, entry_hash, wanted.user_id, wanted.documents, told):
+                await tx.execute(QUERIES["store_semantic_vector"], entry_hash, *given)
             await tx.execute(QUERIES["prune_semantic_vectors"], to_datetime(now_ms - SEMANTIC_CACHE_SECONDS * 1000))
+            withdrawn = [row["hash"] for row in await tx.fetch(QUERIES["withdrawn_semantic_vectors"])]
+            for one in withdrawn:
+                await self._link.run(self._link.require().delete(key(SEMANTIC_CACHE_ENTRY, hash=one)))
+            await tx.execute(QUERIES["forget_semantic_vectors"], withdrawn)
 
 
 def nearest(vector: bytes, others: Sequence[bytes]) -> list[int]:

@@ -1,32 +1,38 @@
-"""The sink of what is said of jobs: they are revoked, or asked for again (R2.40, R2.41).
+"""The sink of what is said of jobs: they are revoked, restarted, or asked for again (R2.40, R2.41).
 
-Law: what has ended stays as it ended; a revoked job is taken from whoever has it by its epoch, and is never begun. A control of a
+Law: what has ended stays as it ended, but for a failed job that is restarted, which its organization must be allowed as it is a
+new one. A revoked job is taken from whoever has it by its epoch, and is never begun. A control of a
 job that is not known waits until all submissions of the log are accounted for, so it is a group of its own: were it that of the
 submissions, a batch that waits would keep them from being read.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from highwater.connectors.identity import organizations
+from highwater.connectors.jobs.judging import Judge
 from highwater.connectors.jobs.statements import QUERIES
-from highwater.connectors.jobs.store import job_of
+from highwater.connectors.jobs.store import Change, job_of, store_changes
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.known import Known, Origin
-from highwater.connectors.kafka.outbox import OutboxRow, Teller
+from highwater.connectors.kafka.outbox import Teller, outbox_event
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import UnavailableError
-from highwater.schemas.jobs import CHECKPOINT_SAVED, CONTROL, JOB_SUBMITTED, PROGRESS, JobControl
+from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED, JobControl
 from highwater.streams.clock import to_datetime
-from highwater.streams.jobs.jobs import Job, request_event, revoked
-from highwater.streams.jobs.progress import ERROR, Told, progress_events
+from highwater.streams.identity.plans import Plan
+from highwater.streams.jobs.args import parse_args
+from highwater.streams.jobs.jobs import Job, request_event, restarted, revoked
+from highwater.streams.jobs.progress import ERROR, JOB_RESTARTED, Told
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus
-from highwater.streams.jobs.validation import REVOKE, check_jobs_event
+from highwater.streams.jobs.validation import REPUBLISH, RESTART, REVOKE, check_jobs_event
 
 _SOURCE = "/connectors/sinks/jobcontrols"
 REVOKED = "revoked"
@@ -46,24 +52,26 @@ class Prepared(NamedTuple):
     dead: list[DeadLetter]
 
 
-class Moved(NamedTuple):
-    """A job before and after a control."""
+class Decided(NamedTuple):
+    """What follows from a batch: changes of jobs in their order, jobs to be asked for again, and what is refused."""
 
-    before: Job
-    after: Job
-    event: Event[JobControl]
+    changes: list[Change]
+    repeats: list[tuple[Job, Event[JobControl]]]
+    refused: list[DeadLetter]
 
 
 class JobControlsSink(Handler[JobControl, Prepared]):
-    """A revoked job ends under the lock of its row; one that waits is asked for again."""
+    """A revoked job ends under the lock of its row; a failed one goes on; one that waits is asked for again."""
 
     group = "jobcontrols"
     topics = (CONTROL,)
     # Each is the row of a job that is locked until the batch ends; who works on one of them waits as long.
     batch_max = 500
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
+        self._codec = around.codec
+        self._plans = plans
         self._known = Known(around.pool, around.admin, SUBMISSIONS)
         self._tell = Teller(around.codec, _SOURCE)
 
@@ -77,74 +85,81 @@ class JobControlsSink(Handler[JobControl, Prepared]):
     async def apply(
         self, tx: Connection, events: Sequence[Event[JobControl]], prepared: Prepared
     ) -> Sequence[DeadLetter]:
-        """Revoke and ask again; a job that is not there now was never submitted, was refused, or is erased."""
+        """Revoke, restart and ask again; a job that is not there now was never submitted, was refused, or is erased."""
         if not prepared.events:
             return prepared.dead
         now_ms = self._clock()
+        judge = await self._judge(tx, prepared.events, now_ms)
         ids = sorted({event.value["job_id"] for event in prepared.events})
         held = {job.id: job for job in map(job_of, await tx.fetch(QUERIES["lock_jobs"], ids))}
-        revocations, repeats, refused = _decided(held, prepared.events, now_ms)
-        await _store(tx, revocations, now_ms)
+        changes, repeats, refused = _decided(held, prepared.events, judge, now_ms)
+        for some in _rounds(changes):
+            if len(await store_changes(tx, self._codec, some, source=_SOURCE)) < len(some):
+                raise UnavailableError("a job moved while it was locked; the batch is repeated")
         await tx.execute(QUERIES["republish_jobs"], [job.id for job, _ in repeats], to_datetime(now_ms))
-        told = [row for moved in revocations for row in self._ended(moved, now_ms)]
-        told += [
+        told = [
             self._tell.row(REQUESTED[job.kind], request_event(job, now_ms), now_ms, event.record.position)
             for job, event in repeats
         ]
         await outbox.add(tx, told)
         return [*prepared.dead, *refused]
 
-    def _ended(self, moved: Moved, now_ms: int) -> list[OutboxRow]:
-        """That a job was revoked; nobody goes on from its checkpoint."""
-        before, after, event = moved
-        at = event.record.position
-        told = progress_events(after, [Told(ERROR, error_message=after.error)], now_ms)
-        rows = [self._tell.row(PROGRESS, one, now_ms, at) for one in told]
-        if before.checkpoint is not None:
-            rows.append(outbox.tombstone_row(CHECKPOINT_SAVED, after.id, source=_SOURCE, now_ms=now_ms, caused_by=at))
-        return rows
+    async def _judge(self, tx: Connection, events: Sequence[Event[JobControl]], now_ms: int) -> Judge:
+        """Who decides whether jobs may be restarted; their organizations are locked before the rows of jobs."""
+        ids = sorted({event.value["job_id"] for event in events if event.value["action"] == RESTART})
+        rows = await tx.fetch(QUERIES["submissions_to_restart"], ids) if ids else []
+        names = {row["organization_id"] for row in rows}
+        if names:
+            await organizations.lock(tx, names)
+        documents = {one for row in rows for one in parse_args(row["kind"], row["args"]).documents}
+        return await Judge.of(tx, names, documents, self._plans, now_ms)
 
 
-def _decided(
-    held: Mapping[str, Job], events: Sequence[Event[JobControl]], now_ms: int
-) -> tuple[list[Moved], list[tuple[Job, Event[JobControl]]], list[DeadLetter]]:
-    """Jobs that are revoked, those asked for again, each once, and controls of jobs that nobody submitted."""
+def _decided(held: Mapping[str, Job], events: Sequence[Event[JobControl]], judge: Judge, now_ms: int) -> Decided:
+    """What follows of each event, in the order of the log; one that finds its job elsewhere changes nothing."""
     jobs, repeats = dict(held), dict[str, tuple[Job, Event[JobControl]]]()
-    revocations, refused = [], []
+    changes: list[Change] = []
+    refused: list[DeadLetter] = []
     for event in events:
-        job = jobs.get(event.value["job_id"])
+        action, job = event.value["action"], jobs.get(event.value["job_id"])
         if job is None:
             detail = f"no job {event.value['job_id']} was submitted before"
             refused.append(DeadLetter(event.record, "unknown_job", detail))
-        elif event.value["action"] == REVOKE and job.status not in ENDED:
-            error = f"{REVOKED}: {event.value['reason']}" if event.value["reason"].strip() else REVOKED
-            after = replace(revoked(job, error, now_ms), seq=job.seq + 1)
-            revocations.append(Moved(job, after, event))
-            jobs[job.id] = after
-            repeats.pop(job.id, None)
-        elif event.value["action"] != REVOKE and job.status is JobStatus.PENDING:
+        elif action == REPUBLISH and job.status is JobStatus.PENDING:
             repeats[job.id] = (job, event)
-    return revocations, list(repeats.values()), refused
+        elif (change := _change(job, event, judge, now_ms)) is not None:
+            changes.append(change)
+            jobs[job.id] = replace(change.after, seq=job.seq + len(change.told))
+            repeats.pop(job.id, None)
+    return Decided(changes, list(repeats.values()), refused)
 
 
-async def _store(tx: Connection, revocations: Sequence[Moved], now_ms: int) -> None:
-    if not revocations:
-        return
-    used = await tx.fetch(QUERIES["totals_of_jobs"], [after.id for _, after, _ in revocations])
-    totals = {row["job_id"]: (row["tokens"], row["cost_usd"]) for row in used}
-    rows = [
-        (
-            before.id,
-            before.status,
-            after.epoch,
-            after.status,
-            after.seq,
-            after.error,
-            *totals.get(before.id, (before.tokens, before.cost_usd)),
-            str(event.record.position),
-        )
-        for before, after, event in revocations
-    ]
-    status = await tx.execute(QUERIES["revoke_jobs"], *map(list, zip(*rows, strict=True)), to_datetime(now_ms))
-    if status != f"UPDATE {len(rows)}":
-        raise UnavailableError("a job moved while it was locked; the batch is repeated")
+def _rounds(changes: Sequence[Change]) -> list[list[Change]]:
+    """The changes of each job one after the other, those of different jobs together."""
+    rounds: list[list[Change]] = []
+    count: Counter[str] = Counter()
+    for change in changes:
+        place = count[change.before.id]
+        if place == len(rounds):
+            rounds.append([])
+        rounds[place].append(change)
+        count[change.before.id] += 1
+    return rounds
+
+
+def _change(job: Job, event: Event[JobControl], judge: Judge, now_ms: int) -> Change | None:
+    """How a job changes by a revocation or a restart; None: it does not."""
+    action, at = event.value["action"], str(event.record.position)
+    if action == REVOKE and job.status not in ENDED:
+        error = f"{REVOKED}: {event.value['reason']}" if event.value["reason"].strip() else REVOKED
+        after = replace(revoked(job, error, now_ms), caused_by=at)
+        return Change(job, after, now_ms, (Told(ERROR, error_message=error),))
+    if action == RESTART and job.status is JobStatus.FAILED:
+        limit = judge.refused(job.kind, job.organization_id, parse_args(job.kind, job.args).documents)
+        if limit is not None:
+            after = replace(job, error=limit, caused_by=at, updated_ms=now_ms)
+            return Change(job, after, now_ms, (Told(ERROR, error_message=limit),))
+        after = replace(restarted(job, now_ms), caused_by=at)
+        request = outbox_event(REQUESTED[job.kind], request_event(after, now_ms))
+        return Change(job, after, now_ms, (Told(JOB_RESTARTED),), events=(request,))
+    return None

@@ -20,17 +20,20 @@ class Statements(TypedDict):
     blob_of_anybody: str
     read_blob_part: str
     deck_to_export: str
+    ask_for_jobs: str
+    ask_for_forgotten_jobs: str
+    count_waiting_jobs: str
+    has_waiting_jobs: str
+    waiting_jobs: str
+    jobs_in_progress: str
     wanted_jobs: str
-    take_due_jobs: str
-    forgotten_jobs: str
     workers_with_jobs: str
     lost_jobs: str
     jobs_of_worker: str
     hold_jobs: str
     store_jobs: str
-    totals_of_jobs: str
     store_presentation: str
-    next_usage_place: str
+    store_late_totals: str
     semantic_vectors_of: str
     store_semantic_vector: str
     prune_semantic_vectors: str
@@ -40,14 +43,21 @@ class Statements(TypedDict):
     known_submissions: str
     known_jobs: str
     lock_jobs: str
-    revoke_jobs: str
+    submissions_to_restart: str
     republish_jobs: str
     jobs_to_erase: str
     erase_jobs: str
     erase_presentations: str
     erase_presentation_shares: str
+    tag_documents: str
+    deleted_texts: str
+    decks_to_redact: str
+    redact_decks: str
+    withdraw_semantic_vectors: str
+    withdrawn_semantic_vectors: str
+    forget_semantic_vectors: str
     raise_usage: str
-    usage_of_jobs: str
+    usage_recounted: str
     store_views: str
     presentation_owner: str
 

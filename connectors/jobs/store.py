@@ -1,8 +1,8 @@
 """Jobs of one kind in PostgreSQL: taken, stored with what they tell, given back.
 
 Law: a checkpoint, what is told of it and what was made are one transaction, and all of it happens only if the job still is as
-whoever stores it took it (R2.15). A job is counted in the transaction that completes it, so once (R2.36); its result is stored
-before its checkpoint goes (R2.13).
+whoever stores it took it (R2.15). What a job used is counted in the transaction that ends it, so once (R2.36); its result is
+stored before its checkpoint goes (R2.13). What is asked for waits in the table, and slots are shared out between organizations.
 """
 
 from __future__ import annotations
@@ -14,16 +14,22 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 
+from highwater.connectors.engines import sharing
+from highwater.connectors.engines.rows import json_or_none, work_columns
+from highwater.connectors.engines.sharing import Share, Statement
+from highwater.connectors.jobs import counting, redactions
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxEvent, OutboxRow, outbox_event
 from highwater.connectors.models.call_rows import CallBegin, begin_calls
+from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
 from highwater.schemas.codec import Codec
 from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS, USAGE_RECORDED, UsageRecorded
 from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topic_names import EventT, TopicName
-from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.args import parse_args
 from highwater.streams.jobs.jobs import (
     RETURNS_MAX,
     Job,
@@ -31,15 +37,16 @@ from highwater.streams.jobs.jobs import (
     expired,
     failed,
     is_expired,
-    period_of,
     request_event,
+    resumed,
     returned,
     taken,
 )
 from highwater.streams.jobs.progress import ERROR, JOB_STARTED, Told, checkpoint_event, progress_events
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
+from highwater.streams.telemetry import JOBS_WAITING
 
-_SOURCE = "/connectors/workers/jobs"
+SOURCE = "/connectors/workers/jobs"
 
 # Effects in the transaction of a step; called only if the job still is ours.
 Apply = Callable[[Connection], Awaitable[None]]
@@ -94,6 +101,26 @@ class Change:
         """Whether the job has come to its end by it."""
         return self.after.status in ENDED
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the job has ended by it with something that counts as used."""
+        return self.has_ended and (self.deck is not None or self.after.is_used)
+
+    @property
+    def ends_checkpoint(self) -> bool:
+        """Whether nobody is to go on from its checkpoint (R2.13)."""
+        is_revoked = self.after.status is JobStatus.REVOKED and self.before.checkpoint is not None
+        return self.after.status is JobStatus.COMPLETED or is_revoked
+
+    @property
+    def saves_checkpoint(self) -> bool:
+        """Whether its checkpoint is told: another one, that of a job that failed, or that of one that is restarted (R2.14)."""
+        has_moved = self.after.status is not self.before.status and JobStatus.FAILED in (
+            self.after.status,
+            self.before.status,
+        )
+        return self.is_saved or (has_moved and self.after.checkpoint is not None)
+
 
 def job_of(row: Row) -> Job:
     """The job in a row of `jobs`."""
@@ -104,70 +131,65 @@ def job_of(row: Row) -> Job:
         user_id=row["user_id"],
         args=row["args"],
         status=JobStatus(row["status"]),
-        epoch=row["epoch"],
-        worker=row["worker"],
-        attempt=row["attempt"],
-        unusable=row["unusable"],
-        returns=row["returns"],
-        lease_until_ms=row["lease_until_ms"],
-        due_ms=row["due_ms"],
+        attempts_before=row["attempts_before"],
         expires_ms=row["expires_ms"],
         seq=row["seq"],
         progress_pct=row["progress_pct"],
         steps_done=row["steps_done"],
         steps_total=row["steps_total"],
-        checkpoint=_json(row["checkpoint"]),
-        result=_json(row["result"]),
+        checkpoint=json_or_none(row["checkpoint"]),
+        result=json_or_none(row["result"]),
         tokens=row["tokens"],
         cost_usd=row["cost_usd"],
-        error=row["error"],
-        position=row["position"],
-        caused_by=row["caused_by"],
-        created_ms=to_ms(row["created_at"]),
-        updated_ms=to_ms(row["updated_at"]),
-        completed_ms=None if row["completed_at"] is None else to_ms(row["completed_at"]),
+        **work_columns(row),
     )
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else orjson.loads(text)
 
 
 class Jobs:
     """The store of jobs of one kind, for those that work on them."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], codec: Codec, kind: Kind) -> None:
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], codec: Codec, kind: Kind, *, begun_max: int) -> None:
+        """`begun_max`: jobs of one organization in progress at most, in all processes."""
         self.kind = kind
         self._pool = pool
         self._codec = codec
+        self._begun_max = begun_max
 
-    async def capture(self, asked: Sequence[Asked], *, worker: int, lease_ms: int, now_ms: int) -> list[Job]:
-        """The jobs that nobody had and that are ours now; one that nobody began in time has expired instead (R2.40)."""
+    async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
+        """Have jobs wait for a slot; those that do not wait are left alone."""
         commands = {one.job_id: str(one.command) for one in asked}  # however often a job is asked for
-        if not commands:
-            return []
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["wanted_jobs"], list(commands), self.kind)
-            return await self._take(tx, map(job_of, rows), worker, lease_ms, now_ms, commands)
+        await tx.execute(QUERIES["ask_for_jobs"], list(commands), list(commands.values()), self.kind)
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[Job]:
-        """Jobs whose next attempt is due, ours now."""
-        async with reading(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["take_due_jobs"], now_ms, worker, now_ms + lease_ms, most, self.kind)
-        return [job_of(row) for row in rows]
+        """Jobs that wait for a slot, ours now; slots are shared out by organization, and what nobody began in time expires."""
+        async with reading(self._pool) as connection:
+            if not await connection.fetchval(QUERIES["has_waiting_jobs"], self.kind, now_ms):
+                return []
+        async with transaction(self._pool) as tx:
+            chosen = await sharing.choose(
+                tx,
+                (LockClass.JOB_SLOTS, tuple(Kind).index(self.kind)),
+                Statement(QUERIES["waiting_jobs"], (self.kind, now_ms, most)),
+                Statement(QUERIES["jobs_in_progress"], (self.kind,)),
+                slots=most,
+                share=Share(self._begun_max),
+            )
+            rows = await tx.fetch(QUERIES["wanted_jobs"], chosen, now_ms)
+            commands = {str(row["job_id"]): row["command"] for row in rows}
+            return await self._take(tx, map(job_of, rows), worker, lease_ms, now_ms, commands)
 
     async def take_forgotten(self, *, worker: int, lease_ms: int, now_ms: int, silent_ms: int, most: int) -> list[Job]:
-        """Jobs that wait and that nobody asks for, ours now (R2.41)."""
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["forgotten_jobs"], to_datetime(now_ms - silent_ms), most, self.kind)
-            return await self._take(tx, map(job_of, rows), worker, lease_ms, now_ms, {})
+        """None: jobs that wait and that nobody asked for are asked for (R2.41), and have their turn as all others."""
+        async with reading(self._pool) as tx:
+            await tx.fetch(QUERIES["ask_for_forgotten_jobs"], to_datetime(now_ms - silent_ms), most, self.kind)
+        return []
 
     async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[Job]:
         """Jobs whose worker is gone or whose lease is over: asked for again, or failed after so many times."""
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["lost_jobs"], list(dead), now_ms, most, self.kind)
             changes = [_given_back(job_of(row), now_ms) for row in rows]
-            await self._store(tx, changes)
+            await store_changes(tx, self._codec, changes)
         return [change.after for change in changes]
 
     async def hand_over(self, worker: int, *, now_ms: int) -> int:
@@ -175,18 +197,31 @@ class Jobs:
         async with transaction(self._pool) as tx:
             rows = await tx.fetch(QUERIES["jobs_of_worker"], worker)
             changes = [_asked_again(job_of(row), now_ms, is_counted=False) for row in rows]
-            await self._store(tx, changes)
+            await store_changes(tx, self._codec, changes)
         return len(changes)
 
     async def workers(self, tx: Connection) -> list[int]:
-        """Who holds jobs of this kind."""
+        """Who holds jobs of this kind. This is asked each second, whatever is free, so how many wait is measured here."""
+        JOBS_WAITING.labels(self.kind).set(await tx.fetchval(QUERIES["count_waiting_jobs"], self.kind))
         return [row["worker"] for row in await tx.fetch(QUERIES["workers_with_jobs"], self.kind)]
 
     async def store(self, changes: Sequence[Change]) -> list[Job | None]:
         """Store changes in one transaction: each job as it was stored; None if it was not as it was taken: nothing of it is."""
         async with transaction(self._pool) as tx:
-            stored = await self._store(tx, changes)
+            stored = await store_changes(tx, self._codec, changes)
         return [stored.get(change.before.id) for change in changes]
+
+    async def count_late(self, job_id: str, now_ms: int) -> None:
+        """Count what a call of an ended job used that was answered after its end; nothing for one that goes on elsewhere."""
+        async with transaction(self._pool) as tx:
+            rows = await tx.fetch(QUERIES["lock_jobs"], [job_id])
+            jobs = [job for job in await counting.with_totals(tx, list(map(job_of, rows))) if job.status in ENDED]
+            usages = await counting.count(tx, [counting.Ended(job, now_ms) for job in jobs])
+            for job in jobs:
+                if (usage := usages.get(job.id)) is not None:
+                    used = (job.tokens, job.cost_usd, cents(job.cost_usd))
+                    await tx.execute(QUERIES["store_late_totals"], job.id, *used, to_datetime(now_ms))
+                    await outbox.add(tx, [_event_row(self._codec, SOURCE, USAGE_RECORDED, usage, job, now_ms)])
 
     # -- in a transaction -----------------------------------------------------------------------------------------------
 
@@ -194,48 +229,59 @@ class Jobs:
         self, tx: Connection, jobs: Iterable[Job], worker: int, lease_ms: int, now_ms: int, commands: Mapping[str, str]
     ) -> list[Job]:
         changes = [
-            _expired(job, now_ms)
+            Change(job, resumed(job, worker=worker, lease_ms=lease_ms, now_ms=now_ms), now_ms)
+            if job.status is JobStatus.RUNNING
+            else _expired(job, now_ms)
             if is_expired(job, now_ms)
             else _taken(job, worker, lease_ms, now_ms, commands.get(job.id))
             for job in jobs
         ]
-        stored = await self._store(tx, changes)
+        stored = await store_changes(tx, self._codec, changes)
         return [job for job in stored.values() if job.status is JobStatus.RUNNING]
 
-    async def _store(self, tx: Connection, changes: Sequence[Change]) -> dict[str, Job]:
-        if not changes:
-            return {}
-        if len(changes) > 1:
-            await tx.execute(QUERIES["hold_jobs"], [change.before.id for change in changes])
-        ordered = await _with_totals(tx, [_numbered(change) for change in changes])
-        columns = map(list, zip(*map(_row, ordered), strict=True))
-        stored = {row["job_id"] for row in await tx.fetch(QUERIES["store_jobs"], *columns)}
-        kept = [change for change in ordered if change.before.id in stored]
-        await begin_calls(tx, _begins(kept))
-        for change in kept:
-            if change.deck is not None:
-                await _store_deck(tx, change.after, change.deck, change.now_ms)
-            if change.apply is not None:
-                await change.apply(tx)
-        usages = await _usages(tx, kept)
-        await outbox.add(tx, [row for change in kept for row in self._rows(change, usages.get(change.before.id))])
-        return {change.before.id: change.after for change in kept}
 
-    def _rows(self, change: Change, usage: UsageRecorded | None) -> list[OutboxRow]:
-        job, now_ms = change.after, change.now_ms
-        told = [outbox_event(PROGRESS, event) for event in progress_events(job, change.told, now_ms)]
-        rows = [self._event(one.topic, one.event, job, now_ms) for one in (*change.events, *told)]
-        if job.status is JobStatus.COMPLETED:
-            cause = _cause(job)
-            rows.append(outbox.tombstone_row(CHECKPOINT_SAVED, job.id, source=_SOURCE, now_ms=now_ms, caused_by=cause))
-        elif change.is_saved or (job.status is JobStatus.FAILED and job.checkpoint is not None):
-            rows.append(self._event(CHECKPOINT_SAVED, checkpoint_event(job, change.before.worker, now_ms), job, now_ms))
-        if usage is not None:
-            rows.append(self._event(USAGE_RECORDED, usage, job, now_ms))
-        return rows
+async def store_changes(
+    tx: Connection, codec: Codec, changes: Sequence[Change], *, source: str = SOURCE
+) -> dict[str, Job]:
+    """Store changes of different jobs in the caller's transaction: jobs as they were stored, by id; one that was not as it was
+    taken is left out, and nothing of its change is stored.
+    """
+    if not changes:
+        return {}
+    if len(changes) > 1:
+        await tx.execute(QUERIES["hold_jobs"], [change.before.id for change in changes])
+    ordered = await _with_totals(tx, [_numbered(change) for change in changes])
+    columns = map(list, zip(*map(_row, ordered), strict=True))
+    stored = {row["job_id"] for row in await tx.fetch(QUERIES["store_jobs"], *columns)}
+    kept = [change for change in ordered if change.before.id in stored]
+    await begin_calls(tx, _begins(kept))
+    for change in kept:
+        if change.deck is not None:
+            await _store_deck(tx, change.after, change.deck, change.now_ms)
+        if change.apply is not None:
+            await change.apply(tx)
+    usages = await counting.count(tx, [_ended(change) for change in kept if change.has_ended])
+    rows = [row for change in kept for row in _rows(codec, source, change, usages.get(change.before.id))]
+    await outbox.add(tx, rows)
+    return {change.before.id: change.after for change in kept}
 
-    def _event(self, topic: TopicName[EventT], event: EventT, job: Job, now_ms: int) -> OutboxRow:
-        return outbox.event_row(self._codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=_cause(job))
+
+def _rows(codec: Codec, source: str, change: Change, usage: UsageRecorded | None) -> list[OutboxRow]:
+    job, now_ms = change.after, change.now_ms
+    told = [outbox_event(PROGRESS, event) for event in progress_events(job, change.told, now_ms)]
+    rows = [_event_row(codec, source, one.topic, one.event, job, now_ms) for one in (*change.events, *told)]
+    if change.ends_checkpoint:
+        rows.append(outbox.tombstone_row(CHECKPOINT_SAVED, job.id, source=source, now_ms=now_ms, caused_by=_cause(job)))
+    elif change.saves_checkpoint:
+        saved = checkpoint_event(job, change.before.worker, now_ms)
+        rows.append(_event_row(codec, source, CHECKPOINT_SAVED, saved, job, now_ms))
+    if usage is not None:
+        rows.append(_event_row(codec, source, USAGE_RECORDED, usage, job, now_ms))
+    return rows
+
+
+def _event_row(codec: Codec, source: str, topic: TopicName[EventT], event: EventT, job: Job, now_ms: int) -> OutboxRow:
+    return outbox.event_row(codec, topic, event, source=source, now_ms=now_ms, caused_by=_cause(job))
 
 
 def _cause(job: Job) -> Position | None:
@@ -275,16 +321,15 @@ def _numbered(change: Change) -> Change:
 
 async def _with_totals(tx: Connection, changes: Sequence[Change]) -> list[Change]:
     """Those that end a job with what its calls used in all."""
-    ended = [change.before.id for change in changes if change.has_ended]
-    if not ended:
-        return list(changes)
-    rows = {row["job_id"]: row for row in await tx.fetch(QUERIES["totals_of_jobs"], ended)}
-    return [
-        replace(change, after=replace(change.after, tokens=row["tokens"], cost_usd=row["cost_usd"]))
-        if change.has_ended and (row := rows.get(change.before.id)) is not None
-        else change
-        for change in changes
-    ]
+    ended = await counting.with_totals(tx, [change.after for change in changes if change.has_ended])
+    of = {job.id: job for job in ended}
+    return [replace(change, after=of.get(change.after.id, change.after)) for change in changes]
+
+
+def _ended(change: Change) -> counting.Ended:
+    deck = change.deck
+    made = (0, 0) if deck is None else (int(not deck.is_cached), len(deck.slides))
+    return counting.Ended(change.after, change.now_ms, *made)
 
 
 def _row(change: Change) -> tuple[Any, ...]:
@@ -311,11 +356,12 @@ def _row(change: Change) -> tuple[Any, ...]:
         None if job.result is None else orjson.dumps(job.result).decode(),
         job.tokens,
         job.cost_usd,
-        None if change.deck is None else cents(job.cost_usd),
+        cents(job.cost_usd) if change.is_counted else None,
         job.error,
         job.caused_by,
         to_datetime(job.updated_ms),
         None if job.completed_ms is None else to_datetime(job.completed_ms),
+        job.attempts_before,
     )
 
 
@@ -331,25 +377,4 @@ async def _store_deck(tx: Connection, job: Job, deck: Deck, now_ms: int) -> None
     slides = orjson.dumps(deck.slides).decode()
     given = (job.id, job.organization_id, job.user_id, deck.title, slides, job.position, to_datetime(now_ms))
     await tx.execute(QUERIES["store_presentation"], *given)
-
-
-async def _usages(tx: Connection, changes: Sequence[Change]) -> dict[str, UsageRecorded]:
-    """What is counted of decks that are completed (R2.36), by job."""
-    usages: dict[str, UsageRecorded] = {}
-    # Places are locked in this order.
-    for change in sorted(changes, key=lambda change: (change.after.organization_id, change.before.id)):
-        job, period = change.after, period_of(change.now_ms)
-        if change.deck is None:
-            continue
-        usages[job.id] = {
-            "organization_id": job.organization_id,
-            "job_id": job.id,
-            "period": period,
-            "seq": await tx.fetchval(QUERIES["next_usage_place"], job.organization_id, period),
-            "presentations": 0 if change.deck.is_cached else 1,
-            "slides": len(change.deck.slides),
-            "tokens": job.tokens,
-            "cost_cents": cents(job.cost_usd),
-            "at": change.now_ms,
-        }
-    return usages
+    await redactions.tag_deck(tx, job.id, parse_args(job.kind, job.args).documents)

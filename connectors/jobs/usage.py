@@ -1,22 +1,24 @@
-"""Usage as PostgreSQL holds it: flushed totals, and the same counted anew from the jobs (R2.37).
+"""Usage as PostgreSQL holds it: flushed totals, and the same counted anew from what jobs were counted for (R2.37).
 
-Law: stored totals are only ever raised. The jobs are the truth, one row a job, so counting them again never counts one twice;
-whoever reads takes the higher of the two, since a flush may lag by a quarter of an hour and jobs may have been erased.
+Law: stored totals are only ever raised. Each count is an entry of its own, written when its job ended, so counting them anew
+counts none twice. A flush lags by up to a quarter of an hour: it is compared with the entries up to its own position, and only
+what differs there is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 import asyncpg
 
+from highwater.connectors.identity import organizations
+from highwater.connectors.identity.organizations import Counted
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
 from highwater.schemas.jobs import UsageFlushed, UsageRecorded
-from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.usage import month_of
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -40,38 +42,40 @@ class Amounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """An organization and period: as flushed, and as its jobs say; times in ms since 1970, None before any.
+    """An organization and period: as flushed, as its entries say, and their sums; times in ms since 1970, None before any.
 
-    `upto_seq` is the number of the last usage in the amounts.
+    `recomputed` are all entries, up to `last_seq`; `recomputed_then` those up to `flushed_seq`, the last
+    one that the flush counted.
     """
 
     organization_id: str
     period: str
     flushed: Amounts
+    flushed_seq: int
     recomputed: Amounts
-    upto_seq: int
-    flushed_ms: int | None
-    last_ms: int | None
+    recomputed_then: Amounts
+    summed: Amounts
+    last_seq: int
 
     @property
-    def amounts(self) -> Amounts:
-        """What was used: nothing that was flushed is ever taken back."""
-        return self.flushed.raised(self.recomputed)
-
-    @property
-    def upto_ms(self) -> int | None:
-        """Up to when usage is in the amounts."""
-        return max((ms for ms in (self.flushed_ms, self.last_ms) if ms is not None), default=None)
+    def unflushed(self) -> int:
+        """Counts that are to be flushed at the next quarter of an hour."""
+        return max(0, self.last_seq - self.flushed_seq)
 
     @property
     def is_behind(self) -> bool:
-        """Whether the jobs say more than was flushed."""
-        return self.amounts != self.flushed
+        """Whether the flush lacks what was counted before it."""
+        return self.flushed.raised(self.recomputed_then) != self.flushed
 
     @property
     def is_above(self) -> bool:
-        """Whether more was flushed than the jobs say: some were erased, or a flush was wrong."""
-        return self.amounts != self.recomputed
+        """Whether more was flushed than was counted until then: the database was restored since, or a flush was wrong."""
+        return self.flushed.raised(self.recomputed_then) != self.recomputed_then
+
+    @property
+    def is_summed(self) -> bool:
+        """Whether the sums that limits are judged by are those of the entries."""
+        return self.summed == self.recomputed
 
 
 def amounts_of(event: UsageRecorded) -> Amounts:
@@ -98,46 +102,48 @@ async def store_flushed(tx: Connection, events: Sequence[UsageFlushed]) -> None:
         await tx.execute(QUERIES["raise_usage"], *map(list, zip(*rows, strict=True)))
 
 
-async def usage_of(pool: Pool, organization_id: str, period: str) -> Usage:
-    """What an organization used in a period (YYYY-MM).
+async def usage_of(pool: Pool, organization_id: str, period: str) -> Counted:
+    """What an organization used in a period (YYYY-MM): the number that its limits are judged by too.
 
     Raises:
         UnavailableError: PostgreSQL is away.
     """
     async with reading(pool) as connection:
-        found = await _usages(connection, organization_id, period)
-    return found[0] if found else Usage(organization_id, period, Amounts(), Amounts(), 0, None, None)
+        return (await organizations.counted_of(connection, [organization_id], period))[organization_id]
 
 
 async def recompute_usage(
     pool: Pool, *, organization_id: str | None = None, period: str | None = None, is_stored: bool = False, now_ms: int
 ) -> list[Usage]:
-    """Usage counted anew from the jobs beside what was flushed, in order; those that differ can be raised.
+    """Usage counted anew beside what was flushed, in order; what was flushed can be raised to it.
 
     Args:
         pool: of PostgreSQL.
         organization_id: of this one only.
         period: of this month only (YYYY-MM).
-        is_stored: whether totals below what the jobs say are raised.
+        is_stored: whether totals below what was counted are raised, also those that wait for their flush.
         now_ms: when.
 
     Raises:
         UnavailableError: PostgreSQL is away.
     """
     async with transaction(pool) as tx:
-        found = await _usages(tx, organization_id, period)
-        behind = [usage for usage in found if usage.is_behind] if is_stored else []
+        if period is not None:
+            month_of(period)
+        rows = await tx.fetch(QUERIES["usage_recounted"], organization_id, period)
+        found = [_usage(row) for row in rows]
+        behind = [one for one in found if one.flushed.raised(one.recomputed) != one.flushed] if is_stored else []
         for first in range(0, len(behind), _ROWS_MAX):
             await store_flushed(tx, [_flushed(usage, now_ms) for usage in behind[first : first + _ROWS_MAX]])
     return found
 
 
 def _flushed(usage: Usage, now_ms: int) -> UsageFlushed:
-    presentations, slides, tokens, cost_cents = usage.amounts
+    presentations, slides, tokens, cost_cents = usage.flushed.raised(usage.recomputed)
     return {
         "organization_id": usage.organization_id,
         "period": usage.period,
-        "upto_seq": usage.upto_seq,
+        "upto_seq": max(usage.last_seq, usage.flushed_seq),
         "presentations": presentations,
         "slides": slides,
         "tokens": tokens,
@@ -146,23 +152,17 @@ def _flushed(usage: Usage, now_ms: int) -> UsageFlushed:
     }
 
 
-async def _usages(connection: Connection, organization_id: str | None, period: str | None) -> list[Usage]:
-    first, last = (None, None) if period is None else month_of(period)
-    rows = await connection.fetch(QUERIES["usage_of_jobs"], organization_id, period, _moment(first), _moment(last))
-    return [_usage(row) for row in rows]
-
-
-def _moment(month: tuple[int, int] | None) -> datetime | None:
-    return None if month is None else datetime(*month, 1, tzinfo=UTC)
-
-
 def _usage(row: Row) -> Usage:
+    def amounts(prefix: str) -> Amounts:
+        return Amounts(*(row[f"{prefix}{name}"] for name in Amounts._fields))
+
     return Usage(
         organization_id=row["organization_id"],
         period=row["period"],
-        flushed=Amounts(*(row[f"flushed_{name}"] for name in Amounts._fields)),
-        recomputed=Amounts(*(row[name] for name in Amounts._fields)),
-        upto_seq=row["upto_seq"],
-        flushed_ms=None if row["flushed_at"] is None else to_ms(row["flushed_at"]),
-        last_ms=None if row["last_at"] is None else to_ms(row["last_at"]),
+        flushed=amounts("flushed_"),
+        flushed_seq=row["flushed_seq"],
+        recomputed=amounts(""),
+        recomputed_then=amounts("then_"),
+        summed=amounts("summed_"),
+        last_seq=row["last_seq"],
     )

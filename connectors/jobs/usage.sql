@@ -14,28 +14,32 @@ ON CONFLICT (organization_id, period) DO UPDATE SET
     upto_seq = GREATEST(held.upto_seq, excluded.upto_seq),
     flushed_at = GREATEST(held.flushed_at, excluded.flushed_at)
 
--- Counted anew from the jobs that were counted, beside what was flushed. $1 an organization (null: all), $2 a period (null: all)
--- and $3, $4 from when and until when its jobs ended.
--- name: usage_of_jobs
-WITH counted AS (
-    SELECT j.organization_id, to_char(j.completed_at AT TIME ZONE 'UTC', 'YYYY-MM') AS period, j.tokens, j.cost_cents,
-           j.completed_at, jsonb_array_length(p.slides) AS slides
-    FROM generation_jobs AS j LEFT JOIN presentations AS p ON p.presentation_id = j.job_id
-    WHERE j.status = 'completed' AND j.cost_cents IS NOT NULL AND ($1::text IS NULL OR j.organization_id = $1)
-      AND ($3::timestamptz IS NULL OR j.completed_at >= $3) AND ($4::timestamptz IS NULL OR j.completed_at < $4)
-), recomputed AS (
-    SELECT organization_id, period, count(*) AS presentations, coalesce(sum(slides), 0)::bigint AS slides,
-           sum(tokens)::bigint AS tokens, sum(cost_cents)::bigint AS cost_cents, max(completed_at) AS last_at
-    FROM counted GROUP BY organization_id, period
-), flushed AS (
+-- What was counted, what was flushed, and the entries summed up to the position of the flush. $1 an organization (null: all),
+-- $2 a period (null: all).
+-- name: usage_recounted
+WITH flushed AS (
     SELECT * FROM usage_records WHERE ($1::text IS NULL OR organization_id = $1) AND ($2::text IS NULL OR period = $2)
+), entries AS (
+    SELECT e.organization_id, e.period, sum(e.presentations)::bigint AS presentations, sum(e.slides)::bigint AS slides,
+           sum(e.tokens)::bigint AS tokens, sum(e.cost_cents)::bigint AS cost_cents, max(e.seq) AS last_seq,
+           coalesce(sum(e.presentations) FILTER (WHERE e.seq <= f.upto_seq), 0)::bigint AS then_presentations,
+           coalesce(sum(e.slides) FILTER (WHERE e.seq <= f.upto_seq), 0)::bigint AS then_slides,
+           coalesce(sum(e.tokens) FILTER (WHERE e.seq <= f.upto_seq), 0)::bigint AS then_tokens,
+           coalesce(sum(e.cost_cents) FILTER (WHERE e.seq <= f.upto_seq), 0)::bigint AS then_cost_cents
+    FROM usage_entries AS e LEFT JOIN flushed AS f USING (organization_id, period)
+    WHERE ($1::text IS NULL OR e.organization_id = $1) AND ($2::text IS NULL OR e.period = $2)
+    GROUP BY e.organization_id, e.period
 )
 SELECT organization_id, period,
-       coalesce(r.presentations, 0) AS presentations, coalesce(r.slides, 0) AS slides, coalesce(r.tokens, 0) AS tokens,
-       coalesce(r.cost_cents, 0) AS cost_cents, r.last_at,
+       coalesce(e.presentations, 0) AS presentations, coalesce(e.slides, 0) AS slides, coalesce(e.tokens, 0) AS tokens,
+       coalesce(e.cost_cents, 0) AS cost_cents, coalesce(e.last_seq, 0) AS last_seq,
+       coalesce(e.then_presentations, 0) AS then_presentations, coalesce(e.then_slides, 0) AS then_slides,
+       coalesce(e.then_tokens, 0) AS then_tokens, coalesce(e.then_cost_cents, 0) AS then_cost_cents,
        coalesce(f.presentations, 0) AS flushed_presentations, coalesce(f.slides, 0) AS flushed_slides,
        coalesce(f.tokens, 0) AS flushed_tokens, coalesce(f.cost_cents, 0) AS flushed_cost_cents,
-       greatest(coalesce(s.last_seq, 0), coalesce(f.upto_seq, 0)) AS upto_seq, f.flushed_at
-FROM recomputed AS r FULL JOIN flushed AS f USING (organization_id, period)
+       coalesce(f.upto_seq, 0) AS flushed_seq,
+       coalesce(s.presentations, 0) AS summed_presentations, coalesce(s.slides, 0) AS summed_slides,
+       coalesce(s.tokens, 0) AS summed_tokens, coalesce(s.cost_cents, 0) AS summed_cost_cents
+FROM entries AS e FULL JOIN flushed AS f USING (organization_id, period)
      LEFT JOIN usage_sequences AS s USING (organization_id, period)
 ORDER BY organization_id, period

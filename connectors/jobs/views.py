@@ -58,7 +58,7 @@ class ViewDeltas:
 
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        self._lower = link.client.register_script(_LOWER) if link.client is not None else None
+        self._lower = link.script(_LOWER)
 
     async def raised(self, presentation_id: str) -> bool:
         """Show one view more; whether that could be done."""
@@ -71,7 +71,7 @@ class ViewDeltas:
 
     async def lower(self, counts: Mapping[str, int]) -> None:
         """Take away what is stored, or is not to come, by deck."""
-        if self._lower is None:
+        if self._link.client is None:
             return
         names = list(counts)
         for start in range(0, len(names), _LOWERED_AT_ONCE):

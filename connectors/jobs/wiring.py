@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.watch import Watch
 from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.jobs.erasure import ERASURE
 from highwater.connectors.jobs.export import ExportSteps
 from highwater.connectors.jobs.generation import GenerationSteps, answered_locally
+from highwater.connectors.jobs.google_slides import GoogleSlides
 from highwater.connectors.jobs.ingestion import IngestionSteps
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.jobs.semantic_cache import SemanticCache
@@ -21,6 +23,7 @@ from highwater.connectors.jobs.worker_jobs import JobCommands
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.calls import BUILT_IN
+from highwater.connectors.models.embedding_calls import CountedEmbedder
 from highwater.connectors.models.opening import open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.wiring import Connector, Pool, Slice, Wiring, WithWatch
@@ -36,7 +39,7 @@ async def _jobs(w: Wiring) -> Connector:
 
 
 async def _job_controls(w: Wiring) -> Connector:
-    return BatchConsumer(JobControlsSink(w.around), w.around)
+    return BatchConsumer(JobControlsSink(w.around, load_plans(w.settings.plans_file)), w.around)
 
 
 async def _usage(w: Wiring) -> Connector:
@@ -53,11 +56,12 @@ async def _generation(w: Wiring) -> Connector:
     if s.job_lease_seconds <= s.llm_timeout_seconds:
         raise ConfigurationError("HIGHWATER_JOB_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
     pool = await w.pool_of_engine()
-    embedder = open_embedder(s)
-    cache = SemanticCache(pool, await w.redis_of_cache(), embedder)
+    prices = parse_prices(s.llm_prices)
+    counted = CountedEmbedder(pool, open_embedder(s), prices, clock)
+    cache = SemanticCache(pool, await w.redis_of_cache(), counted)
     model = s.llm_model if s.llm_url else BUILT_IN
-    steps = GenerationSteps(pool, cache, clock, model=model, embedder=embedder)
-    calls = ModelCalls(Calls(pool), open_chat_port(s, answered_locally), parse_prices(s.llm_prices), clock)
+    steps = GenerationSteps(pool, cache, clock, model=model, embedder=counted)
+    calls = ModelCalls(Calls(pool), open_chat_port(s, answered_locally), prices, clock)
     return _worker(w, Kind.GENERATION, pool, steps, calls)
 
 
@@ -68,19 +72,21 @@ async def _ingestion(w: Wiring) -> Connector:
 
 async def _export(w: Wiring) -> Connector:
     pool = await w.pool_of_engine()
-    return _worker(w, Kind.EXPORT, pool, ExportSteps(pool, w.around.clock))
+    google = GoogleSlides.of(w.settings)
+    if google is not None:
+        w.close_at_end(google.close)
+    return _worker(w, Kind.EXPORT, pool, ExportSteps(pool, w.around.clock, google))
 
 
 def _worker(w: Wiring, kind: Kind, pool: Pool, steps: Steps, calls: ModelCalls | None = None) -> Connector:
     """The consumer of one kind of job with its engine and watch."""
     s, around = w.settings, w.around
-    jobs = Jobs(pool, around.codec, kind)
+    jobs = Jobs(pool, around.codec, kind, begun_max=s.job_concurrency_per_organization)
     lease_ms = int(s.job_lease_seconds * 1000)
-    engine = JobEngine(
-        jobs, steps, calls, around.clock, worker=fresh_number(), lease_ms=lease_ms, slots=s.job_concurrency
-    )
-    watch = Watch(w.database(), jobs, engine, around.clock)
-    return WithWatch(BatchConsumer(JobCommands(engine, watch, around.clock), around), watch.run)
+    clock = LeaseClock(around.clock)
+    engine = JobEngine(jobs, steps, calls, clock, worker=fresh_number(), lease_ms=lease_ms, slots=s.job_concurrency)
+    watch = Watch(w.database(), jobs, engine, clock)
+    return WithWatch(BatchConsumer(JobCommands(engine), around), watch.run)
 
 
 async def _progress(w: Wiring) -> Connector:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicMetadata
 
 from highwater.connectors.kafka.refusal import unavailable
 from highwater.schemas.errors import CatalogueMismatchError
@@ -40,28 +41,65 @@ class LogRange:
     high: int
 
 
+def missing_replicas(name: str, replicas: Collection[int], wanted: int) -> str | None:
+    """What to say of a topic whose partitions have so many replicas each; None when every one has enough.
+
+    Kafka adds no replicas by itself: a topic created with one before the setting was raised is lost with its broker.
+    """
+    fewest = min(replicas, default=wanted)
+    if fewest >= wanted:
+        return None
+    return (
+        f"{name} has partitions with {fewest} of {wanted} replicas (HIGHWATER_REPLICATION_FACTOR);"
+        " kafka-reassign-partitions.sh adds them"
+    )
+
+
+def _replicas(topic: TopicMetadata) -> list[int]:
+    """Number of replicas of each partition, those on brokers that are down included."""
+    return [len(partition.replicas) for partition in topic.partitions.values()]
+
+
 class Admin:
-    """What is asked of the broker about topics. Calls block in librdkafka, so each runs in a thread."""
+    """What is asked of the broker about topics. Calls block in librdkafka, so each runs in a thread.
+
+    A client that had no answer is replaced: told by a broker that was silent that there is no controller, librdkafka's waits for
+    one and asks nobody for minutes ("Failed while waiting for controller"), long after the broker is back.
+    """
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = client
-        self._admin = AdminClient({**client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
+        self._replacing = threading.Lock()
+        self._admin = self._opened()
+
+    def _opened(self) -> AdminClient:
+        return AdminClient({**self._client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
 
     @contextmanager
     def _answering(self, what: str) -> Iterator[None]:
         """Turn what a client raises into an `UnavailableError`; its futures raise the built-in `TimeoutError`."""
+        used = self._admin  # held until the call has ended, whoever replaces it meanwhile
         try:
             yield
         except KafkaException as error:
+            if error.args[0].code() < 0:  # librdkafka's own: a broker that answers has codes from 0 on
+                self._replace(used)
             raise unavailable(self._client, f"{what}: {error.args[0].str()}") from error
         except TimeoutError as error:
+            self._replace(used)
             raise unavailable(self._client, f"{what} within {REQUEST_SECONDS:g} s") from error
+
+    def _replace(self, used: AdminClient) -> None:
+        with self._replacing:
+            if self._admin is used:
+                self._admin = self._opened()
 
     async def ensure_topics(self, topics: Iterable[Topic], *, replication_factor: int) -> list[str]:
         """Create what is missing and return its names.
 
         Raises:
-            CatalogueMismatchError: a topic differs from the catalogue; the message lists every difference.
+            CatalogueMismatchError: a topic differs from the catalogue, or has fewer replicas than `replication_factor`; the
+                message lists every difference.
             UnavailableError: the broker does not answer.
         """
         return await asyncio.to_thread(self._ensure_topics, list(topics), replication_factor)
@@ -75,7 +113,12 @@ class Admin:
             ]
             for name, future in (self._admin.create_topics(new) if new else {}).items():
                 self._created(name, future)
-            differences = self._differences([topic for topic in topics if topic.name in existing], existing)
+            there = [topic for topic in topics if topic.name in existing]
+            differences = self._differences(there, existing)
+            differences += filter(
+                None,
+                (missing_replicas(topic.name, _replicas(existing[topic.name]), replication_factor) for topic in there),
+            )
         if differences:
             raise CatalogueMismatchError("topics differ from the catalogue: " + "; ".join(differences))
         return [topic.name for topic in missing]

@@ -20,11 +20,22 @@ WHERE p."group" = $1 AND p.topic = moved.topic AND p.partition = moved.partition
 SELECT id, shard, topic, partition, key, value, headers FROM outbox
 WHERE shard = ANY ($1::smallint[]) ORDER BY id LIMIT $2
 
+-- Only those of shards that are still this relay's: another, which took a shard over, publishes its rows again. $1 ids, $2 kind of
+-- the leases, $3 and $4 the leases' names and epochs, $5 the relay
 -- name: outbox_delete
-DELETE FROM outbox WHERE id = ANY ($1::bigint[])
+DELETE FROM outbox WHERE id = ANY ($1::bigint[]) AND shard IN (
+    SELECT l.name::smallint FROM leases AS l JOIN unnest($3::text[], $4::bigint[]) AS held (name, epoch) USING (name, epoch)
+    WHERE l.kind = $2 AND l.owner = $5)
 
--- name: outbox_lock
-SELECT pg_try_advisory_lock($1::int, $2::int)
+-- name: relay_epochs_of
+SELECT topic, partition, shard, epoch, "offset" FROM relay_epochs WHERE "group" = $1
+
+-- name: raise_relay_epochs
+INSERT INTO relay_epochs AS e ("group", topic, partition, shard, epoch, "offset")
+SELECT $1, topic, partition, shard, epoch, "offset"
+FROM unnest($2::text[], $3::int[], $4::smallint[], $5::bigint[], $6::bigint[]) AS found (topic, partition, shard, epoch, "offset")
+ORDER BY topic, partition, shard
+ON CONFLICT ("group", topic, partition, shard) DO UPDATE SET epoch = excluded.epoch, "offset" = excluded."offset"
 
 -- name: stopped_of
 SELECT "group", topic, partition, next, stopped_at, reason, dead, events, park_until

@@ -2,8 +2,11 @@
 
 A row is written with the effects it speaks of and deleted after the broker's acknowledgement, so no effect is without
 its event nor an event without its effect. Order per key: the row's id is taken under the key's row lock, a shard is
-published by one relay at a time (advisory lock), in the order of ids. A relay that dies between acknowledgement and
+published by one relay at a time (a lease), in the order of ids. A relay that dies between acknowledgement and
 deletion repeats rows with the same `ce_id`; every consumer's merge is idempotent.
+
+Relays share the shards. One that ends is followed at once, one that hangs when its leases end. What it still publishes when it
+goes on has an older epoch than what is in the log by then, and readers pass over it (`streams/relay_epochs.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from typing import NamedTuple, cast
 import orjson
 
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.producer import AsyncProducer, Taken
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.patience import pause
-from highwater.connectors.postgres.locks import LockClass
+from highwater.connectors.postgres import leases
+from highwater.connectors.postgres.leases import LEASE_SECONDS, LeaseKind, Leases
 from highwater.connectors.postgres.pool import AWAY, Connection, Row, open_connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
@@ -28,8 +32,11 @@ from highwater.schemas.errors import HighwaterError, UnavailableError
 from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, TopicName
 from highwater.schemas.topics import TOPICS
+from highwater.streams import relay_epochs
+from highwater.streams.clock import fresh_id, monotonic_seconds
+from highwater.streams.leases import Lease, plan_shares
 from highwater.streams.retry import unavailable_seconds
-from highwater.streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, get_log
+from highwater.streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, OUTBOX_SHARDS_LOST, get_log
 
 log = get_log("outbox")
 
@@ -38,7 +45,8 @@ SHARDS = 16
 _ROWS_MAX = 1_000
 # NOTIFY wakes the relay at once; without a wake-up (lost on a cut connection) it looks this often.
 _POLL_SECONDS = 0.25
-_LOCK_SECONDS = 2.0
+# How often a relay looks whether it has its share: one that ended is followed within this.
+_LOOK_SECONDS = 1.0
 CHANNEL = "highwater_outbox"
 
 
@@ -122,17 +130,30 @@ def _headers_of(row: Row) -> Headers:
     return kept if any(name == "ce_id" for name, _ in kept) else [*kept, ("ce_id", f"outbox-{row['id']}".encode())]
 
 
+def _stamped(row: Row, lease: Lease) -> Headers:
+    """The headers with the shard and epoch that a row is published under, in place of those a dead letter came with."""
+    kept = [(name, value) for name, value in _headers_of(row) if name != relay_epochs.HEADER]
+    return [*kept, (relay_epochs.HEADER, relay_epochs.to_header(row["shard"], lease.epoch))]
+
+
 class Relay:
-    """Publishes the shards it can lock, in the order of ids, until it is stopped."""
+    """Publishes its share of the shards, in the order of ids, until it is stopped."""
 
     group = "outbox"
 
-    def __init__(self, database_url: str, producer: AsyncProducer) -> None:
+    def __init__(self, database_url: str, producer: AsyncProducer, *, lease_seconds: float = LEASE_SECONDS) -> None:
         self._url = database_url
         self._producer = producer
         self._wake = asyncio.Event()
-        self._shards: set[int] = set()
+        owner = fresh_id()
+        self._member = Leases(LeaseKind.RELAY, seconds=lease_seconds, owner=owner)
+        self._leases = Leases(LeaseKind.OUTBOX, seconds=lease_seconds, owner=owner)
         self.problem: str | None = "starting"
+
+    @property
+    def shards(self) -> set[int]:
+        """Those that are this relay's now."""
+        return {int(name) for name in self._leases.held}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until `stop` is set; a store or broker that is away is waited for."""
@@ -152,9 +173,10 @@ class Relay:
                 attempt += 1
                 await self._pause(str(error) or type(error).__name__, attempt, stop)
             finally:
-                self._shards.clear()
+                self._leases.forget()
+                self._member.forget()
                 OUTBOX_SHARDS.set(0)
-                connection.terminate()  # closes at once; the locks go with the session
+                connection.terminate()  # closes at once; the leases go with the session
 
     def _on_notify(self, *_: object) -> None:
         self._wake.set()
@@ -166,46 +188,89 @@ class Relay:
         await pause(stop, unavailable_seconds(attempt))
 
     async def _cycles(self, connection: Connection, stop: asyncio.Event) -> AsyncIterator[int]:
-        loop = asyncio.get_running_loop()
-        locked_at = float("-inf")
+        looked_at = float("-inf")
         while not stop.is_set():
-            if loop.time() - locked_at >= _LOCK_SECONDS and len(self._shards) < SHARDS:
-                await self._lock_shards(connection)
-                locked_at = loop.time()
+            if monotonic_seconds() - looked_at >= _LOOK_SECONDS:
+                await self._share(connection)
+                looked_at = monotonic_seconds()
+            await self._renew(connection)
             self._wake.clear()
             published = await self._publish_some(connection)
             if self.problem is not None:
-                log.info("outbox_running", shards=len(self._shards))
+                log.info("outbox_running", shards=len(self.shards))
                 self.problem = None
             yield published
             if published < _ROWS_MAX:
                 await _wait_any(stop, self._wake, _POLL_SECONDS)
 
-    async def _lock_shards(self, connection: Connection) -> None:
-        for shard in range(SHARDS):
-            if shard not in self._shards and await connection.fetchval(QUERIES["outbox_lock"], LockClass.OUTBOX, shard):
-                self._shards.add(shard)
-        OUTBOX_SHARDS.set(len(self._shards))
+    async def _share(self, connection: Connection) -> None:
+        """Come nearer to an equal share. Nothing is being published meanwhile, so what is let go of is let go of whole."""
+        if not self._member.held:
+            await leases.drop_ended(connection, LeaseKind.RELAY)
+            await self._member.take(connection, [self._member.owner])
+        held = await leases.live(connection, LeaseKind.OUTBOX)
+        members = set(await leases.live(connection, LeaseKind.RELAY))
+        # Its own of a connection that was cut are as free to it as those of nobody.
+        owners = {int(name): owner for name, owner in held.items() if owner != self._leases.owner}
+        owners |= dict.fromkeys(self.shards, self._leases.owner)
+        shares = plan_shares(SHARDS, self._leases.owner, members, owners)
+        await self._leases.release(connection, [str(shard) for shard in shares.release])
+        taken = await self._leases.take(connection, [str(shard) for shard in shares.take])
+        if shares.release or taken:
+            log.info("outbox_shared", relays=len(members), taken=len(taken), released=len(shares.release))
+        OUTBOX_SHARDS.set(len(self.shards))
+
+    async def _renew(self, connection: Connection) -> None:
+        lost = await self._leases.renew(connection)
+        await self._member.renew(connection)
+        if lost:
+            OUTBOX_SHARDS_LOST.inc(len(lost))
+            OUTBOX_SHARDS.set(len(self.shards))
+            log.warning("outbox_shards_lost", shards=sorted(map(int, lost)), reason="another relay took them over")
 
     async def _publish_some(self, connection: Connection) -> int:
-        rows = await connection.fetch(QUERIES["outbox_take"], list(self._shards), _ROWS_MAX)
+        rows = await connection.fetch(QUERIES["outbox_take"], list(self.shards), _ROWS_MAX)
+        # Asked for again: a relay that was stopped since knows here that it no longer owns what it has in hand.
+        held = self._leases.held
+        rows = [row for row in rows if str(row["shard"]) in held]
         if not rows:
             return 0
         acks = [
             await self._producer.enqueue(
-                row["topic"], row["value"], key=row["key"], headers=_headers_of(row), partition=row["partition"]
+                row["topic"],
+                row["value"],
+                key=row["key"],
+                headers=_stamped(row, held[str(row["shard"])]),
+                partition=row["partition"],
             )
             for row in rows
         ]
-        outcomes = await asyncio.gather(*acks, return_exceptions=True)
-        failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
+        failed = await self._acknowledged(connection, acks)
         if failed is not None:
             # Nothing is deleted: the whole run of rows is repeated in order, so no key sees a later row without the earlier.
             raise failed if isinstance(failed, HighwaterError) else UnavailableError(str(failed))
-        await connection.execute(QUERIES["outbox_delete"], [row["id"] for row in rows])
+        names, epochs = list(held), [lease.epoch for lease in held.values()]
+        ids = [row["id"] for row in rows]
+        await connection.execute(QUERIES["outbox_delete"], ids, LeaseKind.OUTBOX, names, epochs, self._leases.owner)
         for row in rows:
             OUTBOX_PUBLISHED.labels(row["topic"]).inc()
         return len(rows)
+
+    async def _acknowledged(
+        self, connection: Connection, acks: Sequence[asyncio.Future[Taken]]
+    ) -> BaseException | None:
+        """Wait for acknowledgements, and keep the leases meanwhile; what went wrong, if anything."""
+        problem: BaseException | None = None
+        waiting: set[asyncio.Future[Taken]] = set(acks)
+        while waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=_LOOK_SECONDS)
+            if waiting and problem is None:
+                try:
+                    await self._renew(connection)
+                except AWAY as error:
+                    problem = error
+        failures = [ack.exception() for ack in acks]  # each is looked at, or asyncio calls it lost
+        return next((failure for failure in failures if failure is not None), problem)
 
 
 async def _wait_any(first: asyncio.Event, second: asyncio.Event, seconds: float) -> None:

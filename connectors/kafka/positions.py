@@ -8,8 +8,11 @@ from typing import NamedTuple
 from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.errors import FencedError, TopicRecreatedError
+from highwater.streams.relay_epochs import Epoch
 
 Place = tuple[str, int]  # topic, partition
+# The highest epochs of relays that were read in each partition, by shard of the outbox (`streams/relay_epochs.py`).
+Epochs = Mapping[Place, Mapping[int, Epoch]]
 
 
 class Move(NamedTuple):
@@ -74,3 +77,19 @@ async def advance(tx: Connection, group: str, moves: Sequence[Move]) -> None:
     if status != f"UPDATE {len(ordered)}":
         places = ", ".join(f"{move.topic}/{move.partition}" for move in ordered)
         raise FencedError(f"group {group} was overtaken on one of {places}")
+
+
+async def load_epochs(tx: Connection, group: str) -> dict[Place, dict[int, Epoch]]:
+    """The epochs of relays that a group has read."""
+    found: dict[Place, dict[int, Epoch]] = {}
+    for row in await tx.fetch(QUERIES["relay_epochs_of"], group):
+        place = row["topic"], row["partition"]
+        found.setdefault(place, {})[row["shard"]] = Epoch(row["epoch"], row["offset"])
+    return found
+
+
+async def raise_epochs(tx: Connection, group: str, raised: Epochs) -> None:
+    """Store epochs in the caller's transaction, after `advance`, whose rows guard them."""
+    rows = [(*place, shard, *epoch) for place, epochs in raised.items() for shard, epoch in epochs.items()]
+    if rows:
+        await tx.execute(QUERIES["raise_relay_epochs"], group, *map(list, zip(*rows, strict=True)))

@@ -123,7 +123,9 @@ class Registry:
             refusal = tls_refusal(error)
             if refusal is not None:
                 raise AccessRefusedError(registry_untrusted(refusal)) from error
-            raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
+            raise UnavailableError(
+                f"the schema registry does not answer: {str(error) or type(error).__name__}"
+            ) from error
         except SchemaRegistryError as error:
             if error.http_status_code in REGISTRY_REFUSED:  # which comes without a message of the registry's own
                 told = f"the schema registry refuses: status {error.http_status_code}; {REGISTRY_CREDENTIALS}"

@@ -17,7 +17,8 @@ class Statements(TypedDict):
     advance_positions: str
     outbox_take: str
     outbox_delete: str
-    outbox_lock: str
+    relay_epochs_of: str
+    raise_relay_epochs: str
     stopped_of: str
     stopped_all: str
     stop_partition: str

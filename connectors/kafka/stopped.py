@@ -17,7 +17,7 @@ from highwater.connectors.kafka.breaker import Counts, Place, RatioBreaker
 from highwater.connectors.kafka.positions import Move
 from highwater.connectors.kafka.records import DeadLetter, Record
 from highwater.connectors.kafka.statements import QUERIES
-from highwater.connectors.postgres.pool import Connection, Row, transaction
+from highwater.connectors.postgres.pool import STATEMENT_SECONDS_MAX, Connection, Row, fetched, transaction
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import FencedError, HighwaterError
 from highwater.streams.clock import to_datetime, to_ms
@@ -74,14 +74,15 @@ def _stopped(row: Row) -> Stopped:
     return Stopped(stopped_at_ms=to_ms(values.pop("stopped_at")), **values)
 
 
-async def all_stopped(pool: asyncpg.Pool[asyncpg.Record]) -> list[Stopped]:
+async def all_stopped(
+    pool: asyncpg.Pool[asyncpg.Record], *, seconds_max: float = STATEMENT_SECONDS_MAX
+) -> list[Stopped]:
     """The stopped partitions of every group.
 
     Raises:
-        UnavailableError: PostgreSQL is unavailable.
+        UnavailableError: PostgreSQL is unavailable, or does not answer in so long.
     """
-    async with transaction(pool) as tx:
-        return [_stopped(row) for row in await tx.fetch(QUERIES["stopped_all"])]
+    return [_stopped(row) for row in await fetched(pool, QUERIES["stopped_all"], seconds_max=seconds_max)]
 
 
 async def stopped_of(tx: Connection, group: str) -> dict[Place, Stopped]:

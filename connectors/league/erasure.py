@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from highwater.connectors.erasure import ErasureStep
-from highwater.connectors.kafka import outbox
-from highwater.connectors.league.refreshing import refresh_row
+from highwater.connectors.league.refreshing import RefreshRequest, request_refreshes
 from highwater.connectors.league.sink_votes import documents_of_votes
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.league.votes import recount
@@ -20,8 +19,6 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.positions import Cause
 from highwater.streams.league.resources import resource
 from highwater.streams.pages.kinds import Resource
-
-_SOURCE, _REASON = "sinks/users", "erased"
 
 
 def documents_of_user(user_id: str) -> list[Resource]:
@@ -46,16 +43,14 @@ async def erase_from_league(tx: Connection, codec: Codec, erased: Mapping[str, C
     last = max(erased.values(), key=lambda cause: cause.order)
     await recount(tx, dict.fromkeys(voted, last))
 
-    def told(scope: str, found: Sequence[Resource], dropped: Sequence[Resource] = ()) -> outbox.OutboxRow:
-        return refresh_row(
-            codec, scope, found, dropped=dropped, reason=_REASON, source=_SOURCE, now_ms=now_ms, caused_by=last.position
-        )
+    def told(scope: str, found: Sequence[Resource], dropped: Sequence[Resource] = ()) -> RefreshRequest:
+        return RefreshRequest(scope, found, "erased", last.position, dropped=dropped)
 
-    rows = [told(match_id, documents_of_votes(match_id)) for match_id in sorted(voted | predicted)]
-    rows += [told(match_id, [resource("match_comments", match_id)]) for match_id in sorted(commented)]
-    rows += [told("ratings", [resource("leaderboard", "1")])] if rated else []
-    rows += [told(user_id, [], documents_of_user(user_id)) for user_id in users]
-    await outbox.add(tx, rows)
+    requests = [told(match_id, documents_of_votes(match_id)) for match_id in sorted(voted | predicted)]
+    requests += [told(match_id, [resource("match_comments", match_id)]) for match_id in sorted(commented)]
+    requests += [told("ratings", [resource("leaderboard", "1")])] if rated else []
+    requests += [told(user_id, [], documents_of_user(user_id)) for user_id in users]
+    await request_refreshes(tx, codec, requests, source="sinks/users", now_ms=now_ms)
 
 
 def _keys(users: Collection[str]) -> list[str]:

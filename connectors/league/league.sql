@@ -140,9 +140,11 @@ WITH said AS (
 SELECT user_id FROM stored UNION ALL SELECT user_id FROM gone
 
 -- A run is due when its number has grown; nothing is returned when it is not.
+-- One that is further than the next was begun by a clock that was wrong, and holds up nothing.
 -- name: begin_rating_run
 INSERT INTO league_rating_runs AS held (number) VALUES ($1)
-ON CONFLICT (one) DO UPDATE SET number = excluded.number WHERE held.number < excluded.number
+ON CONFLICT (one) DO UPDATE SET number = excluded.number
+WHERE held.number < excluded.number OR held.number > excluded.number + 1
 RETURNING number
 
 -- name: erase_votes

@@ -14,10 +14,14 @@ LEFT JOIN LATERAL (SELECT season FROM league_seasons WHERE season > $1 ORDER BY 
 -- name: version_of_resource
 SELECT version FROM resource_versions WHERE key = $1
 
--- Connections of this database that wait for a lock, its transactions, and whether statements are measured.
+-- Connections of this database that wait for a lock, its transactions, statements that run for more than $1 ms by now, and whether
+-- statements are measured.
 -- name: database_counters
 SELECT s.xact_commit + s.xact_rollback AS transactions,
        (SELECT count(*) FROM pg_stat_activity WHERE datname = s.datname AND wait_event_type = 'Lock') AS lock_waits,
+       (SELECT count(*) FROM pg_stat_activity
+        WHERE datname = s.datname AND state = 'active' AND query_start < clock_timestamp() - make_interval(secs => $1::float8 / 1000)
+              AND backend_type = 'client backend') AS slow_now,
        to_regclass('pg_stat_statements') IS NOT NULL AS has_statements
 FROM pg_stat_database AS s WHERE s.datname = current_database()
 

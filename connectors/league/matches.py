@@ -1,7 +1,8 @@
 """How events of matches are stored: what the sinks of schedules and of results share.
 
 Law: the rows of a batch's seasons are locked first, then those of its matches, each in the order of keys; what is folded is
-what was stored. A match that comes out as it was is neither written nor told.
+what was stored. A match that comes out as it was is neither written nor told. The pages that a change makes old are noted in its
+transaction, so that it shows on all of them at once (`connectors/pages/changes.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.league.rows import match_of
 from highwater.connectors.league.statements import QUERIES
+from highwater.connectors.pages.changes import note_changes
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
@@ -23,6 +25,7 @@ from highwater.schemas.league import MATCH_CHANGED, MatchChanged
 from highwater.schemas.positions import Cause, parse_position
 from highwater.schemas.topic_names import EventT
 from highwater.streams.clock import Clock, to_datetime
+from highwater.streams.league.affected import affected_keys
 from highwater.streams.league.folding import Folded, MatchEvent, Step, fold_match, former_teams
 from highwater.streams.league.matches import Match
 from highwater.streams.league.validation import check_league_event
@@ -90,33 +93,39 @@ class MatchStore:
         if status != f"INSERT 0 {len(changes)}":
             raise _overtaken()
         now_ms = self._clock()
-        told = []
+        told, made_old = [], set()
         for change in sorted(changes, key=lambda change: _cause(change).order):
             revisions[change.after.season] += 1
-            told.append(self._told(change, revisions[change.after.season], now_ms))
+            event = _event(change, revisions[change.after.season])
+            told.append(self._told(change, event, now_ms))
+            made_old.update(affected_keys(change.before, event))
         seasons = sorted({change.after.season for change in changes})
         await tx.execute(QUERIES["advance_seasons"], seasons, [revisions[season] for season in seasons])
+        await note_changes(tx, made_old)
         await outbox.add(tx, told)
 
-    def _told(self, change: Change, revision: int, now_ms: int) -> OutboxRow:
-        match = change.after
-        event: MatchChanged = {
-            "match_id": match.match_id,
-            "season": match.season,
-            "changed": list(change.folded.changed),
-            "kickoff": match.kickoff_ms,
-            "status": match.status,
-            "state": match.state,
-            "home": match.home,
-            "away": match.away,
-            "former_teams": former_teams(change.before, match),
-            "home_goals": match.home_goals,
-            "away_goals": match.away_goals,
-            "finalized_at": match.finalized_ms,
-            "revision": revision,
-        }
+    def _told(self, change: Change, event: MatchChanged, now_ms: int) -> OutboxRow:
         cause = parse_position(_cause(change).position)
         return outbox.event_row(self._codec, MATCH_CHANGED, event, source=self._source, now_ms=now_ms, caused_by=cause)
+
+
+def _event(change: Change, revision: int) -> MatchChanged:
+    match = change.after
+    return {
+        "match_id": match.match_id,
+        "season": match.season,
+        "changed": list(change.folded.changed),
+        "kickoff": match.kickoff_ms,
+        "status": match.status,
+        "state": match.state,
+        "home": match.home,
+        "away": match.away,
+        "former_teams": former_teams(change.before, match),
+        "home_goals": match.home_goals,
+        "away_goals": match.away_goals,
+        "finalized_at": match.finalized_ms,
+        "revision": revision,
+    }
 
 
 async def _lock_seasons(tx: Connection, steps: Mapping[str, Sequence[Step]]) -> dict[str, int]:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from highwater.connectors.league.statements import QUERIES
-from highwater.connectors.postgres.pool import AWAY
-from highwater.schemas.errors import UnavailableError
+from highwater.connectors.postgres.pool import fetched
 
 READ_SECONDS_MAX = 5.0
 # A statement that takes so long on average is slow: a read of a page takes a few milliseconds.
@@ -23,11 +22,14 @@ class Seasons(NamedTuple):
 
 
 class DatabaseCounters(NamedTuple):
-    """What PostgreSQL counts; `slow_statements` None: it does not measure statements."""
+    """What PostgreSQL counts. `slow_statements`: those that take more than `SLOW_MS` on average, None where it does not measure
+    statements; `slow_now`: those that have run for longer than that at this moment.
+    """
 
     transactions: int
     lock_waits: int
     slow_statements: int | None
+    slow_now: int = 0
 
 
 async def season_of(pool: Any, match_id: str) -> str | None:
@@ -55,10 +57,7 @@ async def seasons(pool: Any, after: str, limit: int) -> Seasons:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    try:
-        rows = await pool.fetch(QUERIES["seasons_after"], after, limit, timeout=READ_SECONDS_MAX)
-    except AWAY as error:
-        raise _away(error) from error
+    rows = await fetched(pool, QUERIES["seasons_after"], after, limit, seconds_max=READ_SECONDS_MAX)
     return Seasons([row["season"] for row in rows if row["season"] is not None], rows[0]["seasons"])
 
 
@@ -68,12 +67,9 @@ async def counters(pool: Any) -> DatabaseCounters:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    try:
-        row = await pool.fetchrow(QUERIES["database_counters"], timeout=READ_SECONDS_MAX)
-    except AWAY as error:
-        raise _away(error) from error
+    (row,) = await fetched(pool, QUERIES["database_counters"], SLOW_MS, seconds_max=READ_SECONDS_MAX)
     slow = await _slow_statements(pool) if row["has_statements"] else None
-    return DatabaseCounters(row["transactions"], row["lock_waits"], slow)
+    return DatabaseCounters(row["transactions"], row["lock_waits"], slow, row["slow_now"])
 
 
 async def _slow_statements(pool: Any) -> int | None:
@@ -88,11 +84,5 @@ async def _slow_statements(pool: Any) -> int | None:
 
 
 async def _value(pool: Any, query: str, argument: Any) -> Any:
-    try:
-        return await pool.fetchval(query, argument, timeout=READ_SECONDS_MAX)
-    except AWAY as error:
-        raise _away(error) from error
-
-
-def _away(error: BaseException) -> UnavailableError:
-    return UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}")
+    rows = await fetched(pool, query, argument, seconds_max=READ_SECONDS_MAX)
+    return rows[0][0] if rows else None

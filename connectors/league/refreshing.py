@@ -1,37 +1,48 @@
-"""Requests to make documents anew, from sinks with nothing to decide: they go to the outbox of the change itself."""
+"""Requests to make documents anew, from sinks with nothing to decide: they go to the outbox of the change itself.
+
+Invariant: what is asked for is noted as changed in the same transaction, so that it shows on all pages at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.pages.changes import note_changes
+from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.league import REFRESH_REQUESTED, RefreshRequested
 from highwater.schemas.positions import parse_position
 from highwater.streams.pages.kinds import Resource
 
 
-def refresh_row(
-    codec: Codec,
-    scope: str,
-    documents: Iterable[Resource],
-    *,
-    dropped: Iterable[Resource] = (),
-    reason: str,
-    source: str,
-    now_ms: int,
-    caused_by: str,
-) -> OutboxRow:
-    """One request. `caused_by` is the position of the event behind it."""
+class RefreshRequest(NamedTuple):
+    """Documents of a scope to make anew or to take away; `caused_by` is the position of the event behind it."""
+
+    scope: str
+    documents: Sequence[Resource]
+    reason: str
+    caused_by: str
+    dropped: Sequence[Resource] = ()
+
+
+async def request_refreshes(
+    tx: Connection, codec: Codec, requests: Sequence[RefreshRequest], *, source: str, now_ms: int
+) -> None:
+    """Ask for documents in the transaction that has changed their facts."""
+    await note_changes(tx, (document.key for request in requests for document in request.documents))
+    await outbox.add(tx, [_row(codec, request, f"/connectors/{source}", now_ms) for request in requests])
+
+
+def _row(codec: Codec, request: RefreshRequest, source: str, now_ms: int) -> OutboxRow:
     event: RefreshRequested = {
-        "scope": scope,
-        "keys": list(dict.fromkeys(document.key for document in documents)),
-        "dropped": [document.key for document in dropped],
-        "reason": reason,
+        "scope": request.scope,
+        "keys": list(dict.fromkeys(document.key for document in request.documents)),
+        "dropped": [document.key for document in request.dropped],
+        "reason": request.reason,
         "planned_at": now_ms,
     }
-    cause = parse_position(caused_by)
-    return outbox.event_row(
-        codec, REFRESH_REQUESTED, event, source=f"/connectors/{source}", now_ms=now_ms, caused_by=cause
-    )
+    cause = parse_position(request.caused_by)
+    return outbox.event_row(codec, REFRESH_REQUESTED, event, source=source, now_ms=now_ms, caused_by=cause)

@@ -10,21 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from highwater.connectors.identity import erasures
-from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.league.known_matches import KnownMatches
 from highwater.connectors.league.locks import hold_ads
 from highwater.connectors.league.matches import cause_of, checked
-from highwater.connectors.league.refreshing import refresh_row
+from highwater.connectors.league.refreshing import RefreshRequest, request_refreshes
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.league import AD_CHANGED, COMMENT_POSTED, AdChanged, CommentPosted
 from highwater.schemas.positions import Cause
 from highwater.streams.clock import to_datetime
 from highwater.streams.league.resources import resource
-from highwater.streams.pages.kinds import Resource
 
 Post: TypeAlias = CommentPosted | AdChanged
 # Shown are 120 (R4.18); those behind them move up when users are erased. Eight times as many bounds what a match may hold.
@@ -72,20 +69,14 @@ class PostsSink(Handler[Post, Prepared]):
         if prepared.comments:
             newest = await _store_comments(tx, await erasures.valid(tx, prepared.comments))
             told += [
-                self._told(match_id, resource("match_comments", match_id), "comments", caused_by)
+                RefreshRequest(match_id, [resource("match_comments", match_id)], "comments", caused_by)
                 for match_id, caused_by in newest.items()
             ]
         if prepared.ads:
             caused_by = await _store_ads(tx, prepared.ads)
-            told += [self._told("ads", resource("ads"), "ads", caused_by)] if caused_by else []
-        await outbox.add(tx, told)
+            told += [RefreshRequest("ads", [resource("ads")], "ads", caused_by)] if caused_by else []
+        await request_refreshes(tx, self._codec, told, source="sinks/posts", now_ms=self._clock())
         return prepared.dead
-
-    def _told(self, scope: str, document: Resource, reason: str, caused_by: str) -> OutboxRow:
-        now_ms = self._clock()
-        return refresh_row(
-            self._codec, scope, [document], reason=reason, source="sinks/posts", now_ms=now_ms, caused_by=caused_by
-        )
 
 
 async def _store_comments(tx: Connection, comments: Sequence[Event[CommentPosted]]) -> dict[str, str]:

@@ -10,13 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from highwater.connectors.identity import erasures
-from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.known_matches import KnownMatches
 from highwater.connectors.league.matches import checked
-from highwater.connectors.league.refreshing import refresh_row
+from highwater.connectors.league.refreshing import RefreshRequest, request_refreshes
 from highwater.connectors.league.sink_fixtures import Prepared
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.league.votes import WordEvent, newest_causes, recount, store_words
@@ -57,27 +55,22 @@ class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
             votes = await store_words(tx, VOTE_CAST, valid)
             predictions = await store_words(tx, PREDICTION_MADE, valid)
             await recount(tx, newest_causes(votes.changed))
-            await outbox.add(tx, self._requests([*votes.changed, *predictions.changed]))
+            requests = _requests([*votes.changed, *predictions.changed])
+            await request_refreshes(tx, self._codec, requests, source="sinks/votes", now_ms=self._clock())
         return prepared.dead
 
-    def _requests(self, changed: Sequence[Word]) -> list[OutboxRow]:
-        """One a match."""
-        users: dict[str, list[str]] = defaultdict(list)
-        for word in changed:
-            users[word.match_id].append(word.user_id)
-        now_ms = self._clock()
-        return [
-            refresh_row(
-                self._codec,
-                match_id,
-                [*documents_of_votes(match_id), *_documents_of_users(users[match_id])],
-                reason="votes",
-                source="sinks/votes",
-                now_ms=now_ms,
-                caused_by=cause.position,
-            )
-            for match_id, cause in newest_causes(changed).items()
-        ]
+
+def _requests(changed: Sequence[Word]) -> list[RefreshRequest]:
+    """One a match."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for word in changed:
+        users[word.match_id].append(word.user_id)
+    return [
+        RefreshRequest(
+            match_id, [*documents_of_votes(match_id), *_documents_of_users(users[match_id])], "votes", cause.position
+        )
+        for match_id, cause in newest_causes(changed).items()
+    ]
 
 
 def documents_of_votes(match_id: str) -> list[Resource]:

@@ -14,6 +14,7 @@ from highwater.connectors.pages.maker import DocumentMaker
 from highwater.connectors.pages.refreshes import Refreshes
 from highwater.connectors.redis.keys import DOCUMENT
 from highwater.connectors.redis.link import ResourceCache
+from highwater.connectors.redis.objects import open_objects
 from highwater.connectors.wiring import Connector, Slice, Wiring
 from highwater.streams.league.resources import LEAGUE_RULES
 from highwater.streams.league.windows import window_options
@@ -40,7 +41,7 @@ async def _ratings(w: Wiring) -> Connector:
 
 
 async def _documents(w: Wiring) -> Connector:
-    cache = ResourceCache(await w.redis_of_cache(), DOCUMENT)
+    cache = ResourceCache(await w.redis_of_cache(), DOCUMENT, open_objects(w.settings))
     made = builders(window_options(w.settings))
     maker = DocumentMaker(LEAGUE_RULES, made, lambda: w.around.codec, cache, w.around.clock)
     return BatchConsumer(Refreshes(maker, w.around.pool), w.around)

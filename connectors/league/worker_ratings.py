@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from highwater.connectors.identity import erasures
-from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.league.locks import hold_ratings
-from highwater.connectors.league.refreshing import refresh_row
+from highwater.connectors.league.refreshing import RefreshRequest, request_refreshes
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.pages import rows as documents
 from highwater.connectors.postgres.pool import Connection
@@ -26,6 +25,7 @@ from highwater.streams.clock import Clock
 from highwater.streams.league.matches import State
 from highwater.streams.league.resources import resource
 from highwater.streams.pages.kinds import Resource
+from highwater.streams.ticks import is_of_the_future
 
 # A full recalculation each six hours of the ticks' time (R4.22).
 RUN_MS = 6 * 3_600_000
@@ -58,7 +58,10 @@ class RatingsWorker(Handler[MatchChanged | Tick, Due]):
     async def prepare(self, events: Sequence[Event[MatchChanged | Tick]]) -> Due:
         """Which matches and which run."""
         asking = [event for event in of_topic(events, MATCH_CHANGED) if _is_rated(event.value)]
-        runs = [tick.value["now"] // RUN_MS for tick in of_topic(events, TICK)]
+        ticks = of_topic(events, TICK)
+        runs = [
+            tick.value["now"] // RUN_MS for tick in ticks if not is_of_the_future(tick.value, tick.record.arrived_ms)
+        ]
         cause = (asking[-1] if asking else events[-1]).record.position
         return Due(sorted({event.value["match_id"] for event in asking}), max(runs, default=None), cause)
 
@@ -81,25 +84,16 @@ class RatingsWorker(Handler[MatchChanged | Tick, Due]):
             changed += [row["user_id"] for row in rated]
         if is_run or users:
             dropped = await _documents_of(tx, changed if is_run else users)
-            await outbox.add(tx, self._requests(dropped, prepared.cause))
+            requests = _requests(dropped, prepared.cause)
+            await request_refreshes(tx, self._codec, requests, source="workers/ratings", now_ms=self._clock())
         return []
 
-    def _requests(self, dropped: Sequence[Resource], cause: Position) -> list[outbox.OutboxRow]:
-        """The rating is made anew; what users had read of their own is taken away, and made when they ask again."""
-        parts = [dropped[start : start + _DOCUMENTS_MAX] for start in range(0, len(dropped), _DOCUMENTS_MAX)]
-        return [
-            refresh_row(
-                self._codec,
-                "ratings",
-                [resource("leaderboard", "1")],
-                dropped=part,
-                reason="ratings",
-                source="workers/ratings",
-                now_ms=self._clock(),
-                caused_by=str(cause),
-            )
-            for part in parts or [()]
-        ]
+
+def _requests(dropped: Sequence[Resource], cause: Position) -> list[RefreshRequest]:
+    """The rating is made anew; what users had read of their own is taken away, and made when they ask again."""
+    parts = [dropped[start : start + _DOCUMENTS_MAX] for start in range(0, len(dropped), _DOCUMENTS_MAX)]
+    rating = [resource("leaderboard", "1")]
+    return [RefreshRequest("ratings", rating, "ratings", str(cause), dropped=part) for part in parts or [()]]
 
 
 async def _documents_of(tx: Connection, users: Sequence[str]) -> list[Resource]:

@@ -89,6 +89,25 @@ async def begin_calls(tx: Connection, calls: Sequence[CallBegin]) -> None:
     await tx.execute(QUERIES["begin_calls"], *map(list, zip(*rows, strict=True)))
 
 
+class Totals(NamedTuple):
+    """What all calls of a run or job used: tokens read and written, and dollars."""
+
+    tokens: int
+    cost_usd: Decimal
+
+
+async def totals_of(tx: Connection, run_ids: Sequence[str]) -> dict[str, Totals]:
+    """What the calls for these runs or jobs used, of those that had any."""
+    rows = await tx.fetch(QUERIES["totals_of_calls"], run_ids) if run_ids else []
+    return {row["run_id"]: Totals(row["tokens"], row["cost_usd"]) for row in rows}
+
+
 async def erase_calls(tx: Connection, run_ids: Sequence[str]) -> None:
     """Forget the calls that were made for these runs or jobs."""
     await tx.execute(QUERIES["erase_calls"], run_ids)
+
+
+async def erase_answers(tx: Connection, run_ids: Sequence[str]) -> None:
+    """Forget what was answered to calls for these runs or jobs, which have ended."""
+    if run_ids:
+        await tx.execute(QUERIES["erase_answers"], run_ids)

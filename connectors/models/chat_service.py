@@ -57,8 +57,8 @@ class _Form(NamedTuple):
 
     def after(self, refusal: str) -> _Form | None:
         """Another form, when the refusal names a field that can be put otherwise; None: it is refused for something else."""
-        if self.limit == _Form().limit and self.limit in refusal:
-            return self._replace(limit="max_tokens")
+        if self.limit in refusal:
+            return self._replace(limit="max_tokens" if self.limit == _Form().limit else _Form().limit)
         if self.has_temperature and "temperature" in refusal:
             return self._replace(has_temperature=False)
         return None
@@ -123,19 +123,28 @@ class ChatEndpoint:
         return self._answer_in(raw.content, model, prompt=(system, user))
 
     async def _asked(self, model: str, given: Mapping[str, Any], temperature: float, tokens_max: int) -> Any:
-        """The response, asked for in a form that the model takes; what it refuses is learnt, so that it is refused once."""
+        """The response, asked for in a form that the model takes, which is learnt, so that another is refused once.
+
+        A refusal may name a field for its value (a limit that is too high): what is refused in every form is learnt nothing from,
+        and told as it was refused first.
+        """
+        form = self._forms.get(model, _Form())
+        tried, first = {form}, None
         while True:
-            form = self._forms.get(model, _Form())
             try:
-                return await self._client.chat.completions.with_raw_response.create(
+                found = await self._client.chat.completions.with_raw_response.create(
                     **given, **form.fields(temperature, tokens_max)
                 )
             except openai.APIStatusError as error:
                 is_of_form = error.status_code in (_BAD_REQUEST, _UNPROCESSABLE)
                 other = form.after(error.response.text) if is_of_form else None
-                if other is None:
-                    raise
-                self._forms[model] = other
+                if other is None or other in tried:
+                    raise (first or error) from None
+                form, first = other, first or error
+                tried.add(other)
+            else:
+                self._forms[model] = form
+                return found
 
     async def close(self) -> None:
         """Close its connections."""

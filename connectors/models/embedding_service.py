@@ -11,9 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, OpenAIError
+from openai.types import CreateEmbeddingResponse
 
-from highwater.connectors.models.embeddings import EmbeddingError
-from highwater.schemas.errors import UnavailableError
+from highwater.connectors.models.embeddings import Embedded, EmbeddingError
+from highwater.schemas.errors import ModelUnavailableError, UnavailableError
+from highwater.streams.models.tokens import count_tokens
 from highwater.streams.retry import MODEL_CALL
 from highwater.streams.telemetry import MODEL_CALLS
 
@@ -29,6 +31,7 @@ class RemoteEmbedder:
     # It computes while the next texts are read and the last vectors stored.
     calls_at_once = 4
     is_of_meaning = True
+    is_paid = True
 
     def __init__(self, url: str, key: str | None, *, model: str, dimensions: int) -> None:
         self.model = model
@@ -40,9 +43,13 @@ class RemoteEmbedder:
         """Little-endian float32 vectors of texts, in order.
 
         Raises:
-            UnavailableError: the service does not answer after all attempts.
+            ModelUnavailableError: the service does not answer after all attempts.
             EmbeddingError: it answers, but not with the vectors asked for.
         """
+        return (await self.embed_counted(texts)).vectors
+
+    async def embed_counted(self, texts: Sequence[str]) -> Embedded:
+        """The same with the tokens that the service says it read, or an estimate where it does not; errors as of `embed`."""
         attempt = 1
         while True:
             try:
@@ -50,11 +57,11 @@ class RemoteEmbedder:
             except (APIConnectionError, APITimeoutError, APIStatusError, UnavailableError) as error:
                 wait_ms = MODEL_CALL.wait_ms(attempt)
                 if wait_ms is None:
-                    raise UnavailableError(f"the embedding service fails: {error}") from error
+                    raise ModelUnavailableError(f"the embedding service fails: {error}") from error
                 attempt += 1
                 await asyncio.sleep(wait_ms / 1000)
 
-    async def _call(self, texts: Sequence[str]) -> list[bytes]:
+    async def _call(self, texts: Sequence[str]) -> Embedded:
         try:
             answer = await self._client.embeddings.create(model=self.model, input=list(texts), encoding_format="float")
             vectors = np.asarray([item.embedding for item in answer.data], dtype=np.float32)
@@ -72,4 +79,10 @@ class RemoteEmbedder:
             )
         MODEL_CALLS.labels("embedding", "done").inc()
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return [row.astype("<f4").tobytes() for row in vectors / np.where(lengths == 0, 1, lengths)]
+        made = [row.astype("<f4").tobytes() for row in vectors / np.where(lengths == 0, 1, lengths)]
+        return Embedded(made, _tokens_of(answer, texts))
+
+
+def _tokens_of(answer: CreateEmbeddingResponse, texts: Sequence[str]) -> int:
+    told = getattr(answer.usage, "prompt_tokens", None)  # some services leave the usage out
+    return told if isinstance(told, int) and told >= 0 else sum(map(count_tokens, texts))

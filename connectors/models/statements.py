@@ -13,8 +13,11 @@ class Statements(TypedDict):
 
     begin_calls: str
     end_calls: str
+    count_embedding: str
     find_call: str
+    erase_answers: str
     erase_calls: str
+    totals_of_calls: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -4,6 +4,30 @@
 -- name: lock_document
 SELECT pg_advisory_xact_lock($1::int, hashtext($2))
 
+-- Makers of single pages share it; whoever makes all that changed has it alone, and then no page is in the making elsewhere.
+-- name: share_pages
+SELECT pg_advisory_xact_lock_shared($1::int, 0)
+
+-- name: hold_pages
+SELECT pg_advisory_xact_lock($1::int, 0)
+
+-- name: note_page_changes
+INSERT INTO page_changes (key) SELECT unnest($1::text[])
+
+-- name: has_page_changes
+SELECT EXISTS (SELECT FROM page_changes)
+
+-- Of those that changed, the ones that somebody has asked for.
+-- name: changed_pages
+SELECT DISTINCT key FROM page_changes JOIN documents USING (key)
+
+-- name: this_moment
+SELECT pg_current_snapshot()::text
+
+-- Those that the facts of this moment ($1) have; what was committed after it stays.
+-- name: forget_page_changes
+DELETE FROM page_changes WHERE pg_visible_in_snapshot(changed_in, $1::text::pg_snapshot)
+
 -- name: document
 SELECT d.version, v.etag, v.position, d.built_at, d.payload
 FROM documents AS d JOIN resource_versions AS v USING (key) WHERE d.key = $1

@@ -20,7 +20,7 @@ from typing import Any
 
 from highwater.connectors.pages.copies import Copies
 from highwater.connectors.pages.statements import QUERIES
-from highwater.connectors.postgres.pool import AWAY, open_connection
+from highwater.connectors.postgres.pool import AWAY, open_connection, reading
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import lease_seconds
 from highwater.streams.telemetry import LEASE_HELD, get_log
@@ -124,9 +124,7 @@ async def wait_until_told(pool: Any) -> None:
     Raises:
         UnavailableError: PostgreSQL is away; the leases end by themselves within `LEASE_SECONDS`.
     """
-    try:
-        barrier = await pool.fetchval(QUERIES["raise_copy_barrier"], CHANNEL)
-        while await pool.fetchval(QUERIES["copies_not_told"], barrier):  # noqa: ASYNC110 (another process has to say so)
+    async with reading(pool) as connection:
+        barrier = await connection.fetchval(QUERIES["raise_copy_barrier"], CHANNEL)
+        while await connection.fetchval(QUERIES["copies_not_told"], barrier):  # noqa: ASYNC110 (another process has to say so)
             await asyncio.sleep(_POLL_SECONDS)
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error

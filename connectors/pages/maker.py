@@ -2,7 +2,8 @@
 
 Laws. One maker of a document at a time over all processes, and it reads the facts after it has the document to itself: what was
 begun before a change never overwrites what was made after it (R4.28). The same bytes keep their version (R4.7); an explicit
-invalidation takes a new one whatever they are. Bytes, version and the event that tells of it are one transaction.
+invalidation takes a new one whatever they are. Bytes, version and the event that tells of it are one transaction. All documents
+of a making are of one moment, and with one of them everything is made that has changed by then (`connectors/pages/changes.py`).
 
 Before that transaction is committed the coming version is announced, and every lease on copies in memory is waited for: whoever
 learns of a version in any way (a page, an event, a position), nobody serves an older one after it. A maker that dies between the
@@ -20,7 +21,9 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
+from highwater.connectors.pages import changes
 from highwater.connectors.pages import rows as documents
+from highwater.connectors.pages.changes import Moment, one_moment
 from highwater.connectors.pages.copies import compress
 from highwater.connectors.pages.leases import wait_until_told
 from highwater.connectors.pages.versions import bump
@@ -38,6 +41,9 @@ SOURCE = "/connectors/materializers/documents"
 ENTRY_SECONDS_MAX = 8 * 86_400
 # How long Redis refuses what is older than an announced version: longer than a reader may still be under way with it.
 ANNOUNCED_SECONDS = 30
+# Of a family so many are made anew with the one that is wanted; the rest (each page of a rating that anybody ever turned to) are
+# taken away, and made when somebody asks for one again.
+RELATIVES_MADE_MAX = 32
 
 
 class Built(Protocol):
@@ -124,14 +130,18 @@ class DocumentMaker:
         self._cache = cache
         self._clock = clock
 
-    async def make(self, tx: Connection, pool: Any, wanted: Sequence[Wanted]) -> list[Made]:
-        """Make documents in a transaction of the caller's; `pool` gives the connection on which versions are announced before.
+    async def make(self, tx: Connection, pool: Any, wanted: Sequence[Wanted], *, is_alone: bool = False) -> list[Made]:
+        """Make documents in a transaction of the caller's, and with them everything that has changed (`changes.note_changes`).
+
+        `pool` gives the connections on which facts are read and versions are announced before; `is_alone` says that the caller
+        has called `changes.hold_alone`. What was made besides comes after what was wanted.
 
         Raises:
             UnavailableError: PostgreSQL is away.
         """
-        # One order for all, or two makers could wait for each other.
-        plans = [await self._plan(tx, one) for one in sorted(wanted, key=lambda one: one.resource.key)]
+        plans = None if is_alone else await self._plan_beside_others(tx, pool, wanted)
+        if plans is None:
+            plans = await self._plan_alone(tx, pool, wanted)
         coming = {
             plan.wanted.resource.key: plan.before.head.version + 1
             for plan in plans
@@ -141,15 +151,68 @@ class DocumentMaker:
             await self._revoke(pool, coming)
         return [await self._store(tx, plan) for plan in plans]
 
-    async def _plan(self, tx: Connection, wanted: Wanted) -> _Plan:
-        """Have the document to itself, then read the facts."""
-        resource = wanted.resource
-        await documents.lock(tx, resource.key)
+    async def _plan_beside_others(self, tx: Connection, pool: Any, wanted: Sequence[Wanted]) -> list[_Plan] | None:
+        """What becomes of these documents alone; None if anything else has changed, and then no lock is held any more."""
+        beside = tx.transaction()  # a savepoint
+        await beside.start()
+        try:
+            await changes.share(tx)
+            await _lock(tx, wanted)
+            async with one_moment(pool) as moment:
+                plans = None if await moment.has_changes() else await self._plans(tx, moment, wanted)
+        except BaseException:
+            await beside.rollback()
+            raise
+        await (beside.rollback() if plans is None else beside.commit())
+        return plans
+
+    async def _plan_alone(self, tx: Connection, pool: Any, wanted: Sequence[Wanted]) -> list[_Plan]:
+        """What becomes of these documents and of all that changed."""
+        await changes.hold_alone(tx)
+        async with one_moment(pool) as moment:
+            named = {one.resource.key for one in wanted}
+            changed = await moment.changed()
+            keys = [*changed, *await self.relatives(tx, changed)]
+            also = [self._also(key, number - len(changed)) for number, key in enumerate(keys) if key not in named]
+            # What changed is made, also by whoever has found one of them too old only by its age.
+            both = [one._replace(found_built_ms=None) if one.resource.key in keys else one for one in wanted] + also
+            await _lock(tx, both)
+            plans = await self._plans(tx, moment, both)
+            await moment.forget(tx)
+        return plans
+
+    def _also(self, key: str, place: int) -> Wanted:
+        """A document that changed, or the relative of one in its `place` from 0."""
+        return Wanted(self._known(key), "changed", is_dropped=place >= RELATIVES_MADE_MAX)
+
+    def _known(self, key: str) -> Resource:
+        found = self.rules.page_of(key)
+        assert found is not None, key  # only what the rules name was ever stored
+        return found
+
+    async def relatives(self, tx: Connection, keys: Collection[str]) -> list[str]:
+        """The other stored documents of the families of these, as old as those."""
+        kinds = {self._known(key).kind for key in keys}
+        found = [
+            key
+            for kind in sorted(kinds, key=lambda kind: kind.name)
+            if kind.is_family
+            for key in await documents.existing_from(tx, kind.template.split("{id}")[0])
+        ]
+        return [key for key in found if key not in keys]
+
+    async def _plans(self, tx: Connection, moment: Moment, wanted: Sequence[Wanted]) -> list[_Plan]:
         now_ms = self._clock()
+        return [await self._plan(tx, moment, one, now_ms) for one in wanted]
+
+    async def _plan(self, tx: Connection, moment: Moment, wanted: Wanted, now_ms: int) -> _Plan:
+        """What becomes of a document that nobody else makes, by the facts of the moment."""
+        resource = wanted.resource
         before = await documents.stored(tx, resource.key, now_ms)
         if before is not None and not wanted.is_forced and _was_made_after(before.head, wanted.found_built_ms):
             return _Plan(wanted, Outcome.KEPT, before, None, now_ms)
-        built = None if wanted.is_dropped else await self._builders[resource.kind.name](tx, resource.id, now_ms)
+        build = self._builders[resource.kind.name]
+        built = None if wanted.is_dropped else await build(moment.connection, resource.id, now_ms)
         if built is None:
             return _Plan(wanted, Outcome.NONE if before is None else Outcome.GONE, before, None, now_ms)
         if before is None:
@@ -209,7 +272,10 @@ class DocumentMaker:
             try:
                 if document is not None and resource is not None:
                     head = stamped(self.rules, resource, document.head, windows, now_ms)
-                    await self._cache.carry(key, head, compress(document.payload), ttl_seconds=ENTRY_SECONDS_MAX)
+                    payload, is_impersonal = compress(document.payload), resource.kind.is_impersonal
+                    await self._cache.carry(
+                        key, head, payload, ttl_seconds=ENTRY_SECONDS_MAX, is_impersonal=is_impersonal
+                    )
                 elif document is None and key in erased:
                     await self._cache.forget(key)
             except RedisAwayError:
@@ -217,6 +283,12 @@ class DocumentMaker:
         if not is_told:
             # Redis was not told, be it for one late answer, and others may reach it: what it holds is trusted for no longer.
             await asyncio.sleep(TRUSTED_MS / 1000)
+
+
+async def _lock(tx: Connection, wanted: Sequence[Wanted]) -> None:
+    """Have the documents to oneself, in one order for all, or two makers could wait for each other."""
+    for key in sorted({one.resource.key for one in wanted}):
+        await documents.lock(tx, key)
 
 
 def windows_in(payload: bytes) -> Windows:

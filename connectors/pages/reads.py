@@ -214,7 +214,13 @@ class Documents:
             if stored is None or stored.head.version != head.version:
                 return None
             identity = stored.payload
-            await self._cache.put(key, stored.head, compress(identity), ttl_seconds=ENTRY_SECONDS_MAX)
+            await self._cache.put(
+                key,
+                stored.head,
+                compress(identity),
+                ttl_seconds=ENTRY_SECONDS_MAX,
+                is_impersonal=found.kind.is_impersonal,
+            )
         self._copies.put(key, head, identity)
         return self._copies.body(key, head.version, encoding)
 
@@ -312,20 +318,22 @@ class Documents:
 
     async def _make(self, found: Resource, reason: str, *, found_built_ms: int | None) -> Head:
         async with transaction(self._pool()) as tx:
-            (made,) = await self._maker.make(tx, self._pool(), [Wanted(found, reason, found_built_ms=found_built_ms)])
-        key, head = found.key, made.head
-        if head is not None:
-            self._copies.put(key, head, made.payload)
-        if made.outcome.is_to_be_told:
-            await self._maker.tell(self._pool(), [key])
-        elif head is not None:
-            windows = {} if self._windows is None else self._windows[1]
-            await self._cache.put(
-                key, stamped(self._rules, found, head, windows, self._clock()), ttl_seconds=ENTRY_SECONDS_MAX
-            )
-        if head is None:
+            made = await self._maker.make(tx, self._pool(), [Wanted(found, reason, found_built_ms=found_built_ms)])
+        windows = {} if self._windows is None else self._windows[1]
+        for one in made:
+            if one.head is not None:
+                self._copies.put(one.resource.key, one.head, one.payload)
+        told = [one.resource.key for one in made if one.outcome.is_to_be_told]
+        if told:
+            await self._maker.tell(self._pool(), told)
+        for one in made:
+            if one.head is not None and not one.outcome.is_to_be_told:
+                head = stamped(self._rules, one.resource, one.head, windows, self._clock())
+                await self._cache.put(one.resource.key, head, ttl_seconds=ENTRY_SECONDS_MAX)
+        first = made[0].head
+        if first is None:
             raise NoSuchDocumentError(f"there is no {found.id!r}: {found.kind.about}")
-        return head
+        return first
 
 
 def _served(head: Head, life: Refresh, now_ms: int) -> Served:

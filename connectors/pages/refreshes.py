@@ -2,7 +2,7 @@
 
 Laws. A document that nobody has asked for is not made on a change (never work before it is needed); a prewarm makes the pages
 of a scope whoever asked (R4.32). Requests of a batch for one document make it once. All documents of a batch, the versions,
-the events and the positions are one transaction.
+the events and the positions are one transaction, in which no other document is made.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import asyncpg
 
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
+from highwater.connectors.pages import changes
 from highwater.connectors.pages import rows as documents
-from highwater.connectors.pages.maker import DocumentMaker, Wanted
+from highwater.connectors.pages.maker import RELATIVES_MADE_MAX, DocumentMaker, Wanted
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED, InvalidationRequested, PrewarmRequested
 from highwater.schemas.errors import UnavailableError
@@ -26,10 +27,6 @@ from highwater.streams.pages.rules import PageRules
 from highwater.streams.telemetry import get_log
 
 Asked: TypeAlias = RefreshRequested | PrewarmRequested | InvalidationRequested
-# Of a family so many are made anew with the one that is wanted; the rest (each page of a rating that anybody ever turned to) are
-# taken away, and made when somebody asks for one again.
-RELATIVES_MADE_MAX = 32
-
 _log = get_log("documents")
 
 
@@ -100,8 +97,11 @@ class Refreshes(Handler[Asked, Work]):
     async def apply(self, tx: Connection, events: Sequence[Event[Asked]], prepared: Work) -> Sequence[DeadLetter]:
         """Make what exists and is wanted, what is to be warm, and what is forced; take away what ends."""
         work = prepared
+        await changes.hold_alone(
+            tx
+        )  # before it is asked what there is: what somebody is making first is stored by then
         asked = await documents.existing(tx, sorted({*work.wanted, *work.dropped}))
-        relatives = await self._relatives(tx, work)
+        relatives = await self._maker.relatives(tx, work.wanted)
         wanted = {
             key: Wanted(self._known(key), "relative", is_dropped=number >= RELATIVES_MADE_MAX)
             for number, key in enumerate(relatives)
@@ -112,7 +112,7 @@ class Refreshes(Handler[Asked, Work]):
         }
         wanted |= {key: Wanted(self._known(key), reason) for key, reason in work.prewarmed.items()}
         wanted |= {key: Wanted(self._known(key), reason, is_forced=True) for key, reason in work.forced.items()}
-        made = await self._maker.make(tx, self._pool, list(wanted.values()))
+        made = await self._maker.make(tx, self._pool, list(wanted.values()), is_alone=True)
         work.erased = work.dropped.difference(asked)
         work.told = [*(one.resource.key for one in made if one.outcome.is_to_be_told), *sorted(work.erased)]
         return work.dead
@@ -125,17 +125,6 @@ class Refreshes(Handler[Asked, Work]):
             await self._maker.tell(self._pool, prepared.told, erased=prepared.erased)
         except UnavailableError as error:
             _log.warning("redis_not_told", reason=str(error), effect="readers ask PostgreSQL")
-
-    async def _relatives(self, tx: Connection, work: Work) -> list[str]:
-        """The other documents of families that are wanted, as old as those."""
-        kinds = {self._known(key).kind for key in work.wanted}
-        found = [
-            key
-            for kind in sorted(kinds, key=lambda kind: kind.name)
-            if kind.is_family
-            for key in await documents.existing_from(tx, kind.template.split("{id}")[0])
-        ]
-        return [key for key in found if key not in work.wanted]
 
     def _known(self, key: str) -> Resource:
         found = self._rules.page_of(key)

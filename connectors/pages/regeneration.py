@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from highwater.connectors.redis.keys import DOCUMENT_LOCK, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
@@ -28,7 +27,7 @@ class RegenerationLocks:
     def __init__(self, link: RedisLink, *, seconds: int = LOCK_SECONDS) -> None:
         self._link = link
         self._seconds = seconds
-        self._release: Any = link.client.register_script(_RELEASE) if link.client is not None else None
+        self._release = link.script(_RELEASE)
 
     @asynccontextmanager
     async def hold(self, document: str) -> AsyncIterator[bool]:

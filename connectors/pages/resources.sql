@@ -17,3 +17,18 @@ UPDATE version_floor SET value = GREATEST(value, (
 
 -- name: erase_resources
 DELETE FROM resource_versions WHERE key = ANY ($1::text[])
+
+-- As `bump_version`, of resources that have a version. $1 keys, $2 positions of the events behind them, $3 now
+-- name: bump_known_versions
+WITH asked AS (
+    SELECT held.key, a.position
+    FROM unnest($1::text[], $2::text[]) AS a (key, position) JOIN resource_versions AS held ON held.key = a.key
+    ORDER BY held.key FOR NO KEY UPDATE OF held
+)
+UPDATE resource_versions AS held SET
+    version = held.version + 1,
+    etag = resource_tag(held.key, held.version + 1, asked.position, $3::timestamptz, NULL),
+    position = asked.position,
+    changed_at = $3::timestamptz
+FROM asked WHERE held.key = asked.key
+RETURNING held.key, held.version, held.etag, held.position

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from highwater.connectors.pages.statements import QUERIES
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import AWAY, Connection
+from highwater.connectors.postgres.pool import Connection, fetched, reading
 from highwater.connectors.redis.link import Head
-from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime, to_ms
 
 READ_SECONDS_MAX = 5.0
@@ -49,10 +48,8 @@ async def announce(pool: Any, versions: Mapping[str, int]) -> None:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    try:
-        await pool.execute(QUERIES["announce_documents"], list(versions), list(versions.values()))
-    except AWAY as error:
-        raise _away(error) from error
+    async with reading(pool) as connection:
+        await connection.execute(QUERIES["announce_documents"], list(versions), list(versions.values()))
 
 
 async def drop(tx: Connection, keys: Sequence[str]) -> None:
@@ -76,11 +73,8 @@ async def read_head(pool: Any, key: str, now_ms: int) -> Head | None:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    try:
-        row = await pool.fetchrow(QUERIES["document_head"], key, timeout=READ_SECONDS_MAX)
-    except AWAY as error:
-        raise _away(error) from error
-    return None if row is None else _head(row, now_ms)
+    rows = await fetched(pool, QUERIES["document_head"], key, seconds_max=READ_SECONDS_MAX)
+    return _head(rows[0], now_ms) if rows else None
 
 
 async def read(pool: Any, keys: Sequence[str], now_ms: int) -> dict[str, Document]:
@@ -89,15 +83,8 @@ async def read(pool: Any, keys: Sequence[str], now_ms: int) -> dict[str, Documen
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    try:
-        rows = await pool.fetch(QUERIES["documents_of"], list(keys), timeout=READ_SECONDS_MAX)
-    except AWAY as error:
-        raise _away(error) from error
+    rows = await fetched(pool, QUERIES["documents_of"], list(keys), seconds_max=READ_SECONDS_MAX)
     return {row["key"]: Document(_head(row, now_ms), row["payload"]) for row in rows}
-
-
-def _away(error: BaseException) -> UnavailableError:
-    return UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}")
 
 
 def _head(row: Any, now_ms: int) -> Head:

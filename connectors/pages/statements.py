@@ -12,6 +12,13 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     lock_document: str
+    share_pages: str
+    hold_pages: str
+    note_page_changes: str
+    has_page_changes: str
+    changed_pages: str
+    this_moment: str
+    forget_page_changes: str
     document: str
     document_head: str
     documents_of: str
@@ -30,6 +37,15 @@ class Statements(TypedDict):
     bump_version: str
     raise_version_floor: str
     erase_resources: str
+    bump_known_versions: str
+    share_withdrawals: str
+    hold_withdrawals: str
+    tag_objects: str
+    tag_insights: str
+    retracted_of: str
+    documents_with: str
+    untag_documents: str
+    untag_versions: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

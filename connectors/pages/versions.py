@@ -44,7 +44,7 @@ async def bump(
 ) -> Head:
     """Take the next version of a resource and tell of it; arguments as of `next_version`."""
     event = await next_version(tx, key, caused_by, now_ms, reason, payload=payload)
-    cause = _position(caused_by)
+    cause = position_of(caused_by)
     await outbox.add(
         tx, [outbox.event_row(codec, VERSION_BUMPED, event, source=source, now_ms=now_ms, caused_by=cause)]
     )
@@ -57,7 +57,8 @@ async def end_versions(tx: Connection, keys: Sequence[str]) -> None:
     await tx.execute(QUERIES["erase_resources"], keys)
 
 
-def _position(text: str) -> Position | None:
+def position_of(text: str) -> Position | None:
+    """The event behind a version; None where there is none."""
     try:
         return parse_position(text)
     except InvalidEventError:

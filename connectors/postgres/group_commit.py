@@ -1,7 +1,7 @@
 """Group commit: what many tasks want stored at the same time is stored together, by one at a time.
 
-Law: each item's caller learns what became of that item and of no other. While PostgreSQL is away all of them wait (R1.31); an
-item that breaks a batch is found by storing each by itself.
+Law: each item's caller learns what became of that item and of no other. While PostgreSQL is away, or does not carry out the
+statements for reasons of its own, all of them wait (R1.31); an item that breaks a batch is found by storing each by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from highwater.connectors.postgres.pool import CONFLICT
+import asyncpg
+
+from highwater.connectors.postgres.pool import AWAY
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import get_log
@@ -74,8 +76,8 @@ class GroupCommit(Generic[T, R]):
         while True:
             try:
                 return await self._store(items)
-            except (UnavailableError, *CONFLICT) as error:
-                conflicts += isinstance(error, CONFLICT)
+            except (UnavailableError, *AWAY, asyncpg.UniqueViolationError) as error:
+                conflicts += isinstance(error, asyncpg.UniqueViolationError)
                 if conflicts > _CONFLICTS_MAX:
                     raise
                 attempt += 1

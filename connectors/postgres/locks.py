@@ -1,5 +1,8 @@
 """The catalogue of advisory locks: the first number of each, so that no two uses take one another's.
 
+A lock ends with its transaction. What is owned for longer than one is a lease (`leases.py`), since the session of a process that
+hangs, or of a host that is lost, keeps its locks.
+
 PostgreSQL's form with two numbers is used throughout; what the second one stands for is said beside each. The one-number form is
 a space of its own and is used by migrations, by verification, and by locks whose number is a 64-bit hash.
 """
@@ -13,14 +16,13 @@ from enum import IntEnum, unique
 class LockClass(IntEnum):
     """First numbers; they never change, since processes of two releases may run side by side."""
 
-    OUTBOX = 7_410  # the shard
-    BASIS = 7_411  # 0: what is active, 1: who runs the re-embedding
-    USER_REBUILD = 7_412  # a hash of the user
+    BASIS = 7_411  # 0: what is active
     DOCUMENT = 7_420  # a hash of the document's key
+    PAGES = 7_427  # 0: shared by makers of single pages, alone for whoever makes all that changed
     LEAGUE = 7_421  # 1: ratings, 2: advertisements
     ERASURES = 7_422  # 0
     PROMPTS = 7_423  # 0
     ORGANIZATIONS = 7_424  # a bucket of organizations
-    WORKER = 7_430  # the worker's number, which no two of any kind share
-    CHUNK_SOURCE = 7_432  # a hash of the source
-    CHUNK_INDEXES = 7_433  # 1: who keeps the indexes
+    JOB_SLOTS = 7_425  # the kind of jobs
+    QUERY_SLOTS = 7_428  # 0
+    WITHDRAWALS = 7_426  # 0

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
+from highwater.connectors.postgres.sessions import SESSION, probed
 from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError
 from highwater.streams.access import tls_refusal
 
@@ -22,26 +23,45 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolC
 # A row as functions take it that make values of rows.
 Row: TypeAlias = "Mapping[str, Any] | asyncpg.Record"
 
-# What asyncpg raises when the server is away, starting, stopping, or has cut the connection.
+# The one list of what means that the server is away, starting, stopping, without room, has cut a connection, or did not carry out
+# a statement for reasons of its own: it is tried again without end, and nothing is dead-lettered for it. With their SQLSTATE.
 AWAY = (
     OSError,
     TimeoutError,
+    asyncpg.InterfaceError,  # the connection is closed, or was given back
+    # The server's last word came between two statements: "cannot switch to state 12; another operation (2) is in progress".
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,  # 08
+    asyncpg.ReadOnlySQLTransactionError,  # 25006: the address leads to a standby until the next one is promoted
+    asyncpg.IdleInTransactionSessionTimeoutError,  # 25P03: the session was ended while its process was stopped
+    asyncpg.TransactionTimeoutError,  # 25P04
+    asyncpg.TransactionRollbackError,  # 40: deadlock, serialization
+    asyncpg.InsufficientResourcesError,  # 53: disk, memory, connections
+    asyncpg.LockNotAvailableError,  # 55P03: lock_timeout
+    asyncpg.OperatorInterventionError,  # 57: cancelled, statement_timeout, shutdown, recovery
+    asyncpg.PostgresIOError,  # 58030: its files cannot be read or written
+    asyncpg.SnapshotTooOldError,  # 72
+)
+# Those of them that end the connection.
+_SERVER_IS_AWAY = (
     asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
 )
-# What it raises when the server does not let this user in, or not in this way.
-REFUSED = (asyncpg.InvalidAuthorizationSpecificationError,)
-# Worth another attempt: another transaction stood in the way.
+# What it raises when the server does not let this user in, or not in this way, or has no database of that name.
+REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+# Worth another attempt: another transaction stood in the way. (`transaction` makes all but the last an `UnavailableError`.)
 CONFLICT = (
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
-    asyncpg.UniqueViolationError,
     asyncpg.LockNotAvailableError,
+    asyncpg.UniqueViolationError,
 )
+# Data exceptions and violated constraints: of all that a server answers, what the data is to blame for.
+_FAULTS_OF_DATA = frozenset({"22", "23"})
 
 
 async def _kept_as_it_is(_connection: Any) -> None:
@@ -71,24 +91,33 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
             max_size=size_max,
             command_timeout=STATEMENT_SECONDS_MAX,
             timeout=5.0,
-            server_settings={"timezone": "UTC", "application_name": "highwater"},
+            server_settings=dict(SESSION),
+            init=probed,
             reset=None if is_cleaned else _kept_as_it_is,
         )
     except (*AWAY, *REFUSED) as error:
         raise connecting_error(error) from error
 
 
+def is_closed(pool: asyncpg.Pool[asyncpg.Record]) -> bool:
+    """Whether a pool was closed, and is to be opened again."""
+    return pool.is_closing()
+
+
 async def open_connection(url: str, **options: Any) -> asyncpg.Connection[asyncpg.Record]:
-    """A connection of the caller's own; `options` are asyncpg's.
+    """A connection of the caller's own; `options` are asyncpg's, settings of the session among them added to `SESSION`.
 
     Raises:
         AccessRefusedError: the server refuses the credentials, or is not trusted.
         UnavailableError: the server does not answer.
     """
     try:
-        return await asyncpg.connect(url, **options)
+        settings = {**SESSION, **options.pop("server_settings", {})}
+        connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(url, server_settings=settings, **options)
     except (*AWAY, *REFUSED) as error:
         raise connecting_error(error) from error
+    await probed(connection)
+    return connection
 
 
 def connecting_error(error: BaseException) -> UnavailableError:
@@ -100,22 +129,55 @@ def connecting_error(error: BaseException) -> UnavailableError:
         return AccessRefusedError("DATABASE_URL: sslmode asks for TLS, which the server does not have")
     if isinstance(error, (*REFUSED, asyncpg.ClientConfigurationError)):
         return AccessRefusedError(f"DATABASE_URL is refused: {error}")
-    return UnavailableError(f"PostgreSQL does not answer: {error or type(error).__name__}")
+    return UnavailableError(f"PostgreSQL does not answer: {str(error) or type(error).__name__}")
 
 
 @asynccontextmanager
 async def transaction(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
     """One transaction at READ COMMITTED; a server that is away is an `UnavailableError`."""
-    async with reading(pool) as connection, connection.transaction():
+    async with reading(pool) as connection, connection.transaction(), _closed_when_silent(connection):
+        yield connection
+
+
+@asynccontextmanager
+async def snapshot(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
+    """A connection for statements that see the same moment and write nothing; errors as of `reading`."""
+    async with (
+        reading(pool) as connection,
+        connection.transaction(isolation="repeatable_read", readonly=True),
+        _closed_when_silent(connection),
+    ):
         yield connection
 
 
 @asynccontextmanager
 async def reading(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
-    """A connection for statements that need not see the same moment; a server that is away is an `UnavailableError`."""
+    """A connection for statements that need not see the same moment; a server that is away is an `UnavailableError`.
+
+    A connection whose statement takes too long is closed; `pool.fetch(…, timeout=…)` would wait for a server that hangs to say
+    that it has cancelled the statement.
+    """
     with unavailable_when_away():
-        async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection:
+        async with pool.acquire(timeout=ACQUIRE_SECONDS) as connection, _closed_when_silent(connection):
             yield connection
+
+
+@asynccontextmanager
+async def _closed_when_silent(connection: Connection) -> AsyncIterator[None]:
+    """Close the connection when a statement has had no answer in time: a rollback or a reset would have none either."""
+    try:
+        yield
+    except TimeoutError:
+        connection.terminate()
+        raise
+
+
+async def fetched(
+    pool: asyncpg.Pool[asyncpg.Record], statement: str, *arguments: Any, seconds_max: float
+) -> list[asyncpg.Record]:
+    """The rows of one statement, which has so long to answer; errors as of `reading`."""
+    async with reading(pool) as connection:
+        return list(await connection.fetch(statement, *arguments, timeout=seconds_max))
 
 
 async def one_row(
@@ -132,10 +194,41 @@ async def one_row(
 
 @contextmanager
 def unavailable_when_away() -> Iterator[None]:
-    """A server that is away is an `UnavailableError`."""
+    """A server that is away, or that did not carry out a statement for reasons of its own, is an `UnavailableError`."""
     try:
         yield
     except REFUSED as error:  # of a connection that a pool opens later
         raise connecting_error(error) from error
     except AWAY as error:
-        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
+        raise UnavailableError(_unavailable_because(error)) from error
+    except RuntimeError as error:
+        if not is_away(error):
+            raise
+        raise UnavailableError(f"PostgreSQL is away: {error}") from error
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether an error says that the server is away: `AWAY`, or uvloop's before asyncpg knows that a connection is cut."""
+    return isinstance(error, AWAY) or (isinstance(error, RuntimeError) and "the handler is closed" in str(error))
+
+
+def _unavailable_because(error: BaseException) -> str:
+    """A server that did not carry out a statement answers, so that it would be wrong to call it away."""
+    if isinstance(error, asyncpg.PostgresError) and not isinstance(error, _SERVER_IS_AWAY):
+        return f"PostgreSQL did not carry out a statement ({_sqlstate(error)}): {error}"
+    return f"PostgreSQL is away: {str(error) or type(error).__name__}"
+
+
+def _sqlstate(error: asyncpg.PostgresError) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def is_of_the_store(error: BaseException) -> bool:
+    """Whether an error says nothing against the data that was to be stored: it is retried, however long, and nothing is dropped.
+
+    Of what PostgreSQL answers only the classes 22 (data exception) and 23 (integrity constraint violation) of SQLSTATE are the
+    data's fault. All else (a cancelled statement, a full disk, a table that is not there yet) is the server's or ours.
+    """
+    if isinstance(error, asyncpg.PostgresError):
+        return _sqlstate(error)[:2] not in _FAULTS_OF_DATA
+    return isinstance(error, UnavailableError) or is_away(error)

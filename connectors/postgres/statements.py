@@ -11,6 +11,15 @@ from highwater.connectors.postgres.sql_files import load_statements
 class Statements(TypedDict):
     """Each is the text of a statement."""
 
+    take_leases: str
+    renew_leases: str
+    release_leases: str
+    drop_leases: str
+    drop_ended_leases: str
+    live_leases: str
+    hold_lease: str
+    owner_of_lease: str
+    drop_lease_of: str
     schema_of_vectors: str
 
 

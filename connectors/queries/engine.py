@@ -15,11 +15,13 @@ from highwater.connectors.engines.slots import ElsewhereError, Slots
 from highwater.connectors.models.recorded_calls import ModelCalls, Outcome
 from highwater.connectors.patience import patiently
 from highwater.connectors.postgres.group_commit import GroupCommit
+from highwater.connectors.queries.changes import Call, Change
 from highwater.connectors.queries.stages import Ask, Concluded, NoPromptError, Stages, conclude
-from highwater.connectors.queries.store import Call, Change, Runs
+from highwater.connectors.queries.store import Runs
 from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.models.answers import clean_text
 from highwater.streams.models.retries import Again, Failure, GiveUp, after_failure
+from highwater.streams.queries.analysis import finds_context
 from highwater.streams.queries.runs import Run, begun, captured, failed, failed_event, waiting_until
 from highwater.streams.queries.states import Stage, Status
 from highwater.streams.telemetry import (
@@ -55,9 +57,11 @@ class Engine(Slots[Run]):
     async def _close(self) -> None:
         await self._calls.close()
 
-    def _found_elsewhere(self, held: Run) -> None:
+    async def _found_elsewhere(self, held: Run) -> None:
+        """Count it, and what its last call used if the run has ended meanwhile: that was paid too."""
         QUERIES_FENCED.inc()
         _log.info("run_is_elsewhere", run=held.id)
+        await patiently(lambda: self.runs.count_late(held.id, self._clock()))
 
     # -- one run ----------------------------------------------------------------------------------------------------------
 
@@ -108,7 +112,7 @@ class Engine(Slots[Run]):
             steps.append(captured(after, worker=self.worker, lease_ms=self.lease_ms, now_ms=now_ms))
         stored = await self._store_steps(Change(run, tuple(steps), now_ms, memory=concluded.memory))
         if stage is Stage.ANALYZER:
-            QUERY_CONTEXT_FOUND.labels(str(bool((after.analysis or {}).get("context_found"))).lower()).inc()
+            QUERY_CONTEXT_FOUND.labels(str(finds_context(after.analysis)).lower()).inc()
         elif stage is Stage.ASSEMBLER:
             QUERY_CONTEXT_CHARACTERS.observe(len(after.payload or ""))
         elif stage is Stage.RESPONDER:

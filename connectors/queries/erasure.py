@@ -14,10 +14,13 @@ from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.models.call_rows import erase_calls
+from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.postgres.pool import Connection
+from highwater.connectors.queries import counting
 from highwater.connectors.queries.rows import run_of
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.codec import Codec
+from highwater.schemas.jobs import USAGE_RECORDED
 from highwater.schemas.positions import Cause, parse_position
 from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED
 from highwater.streams.checks import is_uuid
@@ -39,17 +42,21 @@ async def erase_queries(tx: Connection, codec: Codec, erased: Mapping[str, Cause
         return
     rows = await tx.fetch(QUERIES["runs_to_erase"], users, [erased[user_id].arrived_ms for user_id in users])
     runs = sorted(map(run_of, rows), key=lambda run: (run.user_id, run.ordinal))
+    held = [run for run in runs if not run.released]
+    usages = await counting.count(tx, held, now_ms)
     if runs:
         await _erase_runs(tx, [run.id for run in runs])
     await tx.execute(QUERIES["erase_query_users"], users)
-    held = [run for run in runs if not run.released]
     await outbox.add(tx, [_ended(codec, run, erased[run.user_id], now_ms) for run in held])
+    used = [(usages[run.id], parse_position(erased[run.user_id].position)) for run in held if run.id in usages]
+    await outbox.add(tx, [Teller(codec, _SOURCE).row(USAGE_RECORDED, usage, now_ms, at) for usage, at in used])
 
 
 async def _erase_runs(tx: Connection, run_ids: Sequence[str]) -> None:
     for statement in _BEFORE_CALLS:
         await tx.execute(statement, run_ids)
     await erase_calls(tx, run_ids)
+    await surrogate_keys.untag(tx, [f"run:{run_id}" for run_id in run_ids])
     for statement in _AFTER_CALLS:
         await tx.execute(statement, run_ids)
 

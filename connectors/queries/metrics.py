@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.postgres.pool import AWAY, Row, one_row, transaction
+from highwater.connectors.postgres.pool import Row, fetched, one_row, transaction
 from highwater.connectors.queries.statements import QUERIES
-from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import to_datetime
 from highwater.streams.queries.states import Stage
 
@@ -59,10 +58,8 @@ async def backlog(pool: Pool) -> int:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    try:
-        return int(await pool.fetchval(QUERIES["query_backlog"], timeout=_LOOK_SECONDS_MAX))
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
+    (row,) = await fetched(pool, QUERIES["query_backlog"], seconds_max=_LOOK_SECONDS_MAX)
+    return int(row[0])
 
 
 async def store_bytes(pool: Pool) -> dict[str, int]:
@@ -71,10 +68,7 @@ async def store_bytes(pool: Pool) -> dict[str, int]:
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    try:
-        rows = await pool.fetch(QUERIES["query_store_sizes"], timeout=_LOOK_SECONDS_MAX)
-    except AWAY as error:
-        raise UnavailableError(f"PostgreSQL is away: {error or type(error).__name__}") from error
+    rows = await fetched(pool, QUERIES["query_store_sizes"], seconds_max=_LOOK_SECONDS_MAX)
     return {row["table"]: row["bytes"] for row in rows}
 
 
@@ -84,6 +78,7 @@ def _pipeline(runs: Row, minutes: int) -> dict[str, Any]:
         "requests_per_minute": round(runs["requests"] / minutes, 3),
         "completed": runs["completed"],
         "failed": runs["failed"],
+        "cancelled": runs["cancelled"],
         "failed_rate": _share(runs["failed"], runs["completed"] + runs["failed"]),
         "mean_ms": _rounded(runs["mean_ms"]),
         "p95_ms": _rounded(runs["p95_ms"]),

@@ -1,38 +1,73 @@
--- The conditional capture (R1.6). Rows are locked in the order of ids first, so that two captures cannot lock each other out. A run is
--- captured only when all runs of its user before it have released it (R1.2).
--- name: capture_runs
-WITH asked AS (
-    SELECT r.id, a.waits, a.works, a.command
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $7::text[]) AS a (id, waits, works, command)
-    JOIN pipeline_runs AS r ON r.id = a.id ORDER BY r.id FOR UPDATE OF r
-)
-UPDATE pipeline_runs AS r
-SET status = asked.works, epoch = r.epoch + 1, revision = r.revision + 1, worker = $4, lease_until_ms = $5, updated_at = $6,
-    caused_by = asked.command
-FROM asked
-WHERE r.id = asked.id AND r.status = asked.waits AND r.worker IS NULL AND r.due_ms IS NULL AND NOT r.released
-  AND NOT EXISTS (
-      SELECT FROM pipeline_runs AS e WHERE e.user_id = r.user_id AND e.ordinal < r.ordinal AND NOT e.released)
-RETURNING r.*
-
--- Runs whose next attempt is due, taken by whoever looks first.
--- name: take_due_runs
-UPDATE pipeline_runs AS r
-SET epoch = r.epoch + 1, worker = $2, lease_until_ms = $3, due_ms = NULL
-WHERE r.id IN (
-    SELECT id FROM pipeline_runs WHERE due_ms <= $1 ORDER BY due_ms LIMIT $4 FOR UPDATE SKIP LOCKED)
-RETURNING r.*
+-- Runs that wait for a stage are asked for (R1.6): from now on whoever has a free slot may take them. Only those whose turn it is: all
+-- runs of their users before them have released them (R1.2). Locked in the order of ids.
+-- name: ask_for_runs
+UPDATE pipeline_runs AS r SET command = a.command
+FROM (SELECT w.id, c.command
+      FROM unnest($1::uuid[], $2::text[], $3::text[]) AS c (id, waits, command)
+      JOIN pipeline_runs AS w ON w.id = c.id AND w.status = c.waits
+      WHERE w.worker IS NULL AND w.due_ms IS NULL AND NOT w.released
+        AND NOT EXISTS (
+            SELECT FROM pipeline_runs AS e WHERE e.user_id = w.user_id AND e.ordinal < w.ordinal AND NOT e.released)
+      ORDER BY w.id FOR UPDATE OF w) AS a
+WHERE r.id = a.id
 
 -- Runs that nobody asks for although it is their turn: a completed run whose archivist was given up, and what waits so long that its
--- command must be lost (R1.16). Locked until the transaction ends.
--- name: forgotten_runs
-SELECT r.* FROM pipeline_runs AS r
-WHERE NOT r.released AND r.worker IS NULL AND r.due_ms IS NULL
-  AND ((r.status = 'COMPLETED' AND r.archive_status = 'WAITING')
-       OR (r.status IN ('NEW', 'ANALYZED', 'READY') AND r.updated_at < $1))
-  AND NOT EXISTS (
-      SELECT FROM pipeline_runs AS e WHERE e.user_id = r.user_id AND e.ordinal < r.ordinal AND NOT e.released)
-ORDER BY r.updated_at LIMIT $2 FOR UPDATE OF r SKIP LOCKED
+-- command must be lost (R1.16).
+-- name: ask_for_forgotten_runs
+UPDATE pipeline_runs SET command = caused_by
+WHERE id IN (
+    SELECT r.id FROM pipeline_runs AS r
+    WHERE NOT r.released AND r.worker IS NULL AND r.due_ms IS NULL AND r.command IS NULL
+      AND ((r.status = 'COMPLETED' AND r.archive_status = 'WAITING')
+           OR (r.status IN ('NEW', 'ANALYZED', 'READY') AND r.updated_at < $1))
+      AND NOT EXISTS (
+          SELECT FROM pipeline_runs AS e WHERE e.user_id = r.user_id AND e.ordinal < r.ordinal AND NOT e.released)
+    ORDER BY r.updated_at LIMIT $2 FOR UPDATE OF r SKIP LOCKED)
+RETURNING id
+
+-- Whether any run waits for a slot: asked for, or put aside until $1, which has come.
+-- name: has_waiting_runs
+SELECT EXISTS (SELECT FROM pipeline_runs WHERE command IS NOT NULL AND worker IS NULL AND due_ms IS NULL AND NOT released)
+    OR EXISTS (SELECT FROM pipeline_runs WHERE due_ms <= $1)
+
+-- Runs that wait for a slot, of each organization the first $2; organizations are skipped through in the index. The operator's own
+-- have none. Of those that are due no more than the first thousand: the rest is due at the next look, too.
+-- name: waiting_runs
+WITH RECURSIVE organizations AS (
+    (SELECT coalesce(organization_id, '') AS organization_id FROM pipeline_runs
+     WHERE command IS NOT NULL AND worker IS NULL AND due_ms IS NULL AND NOT released
+     ORDER BY coalesce(organization_id, '') LIMIT 1)
+    UNION ALL
+    SELECT (SELECT coalesce(r.organization_id, '') FROM pipeline_runs AS r
+            WHERE r.command IS NOT NULL AND r.worker IS NULL AND r.due_ms IS NULL AND NOT r.released
+              AND coalesce(r.organization_id, '') > o.organization_id
+            ORDER BY coalesce(r.organization_id, '') LIMIT 1)
+    FROM organizations AS o WHERE o.organization_id IS NOT NULL
+)
+SELECT w.id::text AS work_id, o.organization_id, w.created_at, w.status = 'COMPLETED' AS is_begun
+FROM organizations AS o
+CROSS JOIN LATERAL (SELECT r.id, r.created_at, r.status FROM pipeline_runs AS r
+                    WHERE r.command IS NOT NULL AND r.worker IS NULL AND r.due_ms IS NULL AND NOT r.released
+                      AND coalesce(r.organization_id, '') = o.organization_id
+                    ORDER BY r.created_at, r.id LIMIT $2) AS w
+UNION ALL
+(SELECT id::text, coalesce(organization_id, ''), created_at, true FROM pipeline_runs WHERE due_ms <= $1
+ ORDER BY due_ms LIMIT 1000)
+ORDER BY created_at, work_id
+
+-- Runs at work or put aside, by organization, and how many of them hold a slot.
+-- name: runs_in_progress
+SELECT organization_id, count(worker) AS held, count(*) AS begun
+FROM (SELECT coalesce(organization_id, '') AS organization_id, worker FROM pipeline_runs WHERE worker IS NOT NULL
+      UNION ALL
+      SELECT coalesce(organization_id, ''), NULL FROM pipeline_runs WHERE due_ms IS NOT NULL) AS begun
+GROUP BY organization_id
+
+-- Runs that are to be taken, if they still wait.
+-- name: wanted_runs
+SELECT * FROM pipeline_runs
+WHERE id = ANY ($1::uuid[]) AND worker IS NULL AND NOT released AND (due_ms <= $2 OR command IS NOT NULL AND due_ms IS NULL)
+ORDER BY id FOR UPDATE SKIP LOCKED
 
 -- name: workers_with_runs
 SELECT DISTINCT worker FROM pipeline_runs WHERE worker IS NOT NULL
@@ -51,7 +86,11 @@ SELECT * FROM pipeline_runs WHERE worker = $1 ORDER BY id FOR UPDATE
 -- name: hold_runs
 SELECT FROM pipeline_runs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
 
--- A run as it is stored only if it still is as it was when it was taken. Texts that are null stay as they are.
+-- name: hold_run
+SELECT * FROM pipeline_runs WHERE id = $1 FOR UPDATE
+
+-- A run as it is stored only if it still is as it was when it was taken. Texts that are null stay as they are; what asked for it is
+-- done with.
 -- name: store_runs
 UPDATE pipeline_runs AS r
 SET status = m.status, archive_status = m.archive_status, released = m.released, revision = m.revision, epoch = m.epoch,
@@ -59,17 +98,17 @@ SET status = m.status, archive_status = m.archive_status, released = m.released,
     due_ms = m.due_ms, error = m.error, updated_at = m.updated_at, completed_at = m.completed_at,
     analysis_result = COALESCE(m.analysis::jsonb, r.analysis_result), draft_context = COALESCE(m.draft, r.draft_context),
     final_context_payload = COALESCE(m.payload, r.final_context_payload), final_answer = COALESCE(m.answer, r.final_answer),
-    sources = COALESCE(m.sources::jsonb, r.sources)
+    sources = COALESCE(m.sources::jsonb, r.sources), caused_by = COALESCE(m.caused_by, r.caused_by), command = NULL
 FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::bigint[],
     $5::text[], $6::text[], $7::boolean[], $8::bigint[], $9::bigint[], $10::int[], $11::int[], $12::int[], $13::int[],
     $14::bigint[], $15::bigint[], $16::text[], $17::timestamptz[], $18::timestamptz[],
-    $19::text[], $20::text[], $21::text[], $22::text[], $23::text[]
+    $19::text[], $20::text[], $21::text[], $22::text[], $23::text[], $24::text[]
 ) AS m (
     id, held_status, held_archive, held_epoch,
     status, archive_status, released, revision, epoch, worker, attempt, unusable, returns,
     lease_until_ms, due_ms, error, updated_at, completed_at,
-    analysis, draft, payload, answer, sources)
+    analysis, draft, payload, answer, sources, caused_by)
 WHERE r.id = m.id AND r.status = m.held_status AND r.archive_status IS NOT DISTINCT FROM m.held_archive
   AND r.epoch = m.held_epoch
 RETURNING r.id::text

@@ -1,14 +1,14 @@
 -- What the API asks of the pipeline of queries: where runs stand, how they went, the prompts.
 
 -- name: run_read
-SELECT id::text AS request_id, user_id::text AS user_id, user_query, status, archive_status, revision, final_answer,
-       sources, error, position, caused_by,
+SELECT id::text AS request_id, user_id::text AS user_id, organization_id, user_query, status, archive_status, revision,
+       redactions, final_answer, sources, error, position, caused_by,
        analysis_result IS NOT NULL AS has_analysis, final_context_payload IS NOT NULL AS has_context
 FROM pipeline_runs WHERE id = $1
 
 -- A run with its events and its calls of the language model, in one snapshot. Times in ms since 1970.
 -- name: run_timeline_read
-SELECT r.id::text AS request_id, r.user_id::text AS user_id, r.user_query, r.status, r.archive_status, r.revision, r.error,
+SELECT r.id::text AS request_id, r.user_id::text AS user_id, r.user_query, r.status, r.archive_status, r.revision, r.redactions, r.error,
        r.sources, r.position, r.caused_by, r.restarted_from::text AS restarted_from, r.created_at, r.updated_at, r.completed_at,
        (SELECT json_agg(json_build_object(
             'position', e.position, 'status', e.status, 'archive_status', e.archive_status, 'operation', e.operation,

@@ -16,7 +16,7 @@ UPDATE query_users AS u SET last_ordinal = a.last_ordinal
 FROM unnest($1::uuid[], $2::bigint[]) AS a (user_id, last_ordinal) WHERE u.user_id = a.user_id
 
 -- name: known_queries
-SELECT id::text, user_id::text, user_query FROM pipeline_runs WHERE id = ANY ($1::uuid[])
+SELECT id::text, user_id::text, organization_id, user_query, position FROM pipeline_runs WHERE id = ANY ($1::uuid[])
 
 -- name: known_runs
 SELECT id::text FROM pipeline_runs WHERE id = ANY ($1::uuid[])
@@ -33,14 +33,16 @@ WHERE id = ANY ($1::uuid[]) ORDER BY user_id, ordinal
 ON CONFLICT DO NOTHING
 
 -- name: lock_runs
-SELECT id::text, user_id::text, ordinal, status, archive_status, released, revision, epoch, attempt, restarted_from::text,
+SELECT id::text, user_id::text, organization_id, ordinal, status, archive_status, released, revision, epoch, attempt,
+       restarted_from::text,
        analysis_result IS NOT NULL AS has_analysis, final_context_payload IS NOT NULL AS has_payload
 FROM pipeline_runs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
 
 -- The epoch takes the run from whoever holds it. A run that is not as it was read is left alone; the caller counts.
 -- name: cancel_runs
 UPDATE pipeline_runs AS r
-SET status = c.status, error = c.error, released = true, worker = NULL, due_ms = NULL, lease_until_ms = NULL,
+SET status = c.status, error = c.error, is_cancelled = true, released = true, command = NULL,
+    worker = NULL, due_ms = NULL, lease_until_ms = NULL,
     revision = c.revision, epoch = r.epoch + 1, updated_at = $8, caused_by = c.command
 FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::text[])
     AS c (id, held_status, held_epoch, status, error, revision, command)
@@ -48,13 +50,14 @@ WHERE r.id = c.id AND r.status = c.held_status AND r.epoch = c.held_epoch
 
 -- A run of its own with the query of another, and what the stages before its first one gave that one.
 -- name: restart_runs
-INSERT INTO pipeline_runs (id, user_id, ordinal, user_query, status, analysis_result, draft_context, final_context_payload,
-                           sources, restarted_from, arrived_ms, position, caused_by, created_at, updated_at)
-SELECT n.id, s.user_id, n.ordinal, s.user_query, n.status,
+INSERT INTO pipeline_runs (id, user_id, organization_id, ordinal, user_query, status, analysis_result, draft_context, final_context_payload,
+                           sources, withdrawn, restarted_from, arrived_ms, position, caused_by, created_at, updated_at)
+SELECT n.id, s.user_id, s.organization_id, n.ordinal, s.user_query, n.status,
        CASE WHEN n.status IN ('ANALYZED', 'READY') THEN s.analysis_result END,
        CASE WHEN n.status = 'READY' THEN s.draft_context END,
        CASE WHEN n.status = 'READY' THEN s.final_context_payload END,
        CASE WHEN n.status = 'READY' THEN s.sources END,
+       CASE WHEN n.status = 'READY' THEN s.withdrawn END,
        s.id, n.arrived_ms, n.position, n.position, $7, $7
 FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::text[])
     AS n (id, source_id, ordinal, status, arrived_ms, position)
@@ -78,7 +81,7 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::boolean[], $4::text[], $5::bigi
 
 -- $1 users, $2 broker times of their erasures. Locked in the order of ids, as who works on them does.
 -- name: runs_to_erase
-SELECT r.id::text, r.user_id::text, r.ordinal, r.status, r.archive_status, r.released, r.revision, r.epoch, r.attempt
+SELECT r.id::text, r.user_id::text, r.organization_id, r.ordinal, r.status, r.archive_status, r.released, r.revision, r.epoch, r.attempt
 FROM pipeline_runs AS r JOIN unnest($1::uuid[], $2::bigint[]) AS e (user_id, erased_ms) ON e.user_id = r.user_id
 WHERE r.arrived_ms <= e.erased_ms ORDER BY r.id FOR UPDATE OF r
 

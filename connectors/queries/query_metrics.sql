@@ -4,14 +4,16 @@
 -- name: query_pipeline_metrics
 SELECT count(*) AS requests,
        count(*) FILTER (WHERE status = 'COMPLETED') AS completed,
-       count(*) FILTER (WHERE status = 'FAILED') AS failed,
+       count(*) FILTER (WHERE status = 'FAILED' AND NOT is_cancelled) AS failed,
+       count(*) FILTER (WHERE is_cancelled) AS cancelled,
        (SELECT count(*) FROM pipeline_runs WHERE status = 'NEW' AND NOT released) AS backlog,
        (1000 * avg(extract(epoch FROM completed_at - created_at)) FILTER (WHERE status = 'COMPLETED'))::float8 AS mean_ms,
        (1000 * percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM completed_at - created_at)::float8)
            FILTER (WHERE status = 'COMPLETED')) AS p95_ms,
        count(*) FILTER (WHERE analysis_result IS NOT NULL) AS analyzed,
-       count(*) FILTER (WHERE jsonb_typeof(analysis_result -> 'context_found') = 'object'
-                          AND analysis_result -> 'context_found' <> jsonb_build_object()) AS with_context
+       -- As `finds_context` of `streams/queries/analysis.py`: a list of ids that is empty names nothing.
+       count(*) FILTER (WHERE jsonb_path_exists(analysis_result -> 'context_found',
+           '$.** ? (@.type() == "number" || @ == true || (@.type() == "string" && @ like_regex "[^ \\t\\r\\n]"))')) AS with_context
 FROM pipeline_runs WHERE created_at >= $1 AND created_at <= $2
 
 -- How long stages took, from their capture to their end; both of them fell into the time. As the log tells it.

@@ -49,8 +49,8 @@ async def _written(tx: Connection, lines: int, statement: str, *columns: Sequenc
         async with tx.transaction():
             await tx.execute(QUERIES["wait_for_locks_at_most"], _LOCK_WAIT)
             await tx.execute(statement, *columns)
-    except AWAY:
-        raise  # the transaction is gone as a whole
-    except asyncpg.PostgresError as error:
+    except (asyncpg.PostgresError, *AWAY) as error:
+        if isinstance(error, AWAY) and not isinstance(error, asyncpg.LockNotAvailableError):
+            raise  # the transaction is gone as a whole, or is to be repeated as a whole
         RAW_LOG_FAILURES.inc(lines)
         _log.warning("not_logged", lines=lines, reason=str(error))

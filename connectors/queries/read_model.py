@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeAlias
 
 import asyncpg
 import orjson
 
-from highwater.connectors.postgres.pool import Row, unavailable_when_away
+from highwater.connectors.postgres.pool import Row, fetched
 from highwater.connectors.queries.statements import QUERIES
-from highwater.streams.clock import to_ms
+from highwater.streams.clock import to_ms, to_ms_or_none
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 READ_SECONDS_MAX = 5.0
@@ -26,10 +25,11 @@ _ARCHIVING_ENDED = ("STORED", "FAILED")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Where a run stands. `sources` is JSON as it is stored and served."""
+    """Where a run stands. `sources` is JSON as it is stored and served; `organization_id` None: the operator pays."""
 
     request_id: str
     user_id: str
+    organization_id: str | None
     query: str
     status: str
     archive_status: str | None
@@ -114,10 +114,11 @@ async def run(pool: Pool, request_id: str) -> Run | None:
     return Run(
         request_id=row["request_id"],
         user_id=row["user_id"],
+        organization_id=row["organization_id"],
         query=row["user_query"],
         status=row["status"],
         archive_status=archive_status,
-        version=_version(row["revision"], archive_status),
+        version=_version(row["revision"], archive_status) + row["redactions"],
         answer=row["final_answer"],
         sources=row["sources"],
         error=row["error"],
@@ -143,7 +144,7 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
     archive_status = told_archive_status(row["archive_status"])
     ended_at = row["completed_at"] or (row["updated_at"] if row["status"] == "FAILED" else None)
     # Each of these only grows, and whatever changes the document makes one of them grow.
-    version = _version(row["revision"], archive_status) + len(events) + (row["sources"] is not None)
+    version = _version(row["revision"], archive_status) + row["redactions"] + len(events) + (row["sources"] is not None)
     version += sum(call["sends"] + 1 + (call["outcome"] is not None) for call in calls)
     return RunHistory(
         request_id=row["request_id"],
@@ -157,7 +158,7 @@ async def run_history(pool: Pool, request_id: str) -> RunHistory | None:
         caused_by=row["caused_by"],
         restarted_from=row["restarted_from"],
         created_ms=to_ms(row["created_at"]),
-        ended_ms=_ms(ended_at),
+        ended_ms=to_ms_or_none(ended_at),
         version=version,
         events=tuple(events),
         calls=tuple(calls),
@@ -181,7 +182,7 @@ async def runs_of_user(pool: Pool, user_id: str, before: int, limit: int) -> lis
             restarted_from=row["restarted_from"],
             position=row["position"],
             created_ms=to_ms(row["created_at"]),
-            completed_ms=_ms(row["completed_at"]),
+            completed_ms=to_ms_or_none(row["completed_at"]),
         )
         for row in await _fetch(pool, QUERIES["runs_of_user_read"], user_id, before, limit)
     ]
@@ -247,10 +248,5 @@ def _prompt(row: Row) -> Prompt:
     )
 
 
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else to_ms(moment)
-
-
 async def _fetch(pool: Pool, query: str, *arguments: Any) -> list[asyncpg.Record]:
-    with unavailable_when_away():
-        return list(await pool.fetch(query, *arguments, timeout=READ_SECONDS_MAX))
+    return await fetched(pool, query, *arguments, seconds_max=READ_SECONDS_MAX)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from highwater.connectors.engines.rows import json_or_none, work_columns
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.queries.statements import QUERIES
 from highwater.streams.queries.runs import Run
@@ -23,11 +24,33 @@ def run_of(row: Row) -> Run:
         ordinal=row["ordinal"],
         query="",
         status=Status(row["status"]),
+        organization_id=row["organization_id"],
         archive_status=None if archive_status is None else ArchiveStatus(archive_status),
         released=row["released"],
         revision=row["revision"],
         epoch=row["epoch"],
         attempt=row["attempt"],
+    )
+
+
+def whole_run_of(row: Row) -> Run:
+    """The run in a row of `pipeline_runs`, with its texts."""
+    return Run(
+        id=str(row["id"]),
+        user_id=str(row["user_id"]),
+        ordinal=row["ordinal"],
+        query=row["user_query"],
+        status=Status(row["status"]),
+        organization_id=row["organization_id"],
+        archive_status=None if row["archive_status"] is None else ArchiveStatus(row["archive_status"]),
+        released=row["released"],
+        revision=row["revision"],
+        analysis=json_or_none(row["analysis_result"]),
+        draft=row["draft_context"],
+        payload=row["final_context_payload"],
+        answer=row["final_answer"],
+        sources=json_or_none(row["sources"]),
+        **work_columns(row),
     )
 
 

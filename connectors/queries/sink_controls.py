@@ -19,11 +19,14 @@ from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.known import Known, Origin
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.postgres.pool import Connection, Row
+from highwater.connectors.queries import counting
 from highwater.connectors.queries.raw_logs import log_queries
 from highwater.connectors.queries.rows import Ordinals, run_of
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
+from highwater.schemas.jobs import USAGE_RECORDED
 from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_CONTROLLED, RUN_FAILED, RunControlled
 from highwater.streams.clock import to_datetime
 from highwater.streams.queries.runs import INSERT, UPDATE, Run, failed, failed_event, stage_event
@@ -90,6 +93,7 @@ class ControlsSink(Handler[RunControlled, Prepared]):
         self, tx: Connection, events: Sequence[Event[RunControlled]], prepared: Prepared
     ) -> Sequence[DeadLetter]:
         """Cancel and restart; a run that is not there now was never asked for (or is erased, and so is what was said of it)."""
+        await surrogate_keys.share(tx)  # a run that is begun again takes over sources
         valid = await erasures.valid(tx, prepared.events)
         if not valid:
             return prepared.dead
@@ -103,6 +107,15 @@ class ControlsSink(Handler[RunControlled, Prepared]):
                 batch.take(event)
             await _store(tx, batch)
             await outbox.add(tx, self._told(batch))
+            usages = await counting.count(tx, [after for _, after, _ in batch.cancelled], batch.now_ms)
+            await outbox.add(
+                tx,
+                [
+                    self._tell.row(USAGE_RECORDED, usages[after.id], batch.now_ms, event.record.position)
+                    for _, after, event in batch.cancelled
+                    if after.id in usages
+                ],
+            )
             refused += batch.refused
             made += [restart.run.id for restart in batch.restarts]
         await ordinals.store(tx)
@@ -230,3 +243,4 @@ async def _store(tx: Connection, batch: _Batch) -> None:
             for run, source_id, event in batch.restarts
         ]
         await tx.execute(QUERIES["restart_runs"], *map(list, zip(*made, strict=True)), at)
+        await tx.execute(QUERIES["copy_tags"], [one[0] for one in made], [one[1] for one in made])

@@ -1,36 +1,49 @@
 """The sink of queries: what users ask becomes runs of the pipeline, and what administrators say becomes its prompts.
 
 Law: a request id is one run, whoever sends it how often; what differs under a known id is refused. Runs of a user have dense
-places in the order of the log. Of a role's prompts the last word in the order of the broker's time counts.
+places in the order of the log. Whether the organization that pays may ask is decided here for good, in the order of the log; a
+query that may not be asked is a run that failed, with the limit in its error, and calls no model. Of a role's prompts the last
+word in the order of the broker's time counts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from highwater.connectors.identity import erasures
+from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.outbox import Teller
+from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.connectors.queries.raw_logs import log_queries
 from highwater.connectors.queries.rows import Ordinals
 from highwater.connectors.queries.statements import QUERIES
+from highwater.connectors.queries.submissions import known_questions, question_of
 from highwater.schemas.positions import Cause
-from highwater.schemas.queries import PIPELINE_STAGE, PROMPT_CHANGED, QUERY_SUBMITTED, PromptChanged, QuerySubmitted
+from highwater.schemas.queries import (
+    PIPELINE_STAGE,
+    PROMPT_CHANGED,
+    QUERY_SUBMITTED,
+    RUN_FAILED,
+    PromptChanged,
+    QuerySubmitted,
+)
 from highwater.streams.clock import to_datetime
-from highwater.streams.queries.runs import INSERT, Run, stage_event
+from highwater.streams.identity.plans import Plan, refusal, refusal_text
+from highwater.streams.queries.runs import INSERT, Run, failed, failed_event, stage_event
 from highwater.streams.queries.states import Status
 from highwater.streams.queries.validation import check_queries_event
 
 _COLUMNS = [
-    "id", "user_id", "ordinal", "user_query", "status", "arrived_ms", "position", "caused_by", "created_at", "updated_at",
+    "id", "user_id", "organization_id", "ordinal", "user_query", "status", "released", "error", "arrived_ms", "position",
+    "caused_by", "created_at", "updated_at",
 ]  # fmt: skip
+LIMITED = "limit"
 
 
 Said: TypeAlias = QuerySubmitted | PromptChanged
@@ -61,8 +74,9 @@ class QueriesSink(Handler[Said, Prepared]):
     # batch holds no more than the 32 MiB that wait in the client.
     batch_max = 2_000
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Surroundings, plans: Mapping[str, Plan]) -> None:
         self._clock = around.clock
+        self._plans = plans
         self._tell = Teller(around.codec, "/connectors/sinks/queries")
 
     async def prepare(self, events: Sequence[Event[Said]]) -> Prepared:
@@ -89,45 +103,62 @@ class QueriesSink(Handler[Said, Prepared]):
         ordinals = await Ordinals.lock(tx, [event.value["user_id"] for event in events])
         new, refused = await _new_ones(tx, events)
         if new:
-            at = to_datetime(now_ms)
-            runs = [_run_of(event, ordinals.take(event.value["user_id"])) for event in new]
-            rows = [
-                (
-                    run.id,
-                    run.user_id,
-                    run.ordinal,
-                    run.query,
-                    Status.NEW,
-                    event.record.arrived_ms,
-                    *[run.position] * 2,
-                    at,
-                    at,
-                )
-                for run, event in zip(runs, new, strict=True)
-            ]
+            limits = await _limits(tx, new, self._plans, now_ms)
+            runs = [_run_of(event, ordinals.take(event.value["user_id"]), limits, now_ms) for event in new]
+            rows = [_row(run, event, now_ms) for run, event in zip(runs, new, strict=True)]
             await tx.copy_records_to_table("pipeline_runs", records=rows, columns=_COLUMNS)
             await ordinals.store(tx)
-            told = [
-                self._tell.row(
-                    PIPELINE_STAGE, stage_event(run, INSERT, now_ms, waiting=True), now_ms, event.record.position
-                )
-                for run, event in zip(runs, new, strict=True)
-            ]
-            await outbox.add(tx, told)
+            await outbox.add(
+                tx, [row for run, event in zip(runs, new, strict=True) for row in self._told(run, event, now_ms)]
+            )
             await log_queries(tx, [run.id for run in runs])
         return refused
 
+    def _told(self, run: Run, event: Event[QuerySubmitted], now_ms: int) -> list[OutboxRow]:
+        at = event.record.position
+        is_waiting = run.status is Status.NEW
+        rows = [self._tell.row(PIPELINE_STAGE, stage_event(run, INSERT, now_ms, waiting=is_waiting), now_ms, at)]
+        if not is_waiting:
+            ended = failed_event(run, None, LIMITED, run.error or "", "", now_ms, is_alert=False)
+            rows.append(self._tell.row(RUN_FAILED, ended, now_ms, at))
+        return rows
 
-def _run_of(event: Event[QuerySubmitted], ordinal: int) -> Run:
+
+async def _limits(
+    tx: Connection, events: Sequence[Event[QuerySubmitted]], plans: Mapping[str, Plan], now_ms: int
+) -> dict[str, str]:
+    """Organizations that may not ask now, each with the limit in words; locked, so that their jobs are judged in turn."""
+    names = {name for event in events if (name := event.value.get("organization_id")) is not None}
+    if not names:
+        return {}
+    await organizations.lock(tx, names)
+    known = await organizations.organizations_of(tx, names, plans)
+    used = await organizations.usages_of(tx, names, now_ms)
+    found = {name: refusal(one.plan, one.status, used[name], is_query=True) for name, one in known.items()}
+    return {name: refusal_text(limit, name, known[name].plan) for name, limit in found.items() if limit is not None}
+
+
+def _run_of(event: Event[QuerySubmitted], ordinal: int, limits: Mapping[str, str], now_ms: int) -> Run:
     record, value = event
-    return Run(
+    organization_id = value.get("organization_id")
+    run = Run(
         id=value["request_id"],
         user_id=value["user_id"],
         ordinal=ordinal,
         query=value["query"],
         status=Status.NEW,
+        organization_id=organization_id,
         position=str(record.position),
     )
+    error = limits.get(organization_id or "")
+    return run if error is None else failed(run, error, now_ms)
+
+
+def _row(run: Run, event: Event[QuerySubmitted], now_ms: int) -> tuple[Any, ...]:
+    """In the order of `_COLUMNS`."""
+    at = to_datetime(now_ms)
+    stands = run.ordinal, run.query, run.status, run.released, run.error
+    return run.id, run.user_id, run.organization_id, *stands, event.record.arrived_ms, *[run.position] * 2, at, at
 
 
 async def _new_ones(
@@ -135,16 +166,15 @@ async def _new_ones(
 ) -> tuple[list[Event[QuerySubmitted]], list[DeadLetter]]:
     """Submissions whose id is new, and those that say something else under a known one."""
     ids = sorted({event.value["request_id"] for event in events})
-    rows = await tx.fetch(QUERIES["known_queries"], ids)
-    known = {row["id"]: (row["user_id"], row["user_query"]) for row in rows}
+    known = {request_id: asked for request_id, (asked, _) in (await known_questions(tx, ids)).items()}
     new, refused = [], []
     for event in events:
-        said = (event.value["user_id"], event.value["query"])
+        said = question_of(event.value)
         before = known.setdefault(event.value["request_id"], said)
         if before is said:
             new.append(event)
         elif before != said:
-            detail = f"{event.value['request_id']} is another query, or another user's"
+            detail = f"{event.value['request_id']} is another query, or another user's or organization's"
             refused.append(DeadLetter(event.record, "conflicting_repeat", detail))
     return new, refused
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from highwater.connectors.models.calls import ChatCall
-from highwater.connectors.models.embeddings import Embedder
+from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.postgres.pool import Connection, Row, reading
 from highwater.connectors.queries.statements import QUERIES
 from highwater.connectors.retrieval.context import ChunkContext
@@ -24,7 +24,7 @@ from highwater.schemas.errors import HighwaterError
 from highwater.schemas.feeds import INSIGHT_INGESTED
 from highwater.schemas.positions import Position
 from highwater.streams.clock import to_ms
-from highwater.streams.queries.analysis import parse_analysis
+from highwater.streams.queries.analysis import finds_context, parse_analysis
 from highwater.streams.queries.context import (
     LogLine,
     Memory,
@@ -82,7 +82,12 @@ class Stages:
     """Asks and conclusions of all stages."""
 
     def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], *, model: str, strong_model: str, embedder: Embedder | None = None
+        self,
+        pool: asyncpg.Pool[asyncpg.Record],
+        *,
+        model: str,
+        strong_model: str,
+        embedder: CountedEmbedder | None = None,
     ) -> None:
         self._pool = pool
         self._chunks = ChunkContext(pool, embedder)
@@ -117,7 +122,9 @@ class Stages:
         words = _words_of(run, run.analysis or {})
         if not words:
             return []
-        return await self._chunks.of_query(run.query, words, limit=SOURCES_TOLD, as_of_ms=run.updated_ms)
+        return await self._chunks.of_query(
+            run.query, words, Work(run.id, run.user_id), limit=SOURCES_TOLD, as_of_ms=run.updated_ms
+        )
 
     async def _assembler(self, tx: Connection, run: Run, found: Sequence[Result]) -> Ask:
         """R1.20: the query, history, what the analysis points at, and the Mentor; element 4 is the system prompt."""
@@ -127,7 +134,7 @@ class Stages:
             LogLine(row["message_type"], row["content"], to_ms(row["created_at"]))
             for row in await tx.fetch(QUERIES["logs_before"], run.user_id, run.ordinal, LOGS_READ)
         ]
-        has_pointers = analysis.get("needs_context") or analysis.get("context_found")
+        has_pointers = analysis.get("needs_context") or finds_context(analysis)
         records = records_pointed_at(analysis, await _memories(tx, run)) if has_pointers else []
         sources = await _sources(tx, run, analysis, found)
         draft = draft_context(run.query, logs, analysis, records, sources, prompts[_MENTOR].text)

@@ -11,13 +11,17 @@ from highwater.connectors.postgres.sql_files import load_statements
 class Statements(TypedDict):
     """Each is the text of a statement."""
 
-    capture_runs: str
-    take_due_runs: str
-    forgotten_runs: str
+    ask_for_runs: str
+    ask_for_forgotten_runs: str
+    has_waiting_runs: str
+    waiting_runs: str
+    runs_in_progress: str
+    wanted_runs: str
     workers_with_runs: str
     lost_runs: str
     runs_of_worker: str
     hold_runs: str
+    hold_run: str
     store_runs: str
     log_answers: str
     store_memories: str
@@ -60,6 +64,13 @@ class Statements(TypedDict):
     query_call_metrics: str
     query_store_sizes: str
     query_backlog: str
+    runs_to_redact: str
+    redact_runs: str
+    redact_raw_logs: str
+    redact_memories: str
+    withdrawn_of_runs: str
+    forget_contexts: str
+    copy_tags: str
     timeline_store: str
 
 

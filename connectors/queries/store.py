@@ -1,4 +1,4 @@
-"""Runs of the pipeline in PostgreSQL: captured, stored with their events, given back.
+"""Runs of the pipeline in PostgreSQL: asked for, captured, stored with their events, given back.
 
 Law: a change of status and its event are one transaction (R1.15), and both happen only if the run still is as whoever stores it
 took it (R1.6). What is asked of the language model in a stage is written down in the transaction that stores what it is made
@@ -8,39 +8,45 @@ from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import asyncpg
 import orjson
 
+from highwater.connectors.engines import sharing
+from highwater.connectors.engines.sharing import Share, Statement
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
 from highwater.connectors.models.call_rows import CallBegin, begin_calls
+from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
+from highwater.connectors.queries import counting, redactions
+from highwater.connectors.queries.changes import Change
 from highwater.connectors.queries.raw_logs import Answer, log_answers
+from highwater.connectors.queries.rows import whole_run_of as run_of
 from highwater.connectors.queries.statements import QUERIES
 from highwater.schemas.codec import Codec
+from highwater.schemas.jobs import USAGE_RECORDED
 from highwater.schemas.positions import Position, parse_position
-from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_FAILED, RunFailed
+from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_FAILED
 from highwater.schemas.topic_names import EventT, TopicName
-from highwater.streams.clock import to_datetime, to_ms
-from highwater.streams.queries.memory import Summary
+from highwater.streams.clock import to_datetime
 from highwater.streams.queries.runs import (
     RETURNS_MAX,
-    UPDATE,
     Run,
     archived_event,
     captured,
     failed,
     failed_event,
+    resumed,
     returned,
-    stage_event,
     stage_events,
 )
-from highwater.streams.queries.states import ArchiveStatus, Move, Stage, Status, advance, waiting_status
+from highwater.streams.queries.states import ArchiveStatus, Stage, Status, waiting_status
 
 _SOURCE = "/connectors/workers/queries"
+# What runs without an organization count as where slots are shared out.
+_OPERATOR = ""
 
 
 class Asked(NamedTuple):
@@ -51,108 +57,46 @@ class Asked(NamedTuple):
     command: Position
 
 
-class Call(NamedTuple):
-    """A call of the language model that is about to be made, with the prompts it is made with."""
-
-    stage: Stage
-    attempt: int
-    model: str
-    prompt_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Moves of a run that are stored together: as it was taken, and each step it took since; the last is what is stored."""
-
-    before: Run
-    steps: tuple[Run, ...]
-    now_ms: int
-    call: Call | None = None
-    memory: Summary | None = None
-    failure: RunFailed | None = None
-    archive_error: str | None = None
-
-    @property
-    def after(self) -> Run:
-        """The run as it is stored."""
-        return self.steps[-1]
-
-
-def run_of(row: Row) -> Run:
-    """The run in a row of `pipeline_runs`."""
-    return Run(
-        id=str(row["id"]),
-        user_id=str(row["user_id"]),
-        ordinal=row["ordinal"],
-        query=row["user_query"],
-        status=Status(row["status"]),
-        archive_status=None if row["archive_status"] is None else ArchiveStatus(row["archive_status"]),
-        released=row["released"],
-        revision=row["revision"],
-        epoch=row["epoch"],
-        worker=row["worker"],
-        attempt=row["attempt"],
-        unusable=row["unusable"],
-        returns=row["returns"],
-        lease_until_ms=row["lease_until_ms"],
-        due_ms=row["due_ms"],
-        analysis=_json(row["analysis_result"]),
-        draft=row["draft_context"],
-        payload=row["final_context_payload"],
-        answer=row["final_answer"],
-        sources=_json(row["sources"]),
-        error=row["error"],
-        position=row["position"],
-        caused_by=row["caused_by"],
-        created_ms=to_ms(row["created_at"]),
-        updated_ms=to_ms(row["updated_at"]),
-        completed_ms=None if row["completed_at"] is None else to_ms(row["completed_at"]),
-    )
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else orjson.loads(text)
-
-
 class Runs:
     """The store of runs for those that work on them."""
 
-    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], codec: Codec) -> None:
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], codec: Codec, *, begun_max: int) -> None:
+        """`begun_max`: runs of one organization in progress at most, in all processes; the operator's own are not bound by it."""
         self._pool = pool
         self._codec = codec
+        self._share = Share(begun_max, uncapped=(_OPERATOR,))
 
-    async def capture(self, asked: Sequence[Asked], *, worker: int, lease_ms: int, now_ms: int) -> list[Run]:
-        """The runs that were waiting for their stage and are ours now (R1.6)."""
+    async def ask(self, tx: Connection, asked: Sequence[Asked]) -> None:
+        """Have runs wait for a slot; those that do not wait for that stage, or whose turn it is not, are left alone (R1.6)."""
         once = {one.run_id: one for one in asked}.values()  # however often a run is asked for
-        if not once:
-            return []
         waits = [waiting_status(one.stage) for one in once]
-        works = [advance(status, Move.CAPTURE) for status in waits]
         ids, commands = [one.run_id for one in once], [str(one.command) for one in once]
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(
-                QUERIES["capture_runs"], ids, waits, works, worker, now_ms + lease_ms, to_datetime(now_ms), commands
-            )
-            runs = [run_of(row) for row in rows]
-            await outbox.add(tx, [self._told(run, now_ms) for run in runs])
-        return runs
+        await tx.execute(QUERIES["ask_for_runs"], ids, waits, commands)
 
     async def take_due(self, *, worker: int, lease_ms: int, now_ms: int, most: int) -> list[Run]:
-        """Runs whose next attempt is due, ours now."""
-        async with reading(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["take_due_runs"], now_ms, worker, now_ms + lease_ms, most)
-        return [run_of(row) for row in rows]
+        """Runs that wait for a slot, ours now; slots are shared out by organization."""
+        async with reading(self._pool) as connection:
+            if not await connection.fetchval(QUERIES["has_waiting_runs"], now_ms):
+                return []
+        async with transaction(self._pool) as tx:
+            chosen = await sharing.choose(
+                tx,
+                (LockClass.QUERY_SLOTS, 0),
+                Statement(QUERIES["waiting_runs"], (now_ms, most)),
+                Statement(QUERIES["runs_in_progress"]),
+                slots=most,
+                share=self._share,
+            )
+            rows = await tx.fetch(QUERIES["wanted_runs"], chosen, now_ms)
+            changes = [_taken(row, worker, lease_ms, now_ms) for row in rows]
+            stored = await self._store(tx, changes)
+        return [change.after for change in changes if change.before.id in stored]
 
     async def take_forgotten(self, *, worker: int, lease_ms: int, now_ms: int, silent_ms: int, most: int) -> list[Run]:
-        """Runs whose turn it is and that nobody asks for, ours now (R1.16)."""
-        async with transaction(self._pool) as tx:
-            rows = await tx.fetch(QUERIES["forgotten_runs"], to_datetime(now_ms - silent_ms), most)
-            found = [run_of(row) for row in rows]
-            changes = [
-                Change(run, (captured(run, worker=worker, lease_ms=lease_ms, now_ms=now_ms),), now_ms) for run in found
-            ]
-            await self._store(tx, changes)
-        return [change.after for change in changes]
+        """None: runs whose turn it is and that nobody asked for are asked for (R1.16), and have their turn as all others."""
+        async with reading(self._pool) as tx:
+            await tx.fetch(QUERIES["ask_for_forgotten_runs"], to_datetime(now_ms - silent_ms), most)
+        return []
 
     async def give_back_lost(self, dead: Sequence[int], *, now_ms: int, most: int) -> list[Run]:
         """Runs whose worker is gone or whose lease is over, back where they waited, or failed after so many times (R1.7)."""
@@ -180,24 +124,37 @@ class Runs:
             stored = await self._store(tx, changes)
         return [change.before.id in stored for change in changes]
 
+    async def count_late(self, run_id: str, now_ms: int) -> None:
+        """Count what a call of an ended run used that was answered after its end; nothing for one that goes on elsewhere."""
+        async with transaction(self._pool) as tx:
+            rows = await tx.fetch(QUERIES["hold_run"], run_id)
+            await self._count(tx, [run for run in map(run_of, rows) if run.released], now_ms)
+
     # -- in a transaction -----------------------------------------------------------------------------------------------
 
     async def _store(self, tx: Connection, changes: Sequence[Change]) -> set[str]:
         if not changes:
             return set()
+        changes = await redactions.without_withdrawn(tx, changes)
         if len(changes) > 1:
             await tx.execute(QUERIES["hold_runs"], [change.before.id for change in changes])
         columns = map(list, zip(*map(_row, changes), strict=True))
         stored = {row["id"] for row in await tx.fetch(QUERIES["store_runs"], *columns)}
         kept = [change for change in changes if change.before.id in stored]
+        await redactions.tag_sources(tx, kept)
         await begin_calls(tx, _begins(kept))
         memories = await _store_memories(tx, kept)
         await outbox.add(tx, [row for change in kept for row in self._events(change, memories.get(change.before.id))])
+        ended = [change for change in kept if change.after.released and not change.before.released]
+        if ended:
+            await self._count(tx, [change.after for change in ended], ended[0].now_ms)
         await log_answers(tx, _answers(kept))
         return stored
 
-    def _told(self, run: Run, now_ms: int) -> OutboxRow:
-        return self._event(PIPELINE_STAGE, stage_event(run, UPDATE, now_ms, waiting=False), run, now_ms)
+    async def _count(self, tx: Connection, ended: Sequence[Run], now_ms: int) -> None:
+        usages = await counting.count(tx, ended, now_ms)
+        runs = [run for run in ended if run.id in usages]
+        await outbox.add(tx, [self._event(USAGE_RECORDED, usages[run.id], run, now_ms) for run in runs])
 
     def _events(self, change: Change, memory_id: int | None) -> list[OutboxRow]:
         run, now_ms = change.after, change.now_ms
@@ -219,6 +176,15 @@ class Runs:
 
 def _cause(run: Run) -> Position | None:
     return parse_position(run.caused_by) if run.caused_by else None
+
+
+def _taken(row: Row, worker: int, lease_ms: int, now_ms: int) -> Change:
+    """Captured by the command that asked for it, or gone on with where it was put aside."""
+    run, command = run_of(row), row["command"]
+    if run.due_ms is not None:
+        return Change(run, (resumed(run, worker=worker, lease_ms=lease_ms, now_ms=now_ms),), now_ms)
+    after = captured(run, worker=worker, lease_ms=lease_ms, now_ms=now_ms, command=command)
+    return Change(run, (after,), now_ms, command=command)
 
 
 def _given_back(run: Run, now_ms: int) -> Change:
@@ -257,6 +223,7 @@ def _row(change: Change) -> tuple[Any, ...]:
         None if run.payload is before.payload else run.payload,
         None if run.answer is before.answer else run.answer,
         None if run.sources is before.sources else orjson.dumps(run.sources).decode(),
+        change.command,
     )
 
 

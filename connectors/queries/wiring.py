@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.watch import Watch
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.call_rows import Calls
+from highwater.connectors.models.embedding_calls import CountedEmbedder
 from highwater.connectors.models.opening import open_chat_port, open_embedder
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.engine import Engine
@@ -18,11 +20,12 @@ from highwater.connectors.queries.worker_stages import StageCommands
 from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import fresh_number
+from highwater.streams.identity.plans import load_plans
 from highwater.streams.models.costs import parse_prices
 
 
 async def _queries(w: Wiring) -> Connector:
-    return BatchConsumer(QueriesSink(w.around), w.around)
+    return BatchConsumer(QueriesSink(w.around, load_plans(w.settings.plans_file)), w.around)
 
 
 async def _controls(w: Wiring) -> Connector:
@@ -34,19 +37,26 @@ async def _stages(w: Wiring) -> Connector:
     if s.query_lease_seconds <= s.llm_timeout_seconds:
         raise ConfigurationError("HIGHWATER_QUERY_LEASE_SECONDS must be above HIGHWATER_LLM_TIMEOUT_SECONDS")
     pool = await w.pool_of_engine()
-    runs = Runs(pool, around.codec)
-    stages = Stages(pool, model=s.llm_model, strong_model=s.llm_strong_model, embedder=open_embedder(s))
+    runs = Runs(pool, around.codec, begun_max=s.query_concurrency_per_organization)
+    clock = LeaseClock(around.clock)
+    prices = parse_prices(s.llm_prices)
+    stages = Stages(
+        pool,
+        model=s.llm_model,
+        strong_model=s.llm_strong_model,
+        embedder=CountedEmbedder(pool, open_embedder(s), prices, around.clock),
+    )
     engine = Engine(
         runs,
         stages,
-        ModelCalls(Calls(pool), open_chat_port(s, answered_locally), parse_prices(s.llm_prices), around.clock),
-        around.clock,
+        ModelCalls(Calls(pool), open_chat_port(s, answered_locally), prices, clock),
+        clock,
         worker=fresh_number(),
         lease_ms=int(s.query_lease_seconds * 1000),
         slots=s.query_concurrency,
     )
-    watch = Watch(w.database(), runs, engine, around.clock)
-    return WithWatch(BatchConsumer(StageCommands(engine, watch, around.clock), around), watch.run)
+    watch = Watch(w.database(), runs, engine, clock)
+    return WithWatch(BatchConsumer(StageCommands(engine), around), watch.run)
 
 
 async def _timeline(w: Wiring) -> Connector:

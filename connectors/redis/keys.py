@@ -1,7 +1,8 @@
-"""The catalogue of Redis keys (R0.22 to R0.27, R2.4 to R2.10): who writes each, what it holds, when it goes.
+"""The catalogue of Redis keys (R0.22 to R0.26, R2.4 to R2.10): who writes each, what it holds, when it goes.
 
 Redis holds nothing that cannot be rebuilt. A braced part is a parameter; ids are used as they are, so a colon in one
-cannot be told from a separator and no key is ever parsed back.
+cannot be told from a separator and no key is ever parsed back. Keys that one script touches share a hash tag, in doubled braces
+here and in single ones in Redis, so that a Redis Cluster has them on one node (R2.1): those of a resource are `resource_key`'s.
 """
 
 from __future__ import annotations
@@ -16,15 +17,13 @@ USER = "us:{user_id}"
 DIRTY_CHANNELS = "dirty:channels"
 # STRING owner token, NX, expires; one rebuild a user at a time (R0.26).
 USER_LOCK = "lock:user:{user_id}"
-# STRING owner token, NX, 300 s or until the worker clears it; suppresses a repeated task (R0.27).
-USER_ENQUEUED = "enq:user:{user_id}"
-USER_ENQUEUED_SECONDS = 300
-# Present as long as the mirror is whole; its absence tells that Redis was emptied.
-MIRROR_EPOCH = "highwater:mirror-epoch"
+# HASH next offset by `topic/partition` up to which the mirror goes, written after what it stands for: a Redis that is behind it
+# was emptied or lost its last writes.
+MIRRORED_TO = "highwater:mirrored-to"
 # HASH version, etag, caused_by of a resource; written by one script that sets only what is newer.
-RESOURCE_VERSION = "__v:{key}"
+RESOURCE_VERSION = "__v:{{{key}}}"
 # STRING payload of the version named in `__v:`.
-RESOURCE_PAYLOAD = "payload:{key}"
+RESOURCE_PAYLOAD = "payload:{{{key}}}"
 # STRING payload of a league document under its own key (R4.6), as RESOURCE_PAYLOAD but compressed with brotli.
 DOCUMENT = "{key}"
 # STRING owner token, NX, `lock_timeout_seconds`; one regeneration of a document over all processes (R4.28).
@@ -35,6 +34,8 @@ LIVE_REQUESTS = "ratelimit:live:{address}"
 KEY_REQUESTS = "ratelimit:{api_key_id}:{minute}"
 # STRING, the same of a user (R2.30).
 USER_REQUESTS = "ratelimit:user:{user_id}:{minute}"
+# STRING, the same of calls that cost little, which do not count for the plan; the caller is `user:{id}` or `key:{id}`.
+CALLER_REQUESTS = "ratelimit:caller:{caller}:{minute}"
 # HASH job_id, presentation_id, status, outline, slides_completed, slides_total, completed_slide_ids, last_updated, worker_id,
 # langgraph_state (R2.11), and epoch; 3600 s from each running checkpoint, gone with the result; written by progress.
 CHECKPOINT = "gen_checkpoint:{job_id}"
@@ -76,3 +77,11 @@ SEMANTIC_CACHE_SECONDS = 86_400
 def key(template: str, **parts: str) -> str:
     """The key that a template of this catalogue gives for its parts."""
     return template.format(**parts)
+
+
+def resource_key(template: str, resource: str) -> str:
+    """The key of a resource, whose name is the hash tag: Redis Cluster has `__v:{league:table:1}` where it has `league:table:1`.
+
+    Braces in a name would make another tag; they are written as in a URL, and so is the sign that writes them.
+    """
+    return template.format(key=resource.replace("%", "%25").replace("{", "%7B").replace("}", "%7D"))

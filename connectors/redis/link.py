@@ -10,30 +10,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeVar
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from highwater.connectors.redis.keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, key
-from highwater.schemas.errors import AccessRefusedError, UnavailableError
-from highwater.streams.access import tls_refusal
+from highwater.connectors.redis.client import (
+    CONNECTIONS_MAX,
+    FAILURES,
+    TIMEOUT_SECONDS,
+    Address,
+    Script,
+    address_problem,
+    failure_reason,
+    is_exhausted,
+    is_failure,
+    open_client,
+    replies_of,
+)
+from highwater.connectors.redis.keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, resource_key
+from highwater.connectors.redis.objects import ObjectStore
+from highwater.schemas.errors import UnavailableError
 from highwater.streams.telemetry import REDIS_UP, get_log
 
 # The bound on an old answer from Redis: two seconds from the moment the version was last read from its truth.
 TRUSTED_MS = 2_000
-# Redis answers in well under a millisecond; one that needs this long is as good as away.
-TIMEOUT_SECONDS = 0.25
-# With TLS a connection is made in three round trips and some arithmetic.
-HANDSHAKE_SECONDS = 1.0
-# Of one process at once; a hundred callers share them in turns of well under a millisecond.
-CONNECTIONS_MAX = 50
+# Nobody asked Redis: our own callers have all connections.
+_IN_USE = "all connections to Redis are in use"
 # A single timeout may be a turn of our own event loop that took too long; this many in a row are Redis.
 TIMEOUTS_MAX = 3
 PROBE_SECONDS = 1.0
@@ -44,7 +50,10 @@ BATCH_MAX = 256
 
 T = TypeVar("T")
 _TIMEOUTS = (RedisTimeoutError, TimeoutError)
-_FAILURES = (RedisError, OSError, TimeoutError)
+# Redis looks at so many keys in a millisecond, during which nobody else is served.
+_NAMES_AT_ONCE = 1_000
+# What a cluster counts by node is told as a sum.
+_COUNTERS = ("keyspace_hits", "keyspace_misses", "evicted_keys", "connected_clients", "used_memory")
 _log = get_log("redis")
 
 _PUT = """
@@ -71,6 +80,8 @@ return 1
 class RedisAwayError(UnavailableError):
     """Redis does not answer. What needs nothing else is served from PostgreSQL; start Redis again."""
 
+    is_ready_without = True
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -95,34 +106,45 @@ class Head:
         return 0 <= now_ms - self.checked_ms <= TRUSTED_MS
 
 
-class RedisLink:
-    """One client and the knowledge whether it works; every use goes through `run`."""
+def _require_going_on(task: asyncio.Task[Any] | None, cancelled: int) -> None:
+    """End a task that was cancelled during a call: the client may lose that while it connects, and a loop of calls never ended.
 
-    def __init__(self, url: str | None, setting: str = "REDIS_URL") -> None:
-        self.client: Any = None
+    `cancelled`: how often it had been before the call.
+    """
+    if task is not None and task.cancelling() > cancelled:
+        raise asyncio.CancelledError
+
+
+class RedisLink:
+    """One client and the knowledge whether it works; every use goes through `run`.
+
+    Of a cluster the link is up while every part of it has a primary that answers.
+    """
+
+    def __init__(self, url: str | None, setting: str = "REDIS_URL", *, connections_max: int = CONNECTIONS_MAX) -> None:
         self._setting = setting  # that the address is from
+        self._address: Address | None = None
+        self.client: Any = None
         if url is not None:
-            self.client = Redis.from_pool(
-                # A call that finds all connections in use waits for one: that is no Redis that is away.
-                BlockingConnectionPool.from_url(
-                    url,
-                    max_connections=CONNECTIONS_MAX,
-                    timeout=TIMEOUT_SECONDS,
-                    socket_timeout=TIMEOUT_SECONDS,
-                    socket_connect_timeout=HANDSHAKE_SECONDS if url.startswith("rediss://") else TIMEOUT_SECONDS,
-                    retry=Retry(NoBackoff(), 0),  # a repeat is the caller's business; a hidden one triples the wait
-                    protocol=2,
-                )
-            )
+            self._address, self.client = open_client(url, setting, connections_max)
+        self.is_cluster = self._address is not None and self._address.is_cluster
+        # A server's pool has its callers wait; a node of a cluster refuses whom it has no connection for.
+        self._turns = asyncio.Semaphore(connections_max) if self.is_cluster else None
+        self._primaries: frozenset[str] = frozenset()  # of the cluster, as they were last known
         self.is_up = False
         self._timeouts = 0  # in a row
         self._refusal = ""  # the last one logged
-        self.generation = 0  # counts the times it came back
+        # Counts the times from which on Redis may lack what it was told before: it came back, or another server took over.
+        self.generation = 0
         self.on_back: Callable[[], None] | None = None
         self.reason = "it was not reached yet" if url else f"{setting} is not set"
         self._probing: asyncio.Task[None] | None = None
         self._is_reported = False
         REDIS_UP.set(0)
+
+    def script(self, body: str) -> Script:
+        """A script to be run on this Redis."""
+        return Script(self.client, body, is_cluster=self.is_cluster)
 
     async def run(self, call: Awaitable[T]) -> T:
         """Await a call to Redis.
@@ -130,21 +152,110 @@ class RedisLink:
         Raises:
             RedisAwayError: it is away, or this call found that out.
         """
+        task = asyncio.current_task()
+        cancelled = 0 if task is None else task.cancelling()
         try:
-            found = await call
-        except ResponseError as error:  # it answers, but not this: out of memory, read-only, a key of another type
+            found = await (call if self._turns is None else self._in_turn(call, self._turns))
+        except FAILURES as error:
+            _require_going_on(task, cancelled)
+            if is_failure(error):
+                raise self._failed(error) from error
+            # It answers, but not this: out of memory, read-only, a key of another type.
             if str(error) != self._refusal:
                 self._refusal = str(error)
                 _log.warning("Redis refuses a command", reason=str(error))
             raise RedisAwayError(f"Redis refuses: {error}") from error
-        except _FAILURES as error:
-            reason = failure_reason(error, self._setting)
-            self._timeouts += isinstance(error, _TIMEOUTS)
-            if not isinstance(error, _TIMEOUTS) or self._timeouts >= TIMEOUTS_MAX:
-                self._lost(reason)
-            raise RedisAwayError(f"Redis is away: {reason}") from error
         self._timeouts = 0
+        _require_going_on(task, cancelled)
+        if self.is_cluster:
+            self._look_at_cluster(found)
         return found
+
+    def _failed(self, error: Exception) -> RedisAwayError:
+        if is_exhausted(error):
+            return RedisAwayError(_IN_USE)
+        reason = failure_reason(error, self._setting)
+        self._timeouts += isinstance(error, _TIMEOUTS)
+        if not isinstance(error, _TIMEOUTS) or self._timeouts >= TIMEOUTS_MAX:
+            self._lost(reason)
+        return RedisAwayError(f"Redis is away: {reason}")
+
+    async def _in_turn(self, call: Awaitable[T], turns: asyncio.Semaphore) -> T:
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await turns.acquire()
+        except BaseException as error:
+            if asyncio.iscoroutine(call):
+                call.close()
+            if isinstance(error, TimeoutError):
+                raise RedisAwayError(_IN_USE) from error
+            raise
+        try:
+            return await call
+        finally:
+            turns.release()
+
+    def _look_at_cluster(self, found: Any) -> None:
+        """What a call tells besides its answer: that a part does not answer, or is another server's now.
+
+        A replica that took over may lack the last second of what its primary had acknowledged.
+
+        Raises:
+            RedisAwayError: some of a pipeline was not done.
+        """
+        if isinstance(found, list):
+            for reply in found:
+                if isinstance(reply, Exception) and is_failure(reply):
+                    raise self._failed(reply) from reply
+        primaries = frozenset(node.name for node in self.client.get_primaries())
+        if primaries != self._primaries and self.is_up:
+            _log.info("another node of the Redis Cluster took over", primaries=sorted(primaries))
+            self._came(primaries)
+
+    def _came(self, primaries: frozenset[str] = frozenset()) -> None:
+        self._primaries = primaries
+        self.generation += 1
+        if self.on_back is not None:
+            self.on_back()
+
+    async def replies(self, commands: Sequence[tuple[str | int | bytes, ...]]) -> list[Any]:
+        """What Redis answers to commands, in one round trip; one that it refuses is answered with its error.
+
+        Raises:
+            RedisAwayError: it is away, or this call found that out.
+        """
+        return await self.run(replies_of(self.require(), commands, is_cluster=self.is_cluster))
+
+    async def names(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """The names of keys that a glob-style pattern describes, some at a time; of a cluster those of all primaries.
+
+        Raises:
+            RedisAwayError: it is away, or this call found that out.
+        """
+        client = self.require()
+        for place in [{"target_nodes": node} for node in client.get_primaries()] if self.is_cluster else [{}]:
+            cursor = 0
+            while True:
+                then, found = await self.run(client.scan(cursor, match=pattern, count=_NAMES_AT_ONCE, **place))
+                if found:
+                    yield list(found)
+                # Of a cluster the client tells the cursor of each node that was asked.
+                cursor = next(iter(then.values())) if isinstance(then, dict) else then
+                if not cursor:
+                    break
+
+    async def counters(self) -> dict[str, int]:
+        """What Redis counts of itself since it began; of a cluster all primaries together.
+
+        Raises:
+            RedisAwayError: it is away, or this call found that out.
+        """
+        client = self.require()
+        if not self.is_cluster:
+            found = [await self.run(client.info())]
+        else:
+            found = list((await self.run(client.info(target_nodes=client.get_primaries()))).values())
+        return {name: sum(int(one[name]) for one in found) for name in _COUNTERS}
 
     def require(self) -> Any:
         """The client.
@@ -158,22 +269,45 @@ class RedisLink:
 
     async def probe(self) -> bool:
         """Ask Redis once, and keep asking in the background while it is away."""
-        if self.client is None:
+        if self._address is None:
             return False
         try:
-            await self.client.ping()
-        except _FAILURES as error:
+            primaries = await self._ask_cluster() if self.is_cluster else await self._ask_server(self._address)
+        except FAILURES as error:
             self._lost(failure_reason(error, self._setting))
+            return False
+        except UnavailableError as error:
+            self._lost(str(error))
             return False
         if not self.is_up:
             _log.info("Redis is ready")
-            self.generation += 1
             self._timeouts = 0
             self.is_up, self.reason, self._is_reported = True, "", True
             REDIS_UP.set(1)
-            if self.on_back is not None:
-                self.on_back()
+            self._came(primaries)
         return True
+
+    async def _ask_server(self, address: Address) -> frozenset[str]:
+        """Raise what is wrong with a server."""
+        await self.client.ping()
+        if not self.is_up:
+            with contextlib.suppress(NoPermissionError):  # who may not ask learns it from the first command
+                problem = address_problem(address, await self.client.info("cluster"), self._setting)
+                if problem is not None:
+                    raise UnavailableError(problem)
+        return frozenset()
+
+    async def _ask_cluster(self) -> frozenset[str]:
+        """The primaries, after each has said that all parts are served; raises what is wrong."""
+        await self.client.initialize()
+        if not self.is_up:
+            await self.client.nodes_manager.initialize()  # the map of before may name a primary that is gone
+        primaries = self.client.get_primaries()
+        for node in primaries:
+            state = (await self.client.cluster_info(target_nodes=node)).get("cluster_state")
+            if state != "ok":
+                raise UnavailableError(f"the Redis Cluster is not whole: {node.name} says cluster_state:{state}")
+        return frozenset(node.name for node in primaries)
 
     def _lost(self, reason: str) -> None:
         if self.is_up or not self._is_reported:
@@ -198,52 +332,27 @@ class RedisLink:
             await self.client.aclose()
 
 
-async def open_redis(url: str | None, setting: str = "REDIS_URL") -> RedisLink:
+async def open_redis(
+    url: str | None, setting: str = "REDIS_URL", *, connections_max: int = CONNECTIONS_MAX
+) -> RedisLink:
     """A link to Redis, whether it is there or not; it is looked for in the background until it is."""
-    link = RedisLink(url, setting)
+    link = RedisLink(url, setting, connections_max=connections_max)
     await link.probe()
     return link
 
 
-async def ask_once(url: str, seconds: float) -> str:
-    """The version of the Redis at an address, asked for over a connection of its own.
-
-    Raises:
-        AccessRefusedError: it refuses the credentials, or is not trusted.
-        UnavailableError: it does not answer.
-    """
-    client = Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds)
-    try:
-        return str((await client.info("server"))["redis_version"])
-    except (*_FAILURES, ValueError) as error:
-        kind = AccessRefusedError if _is_refusal(error) else UnavailableError
-        raise kind(failure_reason(error, "REDIS_URL")) from error
-    finally:
-        await client.aclose()
-
-
-def failure_reason(error: BaseException, setting: str) -> str:
-    """Why a call failed, in one line; where the address of `setting` is to blame, with its name."""
-    untrusted = tls_refusal(error)
-    if untrusted is not None:
-        return f"the server of {setting} is not trusted (ssl_ca_certs): {untrusted}"
-    if isinstance(error, AuthenticationError):
-        return f"{setting} is refused: {error}"
-    return str(error) or type(error).__name__
-
-
-def _is_refusal(error: BaseException) -> bool:
-    return isinstance(error, AuthenticationError) or tls_refusal(error) is not None
-
-
 class ResourceCache:
-    """Versions and payloads of served resources. `payloads` is the template of the keys that hold payloads."""
+    """Versions and payloads of served resources. `payloads` is the template of the keys that hold payloads.
 
-    def __init__(self, link: RedisLink, payloads: str = RESOURCE_PAYLOAD) -> None:
+    Big ones that hold nothing of a user (`is_impersonal`) are in `objects`, if there is such a storage, and here is a pointer.
+    """
+
+    def __init__(self, link: RedisLink, payloads: str = RESOURCE_PAYLOAD, objects: ObjectStore | None = None) -> None:
         self._link = link
+        self._objects = objects
         self._payloads = payloads
-        self._put = link.client.register_script(_PUT) if link.client is not None else None
-        self._announce = link.client.register_script(_ANNOUNCE) if link.client is not None else None
+        self._put = link.script(_PUT)
+        self._announce = link.script(_ANNOUNCE)
         self._waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]] = []
         self._flushes: set[asyncio.Task[None]] = set()
 
@@ -253,19 +362,31 @@ class ResourceCache:
         return self._link.is_up
 
     async def put(
-        self, resource: str, head: Head, payload: bytes | None = None, *, ttl_seconds: int = ENTRY_SECONDS
+        self,
+        resource: str,
+        head: Head,
+        payload: bytes | None = None,
+        *,
+        ttl_seconds: int = ENTRY_SECONDS,
+        is_impersonal: bool = False,
     ) -> bool:
         """Store a version and, with it, its payload; False when Redis holds a newer one or is away.
 
         Being away is not an error here: what is not in Redis is read from PostgreSQL.
         """
         try:
-            return await self.carry(resource, head, payload, ttl_seconds=ttl_seconds)
+            return await self.carry(resource, head, payload, ttl_seconds=ttl_seconds, is_impersonal=is_impersonal)
         except RedisAwayError:
             return False
 
     async def carry(
-        self, resource: str, head: Head, payload: bytes | None = None, *, ttl_seconds: int = ENTRY_SECONDS
+        self,
+        resource: str,
+        head: Head,
+        payload: bytes | None = None,
+        *,
+        ttl_seconds: int = ENTRY_SECONDS,
+        is_impersonal: bool = False,
     ) -> bool:
         """As `put`, for whoever has to know that Redis holds nothing older any more.
 
@@ -273,10 +394,12 @@ class ResourceCache:
             RedisAwayError: it may still hold an older version, be it that a single answer was late.
         """
         self._link.require()
-        assert self._put is not None  # there is a client when the link is up
         told = [(name, getattr(head, name)) for name in _FIELDS[2:]]
         fields = [part for name, value in told if value is not None for part in (name, value)]
-        args = [head.version, head.etag, ttl_seconds, payload or b"", *fields]
+        held = payload or b""
+        if self._objects is not None and is_impersonal:
+            held = await self._objects.shorten(resource, head.version, held)
+        args = [head.version, head.etag, ttl_seconds, held, *fields]
         return bool(await self._link.run(self._put(keys=self._keys(resource), args=args)))
 
     async def announce(self, resource: str, version: int, *, seconds: int) -> None:
@@ -286,7 +409,6 @@ class ResourceCache:
             RedisAwayError: an older one may still be there.
         """
         self._link.require()
-        assert self._announce is not None  # there is a client when the link is up
         await self._link.run(self._announce(keys=self._keys(resource), args=[version, seconds]))
 
     async def forget(self, resource: str) -> None:
@@ -298,7 +420,7 @@ class ResourceCache:
         await self._link.run(self._link.require().delete(*self._keys(resource)))
 
     def _keys(self, resource: str) -> list[str]:
-        return [key(RESOURCE_VERSION, key=resource), key(self._payloads, key=resource)]
+        return [resource_key(RESOURCE_VERSION, resource), resource_key(self._payloads, resource)]
 
     async def heads(self, resources: Sequence[str]) -> list[Head | None]:
         """What Redis holds of each resource, in one round trip shared with whoever asks at the same moment.
@@ -327,7 +449,7 @@ class ResourceCache:
         pipeline = self._link.client.pipeline(transaction=False)
         for resources, _ in waiting:
             for resource in resources:
-                pipeline.hmget(key(RESOURCE_VERSION, key=resource), _FIELDS)
+                pipeline.hmget(resource_key(RESOURCE_VERSION, resource), _FIELDS)
         try:
             rows = iter(await self._link.run(pipeline.execute(raise_on_error=False)))
         except RedisAwayError:
@@ -342,11 +464,14 @@ class ResourceCache:
         if not self._link.is_up:
             return None
         try:
-            found = await self._link.run(self._link.client.get(key(self._payloads, key=resource)))
+            found = await self._link.run(self._link.client.get(resource_key(self._payloads, resource)))
         except RedisAwayError:
             return None
         prefix = b"%d\n" % version
-        return bytes(found[len(prefix) :]) if found is not None and found.startswith(prefix) else None
+        if found is None or not found.startswith(prefix):
+            return None
+        held = bytes(found[len(prefix) :])
+        return held if self._objects is None else await self._objects.restore(version, held)
 
 
 _FIELDS = ("version", "etag", "caused_by", "checked_ms", "basis", "expires_ms", "built_ms", "stale_until_ms")

@@ -15,6 +15,7 @@ from highwater.connectors.replay.subject import source_of
 from highwater.schemas.envelope import Headers, iso_from_ms
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
+from highwater.streams import relay_epochs
 from highwater.streams.clock import monotonic_seconds
 
 ORIGIN, ORIGIN_TIME = "replay_origin", "replay_time"
@@ -65,7 +66,7 @@ def _objection(source: Topic, into: str) -> str | None:
 
 def copy_of(record: Record, partitions: int, source_partitions: int) -> Copy:
     """The copy of a record: in the same partition where the topics have as many, else where its key belongs."""
-    kept = [header for header in record.headers if header[0] not in (ORIGIN, ORIGIN_TIME)]
+    kept = [header for header in record.headers if header[0] not in (ORIGIN, ORIGIN_TIME, relay_epochs.HEADER)]
     return Copy(
         record.partition if partitions == source_partitions else -1,
         record.key,

@@ -156,7 +156,7 @@ def _versions(registry: RegistryAccess, subject: str) -> dict[int, str]:
             raise AccessRefusedError(registry_untrusted(refusal)) from error
         raise UnavailableError(f"the schema registry does not answer: {error.reason}") from error
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
-        raise UnavailableError(f"the schema registry does not answer: {error or type(error).__name__}") from error
+        raise UnavailableError(f"the schema registry does not answer: {str(error) or type(error).__name__}") from error
 
 
 def _read(registry: RegistryAccess, path: str) -> Any:

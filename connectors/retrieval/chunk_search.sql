@@ -1,7 +1,7 @@
 -- Searches of chunks. All of a search's parameters stand in the same places, whichever statement it runs:
 -- $1 namespace, $2 vector (null: none), $3 words (null: they do not count), $4 slot (null: any), $5 sources (null: any),
 -- $6 the oldest that is found (null: any), $7 the oldest that has a score (null: any), $8 the moment, $9 alpha, $10 beta,
--- $11 half-life in days, $12 share of words in a similarity, $13 how many.
+-- $11 half-life in days, $12 share of words in a similarity, $13 the newest that is found (null: any), $14 how many.
 -- A cosine with a vector of zeros is not a number and counts as 0. Powers beyond 1,000 half-lives would be refused, not be 0.
 -- Of words the share that a chunk has counts, each 0.6 to 1 by how often it has it (ts_rank with equal weights).
 
@@ -20,6 +20,19 @@ SELECT count(*) FROM (
     LIMIT $4
 ) AS found
 
+-- Whether a question has a word that can be looked for.
+-- name: has_words
+SELECT numnode(plainto_tsquery('english', $1)) > 0
+
+-- How many chunks are older than what is found, counted up to $5. $4 the oldest that is found (null: any)
+-- name: count_cold_chunks
+SELECT count(*) FROM (
+    SELECT FROM chunks
+    WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
+      AND coalesce(published_at, created_at) < $4::timestamptz
+    LIMIT $5
+) AS cold
+
 -- The best of all chunks.
 -- name: search_all_chunks
 WITH asked AS MATERIALIZED (
@@ -33,6 +46,7 @@ WITH asked AS MATERIALIZED (
     FROM chunks
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
+      AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
 ), best AS (
     SELECT *, CASE WHEN base < $7::timestamptz THEN 0
               ELSE $9::float8 * ((1 - $12::float8) * cosine + $12 * text_score)
@@ -40,14 +54,14 @@ WITH asked AS MATERIALIZED (
                                                           / 86400 / $11::float8)) END AS final
     FROM measured
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $13
+    LIMIT $14
 )
 SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
        c.source_partition, c.source_offset, b.cosine, b.text_score
 FROM best AS b JOIN chunks AS c ON c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
 
--- The best of the nearest by the index of the namespace, the most recent and those with the words: $13 of each are looked at and
--- $14 are given, with what bounds the others. Of those with words $15 are ranked, those that have all words before the others.
+-- The best of the nearest by the index of the namespace, the most recent and those with the words: $14 of each are looked at and
+-- $15 are given, with what bounds the others. Of those with words $16 are ranked, those that have all words before the others.
 -- The length of the namespace's vectors stands for 384.
 -- name: search_near_chunks
 WITH asked AS MATERIALIZED (
@@ -59,10 +73,11 @@ WITH asked AS MATERIALIZED (
            CASE WHEN $3::text IS NOT NULL THEN words END AS words
     FROM chunks
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
-      AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6) AND embedding IS NOT NULL
+      AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
+      AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND embedding IS NOT NULL
       AND $2::vector IS NOT NULL
     ORDER BY l2_normalize(embedding)::halfvec(384) <#> l2_normalize($2::vector)::halfvec(384)
-    LIMIT $13
+    LIMIT $14
 ), recent AS MATERIALIZED (
     SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
            CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
@@ -71,20 +86,23 @@ WITH asked AS MATERIALIZED (
     FROM chunks
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
+      AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
     ORDER BY coalesce(published_at, created_at) DESC
-    LIMIT $13
+    LIMIT $14
 ), with_words AS MATERIALIZED (
     (SELECT slot, source_id, chunk_no FROM chunks
      WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
-       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6) AND $3::text IS NOT NULL
+       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
+       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND $3::text IS NOT NULL
        AND words @@ (SELECT all_words FROM asked)
-     LIMIT $15)
+     LIMIT $16)
     UNION
     (SELECT slot, source_id, chunk_no FROM chunks
      WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
-       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6) AND $3::text IS NOT NULL
+       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
+       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND $3::text IS NOT NULL
        AND words @@ (SELECT any_word FROM asked)
-     LIMIT $15)
+     LIMIT $16)
 ), worded AS MATERIALIZED (
     SELECT c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base,
            CASE WHEN $2::vector IS NULL OR c.embedding IS NULL THEN 0
@@ -104,7 +122,7 @@ WITH asked AS MATERIALIZED (
                                                           / 86400 / $11::float8)) END AS final
     FROM found
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $14
+    LIMIT $15
 ), looked AS (
     SELECT (SELECT count(*) FROM nearest) AS near_count, (SELECT min(cosine) FROM nearest) AS near_cosine,
            (SELECT count(*) FROM recent) AS recent_count, (SELECT min(base) FROM recent) AS recent_base,

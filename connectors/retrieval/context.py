@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from highwater.connectors.models.embeddings import Embedder, EmbeddingError
+from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
+from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.postgres.pool import Row, reading
-from highwater.connectors.retrieval.search import RESULTS_MAX, Result, WrongVectorError, search
+from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.scoring import Mode
@@ -32,13 +33,15 @@ _log = get_log("chunk-context")
 
 
 class ChunkContext:
-    """Searches for those who write answers. `embedder` None: words alone."""
+    """Searches for those who write answers. `embedder` None: words alone. What a vector costs counts for the work it is for."""
 
-    def __init__(self, pool: Pool, embedder: Embedder | None = None) -> None:
+    def __init__(self, pool: Pool, embedder: CountedEmbedder | None = None) -> None:
         self._pool = pool
         self._embedder = embedder
 
-    async def of_query(self, query: str, words: Sequence[str], *, limit: int, as_of_ms: int) -> list[Result]:
+    async def of_query(
+        self, query: str, words: Sequence[str], work: Work, *, limit: int, as_of_ms: int
+    ) -> list[Result]:
         """Chunks of open namespaces that have some of the words, the best of each namespace.
 
         A search always finds something; what has none of the words is not told, as of insights.
@@ -48,7 +51,7 @@ class ChunkContext:
         """
         async with reading(self._pool) as tx:
             namespaces = await tx.fetch(QUERIES["open_namespaces"], NAMESPACES_MAX)
-        vector = await self._vector(query, namespaces)
+        vector = await self._vector(query, namespaces, work)
         found: list[Result] = []
         for namespace in namespaces:
             results = await self._search(namespace, vector, " ".join(words), limit=limit, as_of_ms=as_of_ms)
@@ -56,7 +59,7 @@ class ChunkContext:
         return found
 
     async def of_documents(
-        self, document_ids: Sequence[str], wanted: str, *, characters_max: int, as_of_ms: int
+        self, document_ids: Sequence[str], wanted: str, work: Work, *, characters_max: int, as_of_ms: int
     ) -> tuple[frozenset[str], list[Result]]:
         """Which of these documents were ingested as a whole, and the best of their chunks, in the order of documents.
 
@@ -65,7 +68,7 @@ class ChunkContext:
         """
         async with reading(self._pool) as tx:
             rows = await tx.fetch(QUERIES["places_of_documents"], list(document_ids))
-        vector = await self._vector(wanted, rows) if rows else None
+        vector = await self._vector(wanted, rows, work) if rows else None
         found: list[Result] = []
         ingested: set[str] = set()
         for (_, slot), group in groupby(sorted(rows, key=_place), key=_place):
@@ -91,22 +94,24 @@ class ChunkContext:
 
     async def _search(self, namespace: Row, vector: bytes | None, words: str, **asked: Any) -> tuple[Result, ...]:
         of_model = vector if self._is_of_model(namespace) else None
+        if of_model is not None and len(of_model) != 4 * (namespace["dimensions"] or 0):
+            of_model = None  # the service was told to give other lengths under the same name
         try:
             found = await search(self._pool, namespace, q_vector=of_model, words=words, mode=Mode.HYBRID, **asked)
-        except WrongVectorError:  # the service was told to give other lengths under the same name
-            found = await search(self._pool, namespace, q_vector=None, words=words, mode=Mode.HYBRID, **asked)
+        except NothingToCompareError:  # a question of signs alone finds nothing
+            return ()
         return found.results
 
     def _is_of_model(self, namespace: Row) -> bool:
         return self._embedder is not None and namespace["embedding_model"] == self._embedder.basis_id
 
-    async def _vector(self, text: str, namespaces: Sequence[Row]) -> bytes | None:
+    async def _vector(self, text: str, namespaces: Sequence[Row], work: Work) -> bytes | None:
         """The vector of a text, if any of these namespaces has some to compare it with."""
         if self._embedder is None or not any(self._is_of_model(namespace) for namespace in namespaces):
             return None
         try:
             async with asyncio.timeout(_VECTOR_SECONDS_MAX):
-                return (await self._embedder.embed([text]))[0]
+                return await self._embedder.embed(text, work)
         except (UnavailableError, EmbeddingError, TimeoutError) as error:
             _log.warning("searched_by_words_alone", reason=str(error)[:300] or type(error).__name__)
             return None

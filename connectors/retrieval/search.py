@@ -9,7 +9,7 @@ as far as the index found what is nearest. What is to be deleted is never found 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,25 +17,25 @@ import asyncpg
 import numpy as np
 
 from highwater.connectors.postgres import vectors
-from highwater.connectors.postgres.pool import Connection, Row, reading
+from highwater.connectors.postgres.pool import Connection, Row, snapshot
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.positions import Position
 from highwater.streams.checks import TS_MS_MIN
 from highwater.streams.chunks.passports import PASSPORT_KEYS, Passport, TtlMode
 from highwater.streams.chunks.scoring import (
-    TEXT_SHARE,
     Mode,
     age_days,
     final_score,
     is_past_ttl,
     similarity_of,
+    text_share_of,
     time_decay,
     youngest_past_ttl_ms,
 )
 from highwater.streams.chunks.states import Temperature
 from highwater.streams.chunks.temperature import temperature
-from highwater.streams.clock import to_datetime, to_ms
+from highwater.streams.clock import to_datetime, to_ms, to_ms_or_none
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
@@ -49,6 +49,8 @@ COMPARED_MAX = 10_000
 DEPTHS = {Mode.SEMANTIC: (600, 1_000), Mode.HYBRID: (200, 1_000)}
 # Chunks with the words whose words are weighed, of those with all of them and of those with any: a few milliseconds.
 WORDED_MAX = 500
+# What a search does not find because it is too old is counted so far: enough to see that there is much, some milliseconds.
+COLD_COUNT_MAX = 10_000
 # The index holds half precision: a number is off by 2^-11 of it at most, and so is a vector. Of two vectors that turns a cosine
 # by 2^-10, and it may do so of what is the last in the order of the index and of what comes after it.
 _HALF_PRECISION = 2.0**-9
@@ -59,13 +61,17 @@ _TOPIC = "chunks.chunk-submitted"
 _LENGTH = "halfvec(384)"
 
 
+class NothingToCompareError(HighwaterError):
+    """No vector to compare with, and no word to look for in the question. Ask with a word, or with a vector of the namespace."""
+
+
 class WrongVectorError(HighwaterError):
     """The vector of a search is not as long as those of the namespace. Search with what makes the namespace's vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A chunk and how it scores. `text_score` is None in semantic mode; `position` is that of the event that wrote it last."""
+    """A chunk and how it scores. `text_score` is None where words do not count; `position`: of the event that wrote it last."""
 
     ns: str
     slot: str
@@ -93,6 +99,7 @@ class Found:
 
     Attributes:
         results: at most as many as were asked for.
+        cold_hidden: how many chunks are not found because they are past the life of the namespace, `COLD_COUNT_MAX` at most.
         is_complete: whether no other chunk scores higher, as far as the index knows what is nearest.
         is_exact: whether that is so whatever an index knows: all chunks were compared.
     """
@@ -100,6 +107,7 @@ class Found:
     results: tuple[Result, ...]
     is_complete: bool
     is_exact: bool
+    cold_hidden: int = 0
 
 
 class _Search(NamedTuple):
@@ -117,6 +125,7 @@ class _Search(NamedTuple):
     beta: float
     half_life_days: float
     text_share: float
+    newest: datetime | None
 
 
 async def search(
@@ -130,32 +139,35 @@ async def search(
     slot: str | None = None,
     source_ids: Sequence[str] | None = None,
     mode: Mode = Mode.SEMANTIC,
+    newest_ms: int | None = None,
 ) -> Found:
     """The chunks of a namespace that answer best.
 
     Args:
         pool: connections.
         namespace: its row of `chunk_namespaces`.
-        q_vector: little-endian float32, made by what makes the namespace's vectors; None, or zeros: nothing is similar.
-        words: what is looked for; it counts in hybrid mode only.
+        q_vector: little-endian float32, made by what makes the namespace's vectors; None, or zeros: there is nothing to compare.
+        words: what is looked for; they count in hybrid mode, and wherever there is no vector to compare with.
         limit: 1 to `RESULTS_MAX`.
         as_of_ms: the moment at which ages are taken.
         slot: only chunks of this slot.
         source_ids: only chunks of these sources.
         mode: what counts as similar.
+        newest_ms: only chunks that were published by then, or stored where they do not say when they were published.
 
     Raises:
+        NothingToCompareError: something was asked, and neither vectors nor words can answer it.
         WrongVectorError: the vector has not the length of those of the namespace.
         UnavailableError: PostgreSQL is away.
     """
     passport = Passport(**{name: namespace[name] for name in PASSPORT_KEYS})
     vector = _comparable(q_vector, namespace["dimensions"])
-    is_hybrid = mode is Mode.HYBRID and bool(words and words.strip())
+    text_share = text_share_of(mode, has_vector=vector is not None, has_words=bool(words and words.strip()))
     cut = to_datetime(max(TS_MS_MIN, as_of_ms - youngest_past_ttl_ms(passport.ttl_days) + 1))
     asked = _Search(
         ns=namespace["ns"],
         vector=vector,
-        words=words if is_hybrid else None,
+        words=words if text_share else None,
         slot=slot,
         source_ids=None if source_ids is None else list(source_ids),
         oldest=cut if passport.ttl_mode == TtlMode.FILTER else None,
@@ -164,20 +176,29 @@ async def search(
         alpha=passport.alpha,
         beta=passport.beta,
         half_life_days=passport.half_life_days,
-        text_share=TEXT_SHARE if is_hybrid else 0.0,
+        newest=None if newest_ms is None else to_datetime(newest_ms),
+        text_share=text_share,
     )
     limit = max(1, min(limit, RESULTS_MAX))
-    async with reading(pool) as tx, tx.transaction(isolation="repeatable_read", readonly=True):
+    async with snapshot(pool) as tx:
         await vectors.enable(tx)
-        depths = DEPTHS[Mode.HYBRID if is_hybrid else Mode.SEMANTIC]
+        is_asked = q_vector is not None or bool(words and words.strip())
+        if vector is None and is_asked and not await tx.fetchval(QUERIES["has_words"], words or ""):
+            raise NothingToCompareError
+        cold = await tx.fetchval(
+            QUERIES["count_cold_chunks"], asked.ns, asked.slot, asked.source_ids, asked.oldest, COLD_COUNT_MAX
+        )
+        depths = DEPTHS[Mode.HYBRID if text_share else Mode.SEMANTIC]
         await tx.execute(QUERIES["search_settings"], str(depths[0]))
         count = await tx.fetchval(
             QUERIES["count_chunks_to_search"], asked.ns, asked.slot, asked.source_ids, COMPARED_MAX + 1
         )
         if count <= COMPARED_MAX:
             rows = await tx.fetch(QUERIES["search_all_chunks"], *asked, limit)
-            return Found(_results(rows, asked, passport, namespace, as_of_ms), is_complete=True, is_exact=True)
-        return await _by_index(tx, asked, passport, namespace, depths, limit, as_of_ms)
+            found = Found(_results(rows, asked, passport, namespace, as_of_ms), is_complete=True, is_exact=True)
+        else:
+            found = await _by_index(tx, asked, passport, namespace, depths, limit, as_of_ms)
+        return replace(found, cold_hidden=cold)
 
 
 def _comparable(vector: bytes | None, dimensions: int | None) -> bytes | None:
@@ -227,7 +248,7 @@ def _is_settled(results: Sequence[Result], looked: Row, asked: _Search, depth: i
         cosine = 1.0 if nearest is None else max(0.0, nearest + _HALF_PRECISION)
     decay = time_decay(age_days(None, to_ms(looked["recent_base"]), as_of_ms), asked.half_life_days)
     text_score = None if asked.words is None else 0.0
-    bound = final_score(similarity_of(cosine, text_score), decay, asked.alpha, asked.beta)
+    bound = final_score(similarity_of(cosine, text_score, asked.text_share), decay, asked.alpha, asked.beta)
     return bound * (1 + _LAST_BITS) <= results[-1].final
 
 
@@ -249,7 +270,7 @@ def _place(result: Result) -> tuple[Any, ...]:
 
 
 def _result(row: Row, asked: _Search, passport: Passport, namespace: Row, as_of_ms: int) -> Result:
-    published_ms = None if row["published_at"] is None else to_ms(row["published_at"])
+    published_ms = to_ms_or_none(row["published_at"])
     created_ms = to_ms(row["created_at"])
     age = age_days(published_ms, created_ms, as_of_ms)
     decay = time_decay(age, passport.half_life_days)
@@ -271,7 +292,7 @@ def _result(row: Row, asked: _Search, passport: Passport, namespace: Row, as_of_
         age_days=age,
         temperature=temperature(age, passport, namespace["is_hot"]),
         final=final_score(
-            similarity_of(row["cosine"], text_score),
+            similarity_of(row["cosine"], text_score, asked.text_share),
             decay,
             passport.alpha,
             passport.beta,

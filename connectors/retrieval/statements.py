@@ -13,6 +13,8 @@ class Statements(TypedDict):
 
     search_settings: str
     count_chunks_to_search: str
+    has_words: str
+    count_cold_chunks: str
     search_all_chunks: str
     search_near_chunks: str
     open_namespaces: str

@@ -85,9 +85,11 @@ class Reading:
         passed_over: what is there and of no kind that is imported.
         why: what ended the reading before its end.
         window: what was read of a paged origin (R3.24).
+        times: of listed sources when they were published, in ms, as far as listing them tells.
     """
 
     listed: set[str] = field(default_factory=set)
+    times: dict[str, int] = field(default_factory=dict)
     is_listed: bool = True
     is_whole: bool = True
     passed_over: int = 0
@@ -146,6 +148,7 @@ class Target:
     slot: str
     asks_full: bool = False
     forces: bool = False
+    lasts: bool = False
 
     def chunk(self, found: Found, number: int, chunk: Chunk) -> ChunkSubmitted:
         """The event of a document's chunk."""
@@ -160,6 +163,7 @@ class Target:
             "url": found.url,
             "embedding": None,
             "published_at": found.published_at,
+            "lasts": self.lasts,
         }
 
     def end(

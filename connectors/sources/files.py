@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO
@@ -92,6 +93,7 @@ class Folder:
             else:
                 wanted.append((path, media_type))
                 self.reading.listed.add(path)
+                self._note_time(path)
         for path, media_type in wanted:
             yield self._read(path, media_type)
 
@@ -114,6 +116,12 @@ class Folder:
                 yield path
             else:
                 self.reading.passed_over += 1
+
+    def _note_time(self, path: str) -> None:
+        with suppress(OSError):  # it is gone again, which is said where it is read
+            published_at = time_or_none(os.lstat(self._folder / path).st_mtime_ns // 1_000_000)
+            if published_at is not None:
+                self.reading.times[path] = published_at
 
     def _read(self, path: str, media_type: str) -> Item:
         try:

@@ -283,6 +283,7 @@ class Commit:
         if not wanted:
             return
         changed_at = self._repository.changed_at({file.path for file, _ in wanted})
+        self.reading.times |= changed_at
         with self._repository.objects() as read:
             for file, media_type in wanted:
                 yield self._found(file, media_type, changed_at, read)

@@ -77,6 +77,11 @@ def _moment(ms: int | None) -> Any:
     return None if ms is None else to_datetime(ms)
 
 
+def _later(before: Any, ms: int | None) -> Any:
+    at = _moment(ms)
+    return at if before is None else max(before, at)
+
+
 def _note_version(reports: Reports, record: Record, event: Event) -> None:
     _at(
         reports, (event["user_id"], event["cluster_version"]), record,
@@ -97,18 +102,22 @@ def _note_user(reports: Reports, record: Record, event: Event) -> None:
     held = _told(reports, key)
     if record.topic == "feeds.clusters-rebuilt":
         if event["cluster_version"] >= held.get("cluster_version", 0):
-            version, at = event["cluster_version"], _moment(event["rebuilt_at"])
-            _at(reports, key, record, cluster_version=version, last_clustered_at=at)
-    elif event["last_checked_at"] is not None:
-        at, before = _moment(event["last_checked_at"]), held.get("last_checked_at")
-        _at(reports, key, record, last_checked_at=at if before is None else max(before, at))
+            clustered_at = _later(held.get("last_clustered_at"), event["rebuilt_at"])
+            _at(reports, key, record, cluster_version=event["cluster_version"], last_clustered_at=clustered_at)
+        return
+    if event["outcome"] == "rebuilt":
+        # Also where the clusters came out as they were, which no clusters-rebuilt tells.
+        clustered_at = _later(held.get("last_clustered_at"), event["last_clustered_at"])
+        _at(reports, key, record, last_clustered_at=clustered_at)
+    if event["last_checked_at"] is not None:
+        _at(reports, key, record, last_checked_at=_later(held.get("last_checked_at"), event["last_checked_at"]))
 
 
 def _note_marks(reports: Reports, record: Record, event: Event) -> None:
     if record.topic == "feeds.user-changed":
         if event["erased"]:
             _at(reports, (event["user_id"], ""), record, is_erased=True)
-    elif event["outcome"] == "rebuilt":
+    elif event["outcome"] == "rebuilt" or event["retractions"] is not None:
         for channel_id, seq in event["hwm"].items():
             key = event["user_id"], channel_id
             _at(reports, key, record, last_seq=max(seq, _told(reports, key).get("last_seq", 0)))

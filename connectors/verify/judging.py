@@ -154,6 +154,7 @@ def judge_rebuild(event: RebuildRequested, record: Record, told: Told, rules: Ru
         last_checked_at=event["last_checked_at"],
         last_enqueued_at=event["last_enqueued_at"],
         is_demanded=event["trigger"] == Trigger.MANUAL,
+        is_changed=event["is_changed"],
     )
     decision = should_rebuild(facts, rules.policy, now)
     if decision != Rebuild(Trigger(event["trigger"])):

@@ -35,7 +35,8 @@ async def live_snapshot(settings: Settings) -> AsyncIterator[Any]:
         settings.database,
         timeout=5.0,
         command_timeout=STATEMENT_SECONDS_MAX,
-        server_settings={"timezone": "UTC", "application_name": "highwater verify"},
+        # Rows are compared with the log between two statements, for as long as that takes.
+        server_settings={"application_name": "highwater verify", "idle_in_transaction_session_timeout": "0"},
     )
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):

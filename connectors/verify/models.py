@@ -104,7 +104,10 @@ _WORKERS = "stored by workers, held to account by the events that told it"
 MODELS: tuple[Model, ...] = (
     Model(
         "channels", "insights", QUERIES["verify_channels"], _columns("channel_id current_seq last_insight_ts last_arrived_at"),
-        excluded={"announced_seq": "how far a worker has told; moves with each tick"},
+        excluded={
+            "announced_seq": "how far a worker has told; moves with each tick",
+            "retractions": "of two topics: one that was read before its insight is not counted",
+        },
     ),
     Model(
         "insights", "insights", QUERIES["verify_insights"],
@@ -118,6 +121,7 @@ MODELS: tuple[Model, ...] = (
             "next_embedding, next_model": "the roll-out of a basis",
             "retracted_at": _CLOCK + "; that there is one is compared",
             "excluded_at": "how long a service did not answer",
+            "retraction": "as retractions of channels",
         },
     ),
     Model(
@@ -164,7 +168,8 @@ MODELS: tuple[Model, ...] = (
     ),
     Model("league_ads", "posts", QUERIES["verify_ads"], _columns("ad_id payload changed_at changed_ms position")),
     Model(
-        "pipeline_runs", "queries", QUERIES["verify_runs"], _columns("id user_id ordinal user_query arrived_ms position"),
+        "pipeline_runs", "queries", QUERIES["verify_runs"],
+        _columns("id user_id organization_id ordinal user_query arrived_ms position"),
         is_open=_run,
         excluded={
             "runs that were restarted, and all columns after the submission": "the work of the stages: answers of a model",
@@ -212,7 +217,8 @@ MODELS: tuple[Model, ...] = (
 NOT_COMPARED: Mapping[str, str] = {
     "documents, feed_documents": "made when somebody asks, of what is stored by then",
     "resource_versions": "counted up by whoever asks and by workers; held to account by cache.version-bumped",
-    "user_clusters, user_cluster_hwm, cluster_history": _WORKERS,
+    "user_clusters, user_cluster_hwm, user_cluster_marks, cluster_history, rebuild_demands": _WORKERS,
+    "surrogate_keys": "follow from the documents that they name",
     "league_ratings, run_events, alerts_sent": _WORKERS,
     "positions, outbox, copy_leases, active_basis, bases, reembedding": "of the machinery, not of the log",
 }

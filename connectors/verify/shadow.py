@@ -33,6 +33,7 @@ from highwater.connectors.league.sink_votes import VotesSink
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import (
     Connection,
+    is_of_the_store,
     open_connection,
     open_pool,
     transaction,
@@ -158,7 +159,7 @@ class Shadow:
             ResultsSink(around),
             VotesSink(around, window_seconds=settings.vote_window_seconds),
             PostsSink(around),
-            QueriesSink(around),
+            QueriesSink(around, load_plans(settings.plans_file)),
             _Plans(),
             JobsSink(around, load_plans(settings.plans_file)),
             UsageSink(),
@@ -206,8 +207,10 @@ class Shadow:
                 await sink.settle(prepared)
         except UnavailableError:
             raise
-        except Exception as error:  # noqa: BLE001 (whatever it was, live it was dead-lettered as well)
+        except Exception as error:
             if len(events) == 1:
+                if is_of_the_store(error):
+                    raise
                 self.failed.append(DeadLetter(events[0].record, "handler_failed", repr(error)))
                 return
             for event in events:
@@ -225,8 +228,9 @@ async def shadow_database(around: Surroundings, settings: Settings, patience: Pa
     if settings.database is None:
         raise ConfigurationError("DATABASE_URL is not set")
     async with _owner(settings.database) as owner:
-        await _administer(owner, QUERIES["verify_drop"], QUERIES["verify_create"], QUERIES["verify_hasten"])
         try:
+            # Within the reach of what drops it: who is interrupted while it is made leaves nothing either.
+            await _administer(owner, QUERIES["verify_drop"], QUERIES["verify_create"], QUERIES["verify_hasten"])
             async with await open_pool(_beside(settings.database), size_max=4) as pool:
                 with _privileged(owner, "CREATE EXTENSION vector in template1"):
                     await migrate(pool)

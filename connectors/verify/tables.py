@@ -194,9 +194,8 @@ async def shadow_of(
     for is_late, spans in ((False, ends.before()), (True, ends.after())):  # noqa: B007 (read by `written`)
         async for record in read(spans):
             at[:] = [record]
-            await driver.deliver(
-                Delivered(record.topic, record.partition, record.offset, record.key, record.value, record.headers)
-            )
+            place, timestamp = (record.topic, record.partition, record.offset), record.arrived_ms / 1000
+            await driver.deliver(Delivered(*place, record.key, record.value, record.headers, timestamp))
     return shadow
 
 

@@ -40,8 +40,10 @@ def make_archives() -> list[str]:
                 part = kind(folder, ports)
                 if not base.exists():
                     # The bundled runtime comes without the archive of Java's own classes, the base of the others.
-                    dump = (java_program(), "-Xshare:dump", f"-XX:SharedArchiveFile={base}")
+                    unfinished = base.with_suffix(".tmp")
+                    dump = (java_program(), "-Xshare:dump", f"-XX:SharedArchiveFile={unfinished}")
                     part.process.run_to_end(Command(dump), WRITE_SECONDS_MAX)
+                    unfinished.replace(base)
                 _record(part, base, archive)
             made.append(kind.name)
     return made

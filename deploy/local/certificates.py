@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from highwater.deploy.local.private import make_folder, write_file
 
 FOLDER = "tls"
-SERVERS = ("kafka", "schema_registry", "database", "redis")
+SERVERS = ("kafka", "schema_registry", "database", "redis", "redis_cache")
 DAYS_VALID = 825  # the most that every client library takes from an authority of one's own
 DAYS_LEFT_MIN = 30  # made anew at a start with less: a stack is seldom left running for longer than that
 # Clocks of one machine agree; a snapshot of a virtual machine may be resumed a little in the past.

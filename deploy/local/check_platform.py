@@ -6,9 +6,9 @@ It runs under whatever `python3` there is, so its syntax stays that of the oldes
 import platform
 import sys
 
-# Above 3.13 some locked wheels do not exist yet; below 3.11 the code does not parse.
+# Above 3.14 some locked wheels do not exist yet; below 3.11 the code does not parse.
 OLDEST = (3, 11)
-NEWEST = (3, 13)
+NEWEST = (3, 14)
 MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
 
 
@@ -20,7 +20,7 @@ def complaint(system: str, machine: str, version: "tuple[int, ...]") -> str:
         return "highwater runs on Linux x86-64 and arm64; this machine is " + machine
     if not OLDEST <= version <= NEWEST:
         found = ".".join(str(part) for part in version)
-        return "highwater needs Python 3.11, 3.12 or 3.13; this is " + found + " (name another: make PYTHON=python3.12)"
+        return "highwater needs Python 3.11 to 3.14; this is " + found + " (name another: make PYTHON=python3.12)"
     return ""
 
 

@@ -8,6 +8,7 @@ A program of its own rather than a `preexec_fn`: that one runs Python between fo
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import signal
@@ -16,6 +17,8 @@ from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_KEEPCAPS = 8
+PR_SET_SECUREBITS = 28
+SECBIT_NO_SETUID_FIXUP = 1 << 2
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
 # Either lets a process pass through folders that its user may not enter. The first only reads, so it is preferred;
@@ -56,6 +59,10 @@ def _become(libc: ctypes.CDLL, uid: int, gid: int, *, is_reaching: bool) -> None
     capability = _reaching_capability() if is_reaching else None
     if capability is not None:
         _prctl(libc, PR_SET_KEEPCAPS, 1)
+        # Without this bit access(2), by which PostgreSQL looks for its own programs, ignores capabilities. Where root may not set
+        # it, programs in private folders are not found; everything else works.
+        with contextlib.suppress(PermissionError):
+            _prctl(libc, PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP)
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)

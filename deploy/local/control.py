@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from highwater.deploy.local.datadir import checked, is_held, secure
-from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError, PartFailedError
+from highwater.deploy.local.errors import AlreadyRunningError, LocalStackError, NotReadyYetError, PartFailedError
 from highwater.deploy.local.part import Addresses, with_settings
 from highwater.deploy.local.private import make_folder, open_file
 from highwater.deploy.local.probes import degraded_at, probe_service, probe_url
@@ -28,13 +28,14 @@ from highwater.deploy.local.supervisor import Plan
 from highwater.deploy.local.watched import READY_STATES, State
 
 LOG_NAME = "supervisor.log"
-READY_SECONDS_MAX = 240.0  # a cold start with migrations on two busy cores took a fifth of this
 STOP_SECONDS_MAX = 90.0  # the roles' grace, then each part's
 KILLED_SECONDS_MAX = 10.0
 DYING_SECONDS_MAX = 2.0  # from SIGKILL to the release of the lock, milliseconds on an idle machine
 POLL_SECONDS = 0.1
 PROBE_SECONDS = 2.0
 STATE_SECONDS_MAX = 5.0  # between a supervisor's lock and its first state file
+
+Report = Callable[[str], None]
 
 
 def _stays_held(data_dir: Path) -> bool:
@@ -47,37 +48,56 @@ def _stays_held(data_dir: Path) -> bool:
     return False
 
 
-def start_detached(
-    plan: Plan,
-    report: Callable[[str], None] | None = None,
-    time_limit_seconds: float = READY_SECONDS_MAX,
-) -> dict[str, Any]:
+def start_detached(plan: Plan, report: Report | None = None) -> dict[str, Any]:
     """Start a supervisor that outlives this process, wait until everything is ready, and return its status.
 
     Raises:
         AlreadyRunningError: One is running on this data folder; `status` has its addresses.
-        PartFailedError: It did not become ready; it was stopped again, and its log is supervisor.log.
+        NotReadyYetError: A part is late; everything goes on, and `await_ready` waits further.
+        PartFailedError: A part failed; everything was stopped again, and its log is supervisor.log.
     """
     data_dir = checked(plan.data_dir)
     if _stays_held(data_dir):
         raise AlreadyRunningError(f"a local stack is already running on {data_dir}")
     identity = _spawn(plan, data_dir)
-    told = _Progress(report or (lambda _line: None))
-    deadline = time.monotonic() + time_limit_seconds
     try:
-        while living(identity) is not None:
-            state = read_state(data_dir)
-            if state is not None and state["supervisor"]["pid"] == identity["pid"]:
-                told.tell(state)
-                _refuse_failed(state, data_dir)
-                if state["phase"] == "running" and all(map(_counts_as_up, state["parts"])):
-                    return status(data_dir, plan.given)
-            if time.monotonic() > deadline:
-                _refuse_late(state, time_limit_seconds)
-            time.sleep(POLL_SECONDS)
+        return _await_ready(plan, identity, _Progress(data_dir, report))
+    except NotReadyYetError:
+        raise
     except BaseException:  # also a Ctrl-C: nobody would know of what was left running
         stop(data_dir)
         raise
+
+
+def await_ready(plan: Plan, report: Report | None = None) -> dict[str, Any]:
+    """Wait until everything that runs on a data folder is ready, and return its status; an interruption stops nothing.
+
+    Raises:
+        NotReadyYetError: A part is late.
+        PartFailedError: Nothing runs there, or a part failed.
+    """
+    data_dir = checked(plan.data_dir)
+    state = read_state(data_dir)
+    if state is None or not is_held(data_dir):
+        raise PartFailedError("supervisor", "does not run", [])
+    return _await_ready(plan, state["supervisor"], _Progress(data_dir, report, is_from_now=True))
+
+
+def _await_ready(plan: Plan, identity: dict[str, Any], progress: _Progress) -> dict[str, Any]:
+    data_dir = checked(plan.data_dir)
+    deadline = time.monotonic() + plan.late_seconds
+    while living(identity) is not None:
+        progress.tell()
+        state = read_state(data_dir)
+        if state is not None and state["supervisor"]["pid"] == identity["pid"]:
+            _refuse_failed(state, data_dir)
+            if state["phase"] == "running" and all(map(_counts_as_up, state["parts"])):
+                progress.tell()
+                return status(data_dir, plan.given)
+        if time.monotonic() > deadline:
+            raise _late(state, plan.late_seconds)
+        time.sleep(POLL_SECONDS)
+    progress.tell()
     state = read_state(data_dir)
     if state is not None and state["supervisor"]["pid"] == identity["pid"] and state["error"]:
         raise LocalStackError(state["error"])
@@ -123,7 +143,7 @@ def status(data_dir: Path, given: Addresses | None = None) -> dict[str, Any]:
     state = read_state(data_dir)
     if state is None or not is_held(data_dir) or living(state["supervisor"]) is None:
         return _not_running(state)
-    named = {name: state[name] for name in Addresses().by_name()}
+    named = {name: state.get(name) for name in Addresses().by_name()}  # a supervisor of before knows fewer
     settings = state.get("settings", {})  # none in the state of a supervisor from before there were any
     addresses = with_settings(given or Addresses(), named, settings)
     with ThreadPoolExecutor(max(1, len(state["parts"]))) as pool:
@@ -143,18 +163,24 @@ def status(data_dir: Path, given: Addresses | None = None) -> dict[str, Any]:
 
 
 class _Progress:
-    """Tells each change of each part once."""
+    """Tells what the supervisor writes to its log, which is of one start."""
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(self, data_dir: Path, report: Report | None, *, is_from_now: bool = False) -> None:
+        self._path = data_dir / "logs" / LOG_NAME
         self._report = report
-        self._seen: dict[str, tuple[str, int]] = {}
+        self._place = self._path.stat().st_size if is_from_now else 0
 
-    def tell(self, state: Mapping[str, Any]) -> None:
-        for part in state["parts"]:
-            now = (part["state"], part["restarts"])
-            if self._seen.get(part["name"]) != now and part["state"] != State.STARTING:
-                self._report(f"{part['name']} is {part['state']}")
-            self._seen[part["name"]] = now
+    def tell(self) -> None:
+        """Tell the lines that are new and whole."""
+        if self._report is None:
+            return
+        with self._path.open("rb") as log:
+            log.seek(self._place)
+            text = log.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._place += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            self._report(line)
 
 
 def _spawn(plan: Plan, data_dir: Path) -> dict[str, Any]:
@@ -184,10 +210,15 @@ def _refuse_failed(state: Mapping[str, Any], data_dir: Path) -> None:
             raise PartFailedError(part["name"], f"{part['last_error']} (its log: {log})", [])
 
 
-def _refuse_late(state: Mapping[str, Any] | None, time_limit_seconds: float) -> None:
+def _late(state: Mapping[str, Any] | None, seconds: float) -> NotReadyYetError:
     parts = state["parts"] if state else []
     waiting = [f"{part['name']} ({part['last_error'] or part['state']})" for part in parts if not _counts_as_up(part)]
-    raise PartFailedError(", ".join(waiting) or "supervisor", f"not ready within {time_limit_seconds:.0f} s", [])
+    ready = [part["name"] for part in parts if _counts_as_up(part)]
+    return NotReadyYetError(
+        f"not ready after {seconds:.0f} s: {', '.join(waiting) or 'supervisor'}. Ready, and left running:"
+        f" {', '.join(ready) or 'nothing'}. `highwater up --detach` waits on (HIGHWATER_UP_TIMEOUT_SECONDS says how long),"
+        " `highwater down` stops everything"
+    )
 
 
 def _counts_as_up(part: Mapping[str, Any]) -> bool:

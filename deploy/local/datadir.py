@@ -17,7 +17,7 @@ from highwater.deploy.local.private import FILE_MODE, FOLDER_MODE, OTHERS, make_
 # Separators in the broker's list of log folders, in the registry's database URL, and escapes in property files.
 CHARACTERS_REFUSED = ",;\\\n"
 # The folders in a data folder. PostgreSQL sees to the permissions of its own, which may be another user's.
-FOLDERS = ("run", "logs", "kafka", "registry", "redis", "tls", "faust", "imports")
+FOLDERS = ("run", "logs", "kafka", "registry", "redis", "redis_cache", "tls", "faust", "imports")
 POSTGRES_FOLDER = "postgres"
 
 

@@ -22,6 +22,10 @@ class PartFailedError(LocalStackError):
         super().__init__(f"{part}: {reason}{shown}")
 
 
+class NotReadyYetError(LocalStackError):
+    """A part is late. What is ready stays; `highwater up --detach` waits on, `highwater down` stops everything."""
+
+
 class PortTakenError(LocalStackError):
     """A port that was asked for is in use: free it or name another."""
 

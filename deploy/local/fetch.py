@@ -1,7 +1,8 @@
-"""Installs the jars of the broker and of the registry: `python -m highwater.deploy.local.fetch`, run by `make install`.
+"""Installs the broker, the registry and Redis: `python -m highwater.deploy.local.fetch`, run by `make install`.
 
-It owns <prefix>/share/highwater. Law: a file is there only if its sha256 is the one in jars.lock, and either all
-are there or none. Coordinates and hashes are locked, addresses are not: where the files come from is the
+It owns <prefix>/share/highwater. Invariant: a file is there only if its sha256 is the one in jars.lock, and either all
+are there or none. An installation that was interrupted, however that happened, is continued by the next one: files that arrived
+whole are not downloaded again. Coordinates and hashes are locked, addresses are not: where the files come from is the
 resolver's configuration (jgo's own settings file names mirrors).
 """
 
@@ -10,10 +11,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import sys
 import tarfile
 import tempfile
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +29,24 @@ LOCK_PATH = Path(__file__).with_name("jars.lock")
 # What the lock is made from. The broker logs through SLF4J 1.7, so the binding is of that line.
 KAFKA_ROOTS = ("org.apache.kafka:kafka_2.13:4.1.0", "org.slf4j:slf4j-simple:1.7.36")
 REGISTRY_ROOTS = ("io.apicurio:apicurio-registry-app:3.3.3:tar.gz:all",)
+# Redis 7.0.15 as Signal builds it for its own tests: statically linked, for x86-64 and arm64, so one server for every Python and
+# every libc. Wheels with a server inside exist for single versions of Python, on x86-64 alone. The licence is BSD up to 7.2.
+REDIS_ROOTS = ("org.signal:embedded-redis:0.9.1:jar",)
+REDIS_SERVERS = {
+    "x86_64": "redis-server-7.0.15-linux-amd64",
+    "amd64": "redis-server-7.0.15-linux-amd64",
+    "aarch64": "redis-server-7.0.15-linux-arm64",
+    "arm64": "redis-server-7.0.15-linux-arm64",
+}
 MARKER_NAME = "jars.lock.sha256"
+UNFINISHED_NAME = ".highwater-unfinished"
+ARCHIVED = {"kafka": "kafka", "schema_registry": "registry"}  # program with a class archive: its folder
+INTERRUPTED = 130
 DOWNLOADS_AT_ONCE = 8  # most jars are small: waiting, not bandwidth, is what takes the time
 ATTEMPTS_MAX = 3  # a dropped connection is common among 50 downloads
 DOWNLOAD_TIMEOUT_SECONDS = 60
 LOCK_HEAD = """\
-# The files of the embedded broker and schema registry: part, group:artifact:version:extension[:classifier], sha256.
+# The files of the embedded broker, schema registry and Redis: part, group:artifact:version:extension[:classifier], sha256.
 # Made by `python -m highwater.deploy.local.fetch --write-lock`; carries no address.
 """
 
@@ -86,13 +101,16 @@ def install(root: Path | None = None, lock_path: Path = LOCK_PATH) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two `make` at once: the second finds the work done
         if is_installed(root, lock_path):
             return False
-        with tempfile.TemporaryDirectory(prefix=".highwater-", dir=root.parent) as scratch:
-            staged = Path(scratch, "staged")
-            _stage(read_lock(lock_path), Path(scratch, "downloads"), staged)
-            (staged / MARKER_NAME).write_text(_sha256(lock_path), encoding="utf-8")
-            if root.exists():
-                root.rename(Path(scratch, "replaced"))
-            staged.rename(root)
+        unfinished = root.parent / UNFINISHED_NAME
+        staged = unfinished / "staged"
+        for old in (staged, unfinished / "replaced"):  # of an interrupted installation; its downloads are kept
+            shutil.rmtree(old, ignore_errors=True)
+        _stage(read_lock(lock_path), unfinished / "downloads", staged)
+        (staged / MARKER_NAME).write_text(_sha256(lock_path), encoding="utf-8")
+        if root.exists():
+            root.rename(unfinished / "replaced")
+        staged.rename(root)
+        shutil.rmtree(unfinished)
     return True
 
 
@@ -105,6 +123,7 @@ def write_lock(lock_path: Path = LOCK_PATH) -> int:
         coordinates = sorted(f"{d.groupId}:{d.artifactId}:{d.version}:jar" for d in [*direct, *transitive])
         wanted = [LockedFile("kafka", coordinate, "") for coordinate in coordinates]
         wanted += [LockedFile("registry", coordinate, "") for coordinate in REGISTRY_ROOTS]
+        wanted += [LockedFile("redis", coordinate, "") for coordinate in REDIS_ROOTS]
         with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
             paths = list(pool.map(lambda file: _download(context, file), wanted))
         lines = [f"{f.part} {f.coordinate} sha256:{_sha256(p)}\n" for f, p in zip(wanted, paths, strict=True)]
@@ -114,23 +133,33 @@ def write_lock(lock_path: Path = LOCK_PATH) -> int:
 
 def _stage(files: list[LockedFile], downloads: Path, staged: Path) -> None:
     context = _context(downloads)
-
-    def fetch(file: LockedFile) -> Path:
-        path = _download(context, file)
-        found = _sha256(path)
-        if found != file.sha256:
-            raise FetchError(f"{path.name} is not the locked file: sha256 {found}, expected {file.sha256}")
-        return path
-
     with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
-        paths = list(pool.map(fetch, files))
+        paths = list(pool.map(lambda file: _download(context, file), files))
     libs = staged / "kafka" / "libs"
     libs.mkdir(parents=True)
     for file, path in zip(files, paths, strict=True):
         if file.part == "kafka":
-            shutil.move(path, libs / path.name)
+            (libs / path.name).hardlink_to(path)  # not moved: an interruption leaves every download where it is
+        elif file.part == "redis":
+            _unpack_redis(path, staged / file.part)
         else:
             _unpack(path, staged / file.part)
+
+
+def _unpack_redis(jar: Path, folder: Path) -> None:
+    """Take the server for this machine out of the jar.
+
+    Raises:
+        FetchError: The jar has none for it.
+    """
+    member = REDIS_SERVERS.get(platform.machine().lower())
+    if member is None:
+        raise FetchError(f"{jar.name} has no Redis for {platform.machine()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    server = folder / "redis-server"
+    with zipfile.ZipFile(jar) as archive, archive.open(member) as packed, server.open("wb") as stream:
+        shutil.copyfileobj(packed, stream)
+    server.chmod(0o755)
 
 
 def _unpack(archive: Path, folder: Path) -> None:
@@ -154,16 +183,30 @@ def _context(cache: Path) -> Any:
 
 
 def _download(context: Any, file: LockedFile) -> Path:
+    """Return the file, downloaded unless an earlier, interrupted installation has it already.
+
+    Raises:
+        FetchError: It could not be downloaded, or is not the one that was locked.
+    """
     group, artifact, version, extension, *classifier = file.coordinate.split(":")
     wanted = context.project(group, artifact).at_version(version)
     handle = wanted.artifact(classifier=classifier[0] if classifier else "", packaging=extension)
+    cached = Path(handle.cached_path)
+    if cached.exists() and _sha256(cached) != file.sha256:
+        cached.unlink()  # half a file would be taken for a whole one
     reason = ""
     for _ in range(ATTEMPTS_MAX):
         try:
-            return Path(handle.resolve())
+            path = Path(handle.resolve())
         except (OSError, RuntimeError) as error:  # requests' errors are OSErrors, jgo's own are RuntimeErrors
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            Path(handle.cached_path).unlink(missing_ok=True)  # half a file would be taken for a whole one
+            cached.unlink(missing_ok=True)
+            continue
+        found = _sha256(path)
+        if file.sha256 and found != file.sha256:
+            path.unlink()
+            raise FetchError(f"{path.name} is not the locked file: sha256 {found}, expected {file.sha256}")
+        return path
     raise FetchError(f"{file.coordinate} could not be downloaded: {reason}")
 
 
@@ -181,16 +224,26 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments:
             sys.stdout.write(f"{LOCK_PATH.name}: {write_lock()} files\n")
-        elif install():
-            sys.stdout.write("installed the broker and the schema registry\n")
-            # Imported here: it imports this module, and what it needs to start them is slow to import.
-            from highwater.deploy.local.archives import main as make_archives  # noqa: PLC0415
-
-            return make_archives()
+            return 0
+        if install():
+            sys.stdout.write("installed the broker, the schema registry and Redis\n")
+        return _make_archives()
     except LocalStackError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _make_archives() -> int:
+    """Make the class archives that are missing, also those that an interruption left unmade; return the exit status."""
+    root = install_root()
+    if all((root / f"{program}.jsa").exists() for program, folder in ARCHIVED.items() if (root / folder).is_dir()):
+        return 0
+    # Imported here: it imports this module, and what it needs to start them is slow to import.
+    from highwater.deploy.local.archives import main as make_archives  # noqa: PLC0415
+
+    return make_archives()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ ENVIRONMENT_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the four services are; None is one that nobody named yet.
+    """Where the services are; None is one that nobody named yet, or the second Redis where there is one for everything.
 
     kafka_client_options are librdkafka's own names (security.protocol, sasl.…) and registry_files the PEM files `ca`,
     `certificate` and `key`, both needed to probe; settings are what the embedded ones want their clients to know besides
@@ -33,17 +33,19 @@ class Addresses:
     schema_registry: str | None = None
     database: str | None = None
     redis: str | None = None
+    redis_cache: str | None = None
     kafka_client_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     registry_files: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def by_name(self) -> dict[str, str | None]:
-        """Return the four addresses under the names that status gives them."""
+        """Return the addresses under the names that status gives them."""
         return {
             "kafka": self.kafka,
             "schema_registry": self.schema_registry,
             "database": self.database,
             "redis": self.redis,
+            "redis_cache": self.redis_cache,
         }
 
     def environment(self) -> dict[str, str]:
@@ -53,6 +55,7 @@ class Addresses:
             "SCHEMA_REGISTRY_URL": self.schema_registry,
             "DATABASE_URL": self.database,
             "REDIS_URL": self.redis,
+            "REDIS_CACHE_URL": self.redis_cache,
         }
         return {**{name: value for name, value in names.items() if value is not None}, **self.settings}
 

@@ -1,4 +1,4 @@
-"""TLS in front of servers that have none: the bundled PostgreSQL and Redis are built without it.
+"""TLS in front of servers that have none: the bundled PostgreSQL is built without it, and a Redis of the system may be.
 
 A relay listens where clients are sent, speaks TLS with them and passes the bytes on to the server's Unix socket, which stands in
 a folder that only the stack's owner may enter. Invariants: nothing that a client sends in the clear reaches a server; who is

@@ -1,4 +1,4 @@
-"""The four services of a local stack: those that were given an address are used, the others are started.
+"""The services of a local stack: those that were given an address are used, the others are started.
 
 Law: `start` returns when all of them answer, or leaves nothing running; every process of the stack ends with this
 one. Tests of failure kill, stop and start single parts by name; a part keeps its port through all of that.
@@ -24,13 +24,14 @@ from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
 from highwater.deploy.local.probes import probe_service
 from highwater.deploy.local.process import ManagedProcess, describe_exit
-from highwater.deploy.local.redis import Redis
+from highwater.deploy.local.progress import Wait
+from highwater.deploy.local.redis import Redis, RedisCache
 from highwater.deploy.local.registry import Registry
 from highwater.deploy.local.relay import TlsRelay
 from highwater.deploy.local.stack_secrets import hidden_password
 
 # In the order of starting; stopping goes backwards. None needs another, so they start side by side.
-PARTS: tuple[type[Part], ...] = (Postgres, Redis, Kafka, Registry)
+PARTS: tuple[type[Part], ...] = (Postgres, Redis, RedisCache, Kafka, Registry)
 START_SECONDS_MAX = 120.0  # a cold start takes a few seconds; a machine with two busy cores has needed thirty
 GIVEN_SECONDS_MAX = 10.0  # a service of somebody else's is up already, or it is not
 PROBE_SECONDS = 2.0
@@ -43,7 +44,7 @@ Report = Callable[[str], None]
 
 
 class LocalStack:
-    """The four services under one data folder."""
+    """The services under one data folder."""
 
     def __init__(
         self,
@@ -52,8 +53,13 @@ class LocalStack:
         report: Report | None = None,
         *,
         is_secure: bool = False,
+        late_seconds: float | None = None,
     ) -> None:
-        """`is_secure` has every service started here speak TLS and ask for a password."""
+        """`is_secure` has every service started here speak TLS and ask for a password.
+
+        `late_seconds` is after how long a part that does not answer is called late, and waited for further. None: it ends the
+        start after `START_SECONDS_MAX`.
+        """
         self.data_dir = checked(data_dir)
         self.given = given or Addresses()
         self.ports = PortBook(self.data_dir)
@@ -65,7 +71,11 @@ class LocalStack:
         self._parts: dict[str, Part] = {
             kind.name: kind(self.data_dir, self.ports) for kind in PARTS if named[kind.name] is None
         }
+        if self.given.redis is not None:
+            # Whoever gives one Redis and no second has it hold everything.
+            self._parts.pop(RedisCache.name, None)
         self.is_secure = is_secure
+        self._late_seconds = late_seconds
         self._relay: TlsRelay | None = None
 
     def __enter__(self) -> Self:
@@ -86,7 +96,7 @@ class LocalStack:
 
     @property
     def addresses(self) -> Addresses:
-        """Where the four services are; of one that is still to be started, None."""
+        """Where the services are; of one that is still to be started, None."""
         known = self.given.by_name()
         started = {name: part for name, part in self._parts.items() if part.process.pid is not None}
         known |= {name: part.address for name, part in started.items()}
@@ -189,7 +199,7 @@ class LocalStack:
             raise errors[0]
 
     def _bring_up(self, part: Part, *, may_move: bool, failed: threading.Event | None = None) -> None:
-        begun = time.monotonic()
+        wait = Wait(part.name, time.monotonic(), self._late_seconds)
         for launch in range(1, LAUNCHES_MAX + 1):
             if launch > 1 and may_move:
                 part.take_ports()
@@ -197,17 +207,18 @@ class LocalStack:
             if self._relay is not None and part.relayed is not None:
                 self._relay.serve(part.relayed)
             part.process.start(part.command())
-            if self._is_up(part, begun + START_SECONDS_MAX, failed):
+            if self._is_up(part, wait, failed):
                 self.answered.add(part.name)
-                self._report(f"{part.name} is up at {hidden_password(part.address)} ({time.monotonic() - begun:.1f} s)")
+                seconds = wait.seconds(time.monotonic())
+                self._report(f"{part.name} is ready after {seconds:.1f} s at {hidden_password(part.address)}")
                 return
             time.sleep(POLL_SECONDS * 10)  # a second: what a killed predecessor's children need to see that it died
         raise part.process.failure(f"{describe_exit(part.process.exit_status() or 0)} while starting")
 
-    def _is_up(self, part: Part, deadline: float, failed: threading.Event | None) -> bool:
+    def _is_up(self, part: Part, wait: Wait, failed: threading.Event | None) -> bool:
         """Wait until the part answers; False if it died."""
         reason: str | None = "was not asked"
-        while time.monotonic() < deadline:
+        while self._late_seconds is not None or wait.seconds(time.monotonic()) < START_SECONDS_MAX:
             if self.cancelled.is_set() or (failed is not None and failed.is_set()):
                 raise StartCancelledError(f"{part.name}: the start was given up")
             if not part.process.is_alive():
@@ -216,6 +227,8 @@ class LocalStack:
             # Asked again whether it lives: what answered may be a stranger that has the port since before.
             if reason is None and part.process.is_alive():
                 return True
+            for line in wait.lines(time.monotonic(), reason or "it has died"):
+                self._report(line)
             time.sleep(POLL_SECONDS)
         raise part.process.failure(f"did not answer within {START_SECONDS_MAX:.0f} s ({reason})")
 

@@ -21,13 +21,15 @@ from highwater.deploy.local.errors import LocalStackError, PartFailedError, Star
 from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.probes import is_answering, probe_url
 from highwater.deploy.local.process import Command, ManagedProcess, describe_exit
+from highwater.deploy.local.progress import Wait
 from highwater.deploy.local.pulse import Listener
 from highwater.deploy.local.stack import PROBE_SECONDS, START_SECONDS_MAX, LocalStack
 from highwater.deploy.local.state import end_leftovers, own_identity, read_state, write_state
 from highwater.deploy.local.watched import State, Watched
 
 ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at the same time
-ONESHOT_SECONDS_MAX = 300.0
+# After this long a part is called late: all of a cold start takes a tenth of it on two idle cores, and half of it on busy ones.
+LATE_SECONDS = 480.0
 LOOK_SECONDS = 0.2
 READY_PROBE_SECONDS = 1.0
 LEFTOVERS_SECONDS = 10.0  # what a predecessor's processes get to be gone
@@ -38,7 +40,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Role:
     """A process of the product.
 
-    env is added to the supervisor's own environment and to the four addresses. A one-shot must end with status 0
+    env is added to the supervisor's own environment and to the addresses. A one-shot must end with status 0
     before the next roles start. A role without ready_url is up when it lives; of an https one, `certificate` is the file of the
     certificate that it holds.
     """
@@ -50,7 +52,6 @@ class Role:
     certificate: str | None = None
     restart: bool = True
     oneshot: bool = False
-    time_limit_seconds: float = ONESHOT_SECONDS_MAX  # of a one-shot
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Plan:
     roles: tuple[Role, ...] = ()
     api_url: str | None = None
     is_secure: bool = False
+    late_seconds: float = LATE_SECONDS
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -72,7 +74,9 @@ class Plan:
         """Return the plan that `to_json` was made from."""
         roles = tuple(Role(**{**role, "argv": tuple(role["argv"])}) for role in values["roles"])
         given = Addresses(**values["given"])
-        return cls(Path(values["data_dir"]), given, roles, values["api_url"], values["is_secure"])
+        return cls(
+            Path(values["data_dir"]), given, roles, values["api_url"], values["is_secure"], values["late_seconds"]
+        )
 
 
 class Supervisor:
@@ -81,15 +85,20 @@ class Supervisor:
     def __init__(self, plan: Plan, report: Callable[[str], None] | None = None) -> None:
         self.plan = plan
         self._report = report or (lambda _line: None)
-        self.stack = LocalStack(plan.data_dir, plan.given, self._heard, is_secure=plan.is_secure)
+        self.stack = LocalStack(
+            plan.data_dir, plan.given, self._heard, is_secure=plan.is_secure, late_seconds=plan.late_seconds
+        )
         self.data_dir = self.stack.data_dir
         self._stop_requested = self.stack.cancelled
         self._phase = "starting"
         self._error: str | None = None
         self._written: dict[str, Any] | None = None
+        self._told_once: str | None = None
         self._recording = threading.Lock()
-        self._services = [self._watched_service(name) for name in plan.given.by_name()]
+        given = plan.given.by_name()
+        self._services = [self._watched_service(name) for name in given if given[name] or name in self.stack.names]
         self._roles = [self._watched_role(role) for role in plan.roles]
+        self._waits: dict[str, Wait] = {}
 
     def run(self) -> None:
         """Start everything, keep it running until a signal or `request_stop`, stop everything.
@@ -139,30 +148,30 @@ class Supervisor:
         for role, watched in zip(self.plan.roles, self._roles, strict=True):
             if self._stop_requested.is_set():
                 raise StartCancelledError(f"{role.name}: the start was given up")
+            self._waits[role.name] = Wait(role.name, time.monotonic(), self.plan.late_seconds)
             if role.oneshot:
                 self._run_oneshot(role, watched)
             else:
                 watched.begin(time.monotonic())
-                self._report(f"{role.name} is starting")
             self._record()
 
     def _run_oneshot(self, role: Role, watched: Watched) -> None:
         process = watched.process
         assert process is not None
         self._report(f"{role.name} is running")
-        deadline = time.monotonic() + role.time_limit_seconds
+        wait = self._waits.pop(role.name)
         self._launch_role(role, process)
         self._record()
         while process.is_alive():
             if self._stop_requested.wait(LOOK_SECONDS / 4):
                 raise StartCancelledError(f"{role.name}: the start was given up")
-            if time.monotonic() > deadline:
-                process.kill()
-                raise self._failed(watched, f"did not end within {role.time_limit_seconds:.0f} s")
+            for line in wait.lines(time.monotonic(), f"it has not ended; its log: {process.log_path}"):
+                self._report(line)
         status = process.exit_status() or 0
         if status != 0:
             raise self._failed(watched, describe_exit(status))
         watched.finish(State.DONE)
+        self._report(f"{role.name} is done after {wait.seconds(time.monotonic()):.1f} s")
 
     def _failed(self, watched: Watched, reason: str) -> PartFailedError:
         assert watched.process is not None
@@ -177,9 +186,16 @@ class Supervisor:
             if self.stack.lock.is_orphaned():
                 raise LocalStackError(f"the data folder {self.data_dir} was removed: everything was stopped")
             for watched in (*self._services, *self._roles):
-                watched.step(time.monotonic())
+                now = time.monotonic()
+                watched.step(now)
                 self._report_change(watched, states)
+                self._report_wait(watched, now)
             self._record()
+
+    def _report_once(self, line: str) -> None:
+        if line != self._told_once:
+            self._told_once = line
+            self._report(line)
 
     def _report_change(self, watched: Watched, states: dict[str, State]) -> None:
         if states.get(watched.name) is watched.state:
@@ -188,8 +204,19 @@ class Supervisor:
         states[watched.name] = watched.state
         if not is_news or watched.state is State.DONE:
             return
+        if watched.state is State.UP and watched.name in self._waits:
+            seconds = self._waits.pop(watched.name).seconds(time.monotonic())
+            self._report(f"{watched.name} is ready after {seconds:.1f} s")
+            return
         why = f": {watched.last_error}" if watched.state in {State.RESTARTING, State.FAILED} else ""
         self._report(f"{watched.name} is {watched.state}{why}")
+
+    def _report_wait(self, watched: Watched, now: float) -> None:
+        """Say of a role that has never been ready that it is waited for, and why."""
+        if watched.state is not State.STARTING or watched.name not in self._waits:
+            return
+        for line in self._waits[watched.name].lines(now, watched.waits_for or "it does not answer"):
+            self._report(line)
 
     def _stop(self) -> None:
         self._phase = "stopping"
@@ -232,7 +259,11 @@ class Supervisor:
         }
         if state == self._written or self.stack.lock.is_orphaned():
             return
-        write_state(self.data_dir, state)
+        try:
+            write_state(self.data_dir, state)
+        except OSError as error:  # a disk without room: what runs goes on, and the next look writes it
+            self._report_once(f"the state file cannot be written: {error}")
+            return
         self._written = state
 
     def _watched_service(self, name: str) -> Watched:

@@ -1,7 +1,8 @@
-"""One supervised process: when it is up, when it is started again, when it is given up.
+"""One supervised process: when it is up, and when it is started again.
 
-Law: a death is answered by a restart after a pause that doubles, and ten quick deaths in a row end that. `now` is
-a monotonic time in seconds and an argument, so the whole of it can be run through without waiting.
+Invariant: a death is answered by a restart after a pause that doubles up to a bound, without end: what kills a process (a full
+disk, a service that is away) may last for hours, and nobody is there to start it again. `now` is a monotonic time in seconds and
+an argument, so the whole of it can be run through without waiting.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from highwater.deploy.local.process import ManagedProcess, describe_exit
 from highwater.deploy.local.pulse import Listener
 
 BACKOFF_SECONDS_FIRST = 1.0
-BACKOFF_SECONDS_MAX = 10.0
+BACKOFF_SECONDS_MAX = 30.0  # so that what was mended is noticed within it, and a start that fails costs little
 QUICK_DEATH_SECONDS = 10.0  # one that lived longer had started: its death is news, not the same failure again
-QUICK_DEATHS_MAX = 10
 # A process without a ready URL counts as up when it has lived this long: one that cannot run at all is dead by then.
 SETTLED_SECONDS = 1.0
 
@@ -40,11 +40,10 @@ class State(StrEnum):
 READY_STATES = frozenset({State.UP, State.EXTERNAL, State.DONE})
 
 
-def restart_pause_seconds(quick_deaths: int) -> float | None:
-    """Return the pause before the next start after so many quick deaths in a row, None to give up."""
-    if quick_deaths >= QUICK_DEATHS_MAX:
-        return None
-    return min(BACKOFF_SECONDS_FIRST * 2.0 ** max(0, quick_deaths - 1), BACKOFF_SECONDS_MAX)
+def restart_pause_seconds(quick_deaths: int) -> float:
+    """Return the pause before the next start after so many quick deaths in a row; there is always a next one."""
+    doublings = min(max(0, quick_deaths - 1), 30)  # more would only make large numbers
+    return min(BACKOFF_SECONDS_FIRST * 2.0**doublings, BACKOFF_SECONDS_MAX)
 
 
 class Watched:
@@ -73,6 +72,7 @@ class Watched:
         self.state = State.STARTING if process else State.EXTERNAL
         self.restarts = 0
         self.last_error: str | None = None
+        self.waits_for: str | None = None  # what its readiness said last, while it starts
         self._launch = launch
         self._probe = probe
         self._is_restarted = is_restarted
@@ -91,7 +91,7 @@ class Watched:
         self.state = State.STARTING
         try:
             self._launch()
-        except LocalStackError as error:
+        except (LocalStackError, OSError) as error:  # a disk without room has none for logs and settings either
             self._die(now, str(error))
 
     def adopt(self, now: float) -> None:
@@ -140,7 +140,7 @@ class Watched:
     def _see_whether_ready(self, now: float) -> None:
         assert self.process is not None
         age_seconds = now - self._launched_at
-        reason = self._probe() if self._probe else None
+        reason = self.waits_for = self._probe() if self._probe else None
         if reason is None and (self._probe or age_seconds >= SETTLED_SECONDS):
             self.state = State.UP
         elif self._start_seconds_max is not None and age_seconds > self._start_seconds_max:
@@ -151,12 +151,11 @@ class Watched:
         self.last_error = error
         was_quick = now - self._launched_at < QUICK_DEATH_SECONDS
         self._quick_deaths = self._quick_deaths + 1 if was_quick else 1
-        pause_seconds = restart_pause_seconds(self._quick_deaths) if self._is_restarted else None
-        if pause_seconds is None:
+        if not self._is_restarted:
             self.state = State.FAILED
             return
         self.state = State.RESTARTING
-        self._next_launch_at = now + pause_seconds
+        self._next_launch_at = now + restart_pause_seconds(self._quick_deaths)
 
     def _last_words(self) -> str:
         assert self.process is not None

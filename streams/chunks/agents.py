@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from highwater.schemas.chunks import (
@@ -114,7 +115,7 @@ class NamespaceAgent(TableAgent):
 
     async def _on_served(self, event: QueriesServed, record: Record) -> None:
         held = temperature.decode_row(self._rows.get(event["ns"].encode()))
-        newest_ms = max(self._now.get(record.partition, 0), self._last_tick().now)
+        newest_ms = self._newest_now(record.partition)
         # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
         self._keep(temperature.count(held, event, (record.partition, record.offset), newest_ms), record.partition)
 
@@ -144,6 +145,12 @@ class NamespaceAgent(TableAgent):
         await asyncio.gather(*acks)
         DECISIONS.labels("namespace-rated").inc(len(acks))
         await self._note(ratings, record.partition)
+
+    def _corrected(self, row: bytes, now: int) -> bytes | None:
+        held = temperature.decode_row(row)
+        if held is None or max(held.looked_ms, held.told_ms) <= now:
+            return None
+        return temperature.encode_row(replace(held, looked_ms=min(held.looked_ms, now), told_ms=min(held.told_ms, now)))
 
     async def _note(self, ratings: Sequence[Rating], partition: int) -> None:
         for number, rating in enumerate(ratings, start=1):

@@ -132,6 +132,37 @@ def _outcome(row: Ingest, expected: int) -> Outcome:
     return next((outcome for outcome, is_so in stands_in_the_way.items() if is_so), Outcome.COMPLETE)
 
 
+class Counted(NamedTuple):
+    """Chunks of a source that were stored or found unchanged, those refused, and how many the end of the ingest told of."""
+
+    seen: int
+    failed: int
+    expected: int | None
+
+
+def reason_of(outcome: str, counted: Counted) -> str | None:
+    """Why an ingest ended otherwise than complete, for whoever sent it; None while it goes on and where it is complete."""
+    if outcome == Outcome.FAILED and counted.failed:
+        return (
+            f"{counted.failed} of {counted.seen + counted.failed} chunks were refused; `failed` names the first of them"
+        )
+    reasons: dict[str, str] = {
+        Outcome.FAILED: f"{counted.seen} chunks came, and its end tells of {counted.expected}: which number is right is unknown",
+        Outcome.TRUNCATED: "the source was cut off before its end",
+        Outcome.PARTIAL: "the ingest is not a full one, so chunks that it does not name stay",
+        Outcome.EMPTY: "a full ingest of no chunks would mark all of the source; with `force` it does",
+        Outcome.SUPERSEDED: "another ingest of the source began after it",
+        Outcome.ABANDONED: f"nothing more was heard of it for {ABANDONED_MS // _HOUR_MS} hours: {_left(counted)}",
+    }
+    return reasons.get(outcome)
+
+
+def _left(counted: Counted) -> str:
+    if counted.expected is None:
+        return "its end never came"
+    return f"{counted.seen + counted.failed} of {counted.expected} chunks came"
+
+
 def decided(row: Ingest, now_ms: int) -> Ingest:
     """The row after its newest progress was decided on."""
     return replace(row, decided_ms=now_ms)

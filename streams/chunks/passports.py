@@ -1,13 +1,14 @@
 """The passports of namespaces: how their chunks age, are found and are taken away (R3.16 to R3.23).
 
-Law: every namespace has one. What a file leaves out is as the default says, and one that no file names is the default.
+Law: every namespace has one. What a file leaves out is as the default says, and one that no file names is the default; but what
+holds documents ends of no age unless its own table says so.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,13 @@ class Passports:
 
     default: Passport
     named: Mapping[str, Passport]
+    # Namespaces whose own table says how old their chunks may become.
+    with_life: frozenset[str] = frozenset()
 
-    def of(self, ns: str) -> Passport:
-        """The passport of a namespace."""
-        return self.named.get(ns, self.default)
+    def of(self, ns: str, *, is_lasting: bool = False) -> Passport:
+        """The passport of a namespace. One of documents that no table gives a life has none: they are not news."""
+        passport = self.named.get(ns, self.default)
+        return replace(passport, ttl_days=DAYS_MAX) if is_lasting and ns not in self.with_life else passport
 
 
 def load_passports(path: Path | None = None) -> Passports:
@@ -85,6 +89,7 @@ def load_passports(path: Path | None = None) -> Passports:
     return Passports(
         default=_passport(where, "default", default),
         named={ns: _passport(where, f"namespaces.{ns}", default | values) for ns, values in named.items()},
+        with_life=frozenset(ns for ns, values in named.items() if "ttl_days" in values),
     )
 
 

@@ -45,16 +45,29 @@ def youngest_past_ttl_ms(ttl_days: float) -> int:
     return age_ms
 
 
-def similarity_of(cosine: float, text_score: float | None) -> float:
+def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool) -> float:
+    """The share of words in a similarity: 0 in semantic mode, but all of it where there is no vector to compare with.
+
+    Without that the order would be that of ages alone, whatever was asked.
+    """
+    if not has_words:
+        return 0.0
+    if not has_vector:
+        return 1.0
+    return TEXT_SHARE if mode is Mode.HYBRID else 0.0
+
+
+def similarity_of(cosine: float, text_score: float | None, text_share: float = TEXT_SHARE) -> float:
     """What counts as similarity.
 
     Args:
         cosine: of the vectors, -1 to 1; 0 where there is none.
-        text_score: 0 to 1, of the words; None in semantic mode, where the cosine is all there is.
+        text_score: 0 to 1, of the words; None where they do not count and the cosine is all there is.
+        text_share: of the words in it.
     """
     if text_score is None:
         return cosine
-    return (1 - TEXT_SHARE) * cosine + TEXT_SHARE * text_score
+    return (1 - text_share) * cosine + text_share * text_score
 
 
 def final_score(similarity: float, decay: float, alpha: float, beta: float, *, is_too_old: bool = False) -> float:

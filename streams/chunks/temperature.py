@@ -26,6 +26,9 @@ _DAYS_KEPT = WINDOW_DAYS + 2
 # More than any process answers between two tellings; past it a sum would leave what a bigint holds.
 _QUERIES_MAX = 10**12
 _ROW_VERSION = 1
+# A hot namespace's index is made anew when a fifth of it is holes, another's when half of it is: a build of 100,000 vectors takes
+# half a minute of a core, and what nobody searches is worth less of it.
+DENSITY_MIN_HOT, DENSITY_MIN = 0.8, 0.5
 
 
 def temperature(age_days: float, passport: Passport, is_hot: bool) -> Temperature:
@@ -44,6 +47,29 @@ def temperature(age_days: float, passport: Passport, is_hot: bool) -> Temperatur
 def is_hot(queries_per_day: float, passport: Passport) -> bool:
     """Whether so many searches a day make a namespace hot."""
     return queries_per_day >= passport.hot_queries_per_day
+
+
+class IndexSize(NamedTuple):
+    """For how many vectors an index takes how many bytes."""
+
+    vectors: int
+    bytes: int
+
+
+def is_to_be_rebuilt(dense: IndexSize, now: IndexSize, *, is_hot: bool) -> bool:
+    """Whether an index of vectors has so many holes that it is made anew: those of hot namespaces are kept dense (R3.21).
+
+    Chunks that were changed or taken away leave holes, which searches walk through.
+
+    Args:
+        dense: as it was when it was made.
+        now: the vectors that there are, and the bytes that it takes for them.
+        is_hot: whether its namespace is asked much.
+    """
+    if not dense.vectors or not dense.bytes or not now.bytes:
+        return False
+    density = (now.vectors / now.bytes) / (dense.vectors / dense.bytes)
+    return density < (DENSITY_MIN_HOT if is_hot else DENSITY_MIN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import orjson
 
 from highwater.schemas.chunks import CHUNK_SUBMITTED, INGEST_FINISHED
 from highwater.schemas.errors import InvalidEventError
-from highwater.streams.checks import check_id, check_text, check_time
+from highwater.streams.checks import check_id, check_not_blank, check_text, check_time
 from highwater.streams.chunks.identity import check_key_part
 
 # The fields that say whose chunk it is: one with a fault in them belongs to no ingest, and is counted in none.
@@ -85,6 +85,16 @@ def _check_stored(bytes_max: int) -> Callable[[str, str], None]:
     return check
 
 
+def check_content(name: str, value: str) -> None:
+    """The content of a chunk is a text that shows something: an empty one could only be found by mistake.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    _check_stored(CONTENT_BYTES_MAX)(name, value)
+    check_not_blank(name, value)
+
+
 def _unless_null(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
     def checked(name: str, value: Any) -> None:
         if value is not None:
@@ -112,7 +122,7 @@ def _check_window(name: str, value: str) -> None:
 _CHECKS: Mapping[str, tuple[tuple[str, Callable[[str, Any], None]], ...]] = {
     CHUNK_SUBMITTED: (
         ("chunk_no", _check_number),
-        ("content", _check_stored(CONTENT_BYTES_MAX)),
+        ("content", check_content),
         ("title", _unless_null(_check_stored(TITLE_BYTES_MAX))),
         ("url", _unless_null(_check_stored(URL_BYTES_MAX))),
         ("embedding", _unless_null(check_embedding)),

@@ -77,7 +77,7 @@ class ChannelAgent(TableAgent):
     async def _on_advanced(self, event: ChannelAdvanced, record: Record) -> None:
         key = event["channel_id"].encode()
         channel = decode_channel(self._rows.get(key))
-        advance(channel, event["head"], event["arrived_at"])
+        advance(channel, event["head"], event["arrived_at"], event["retractions"])
         # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
         self._rows[key] = encode_channel(channel)
         if channel.dirty_since is not None:
@@ -151,14 +151,15 @@ class UserAgent(TableAgent):
 
     async def _on_novelty(self, event: NoveltyFound, record: Record) -> None:
         # A user reached through several channels of the record is read and written once.
-        heads: dict[str, list[tuple[str, int]]] = {}
+        heads: dict[str, list[tuple[str, int, int]]] = {}
         for channel in event["heads"]:
+            told = channel["channel_id"], channel["head"], channel["retractions"]
             for user_id in channel["users"]:
-                heads.setdefault(user_id, []).append((channel["channel_id"], channel["head"]))
+                heads.setdefault(user_id, []).append(told)
         for number, (user_id, found) in enumerate(heads.items(), start=1):
             user = self._read(user_id)
-            for channel_id, head in found:
-                apply_head(user, channel_id, head)
+            for channel_id, head, retractions in found:
+                apply_head(user, channel_id, head, retractions)
             self._write(user_id, user, record)
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -264,4 +265,6 @@ def _rebuild_requested(
         "last_checked_at": user.last_checked_at,
         "last_enqueued_at": user.last_enqueued_at,
         "policy_hash": policy.hash,
+        "is_changed": user.is_changed,
+        "demanded_revision": user.demanded_revision if rebuild.trigger is Trigger.MANUAL else 0,
     }

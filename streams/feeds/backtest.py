@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from highwater.schemas.feeds import REBUILD_REQUESTED, RebuildFinished, UserChanged
 from highwater.schemas.positions import Position
+from highwater.schemas.streams import Tick
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.agents import USERS_PER_TICK_MAX
 from highwater.streams.feeds.novelty import Forget, Remember, facts_of, judge, pending_in_channel, pending_of
 from highwater.streams.feeds.policy import Policy
-from highwater.streams.feeds.rules import Rebuild, Trigger, UserFacts, Wait, reason_to_skip
+from highwater.streams.feeds.rules import ACCOUNTED_FOR, LOOKS, Rebuild, Trigger, UserFacts, Wait, reason_to_skip
 from highwater.streams.feeds.state import User, apply_changed, apply_finished, apply_head, apply_requested
+from highwater.streams.ticks import Admission, LastTick, admit
 
 DAY_MS = 86_400_000
 # Bins of staleness a doubling: a quantile is told within 1.1 %.
@@ -153,12 +155,13 @@ class Report:
 
 
 class Ticked(NamedTuple):
-    """A tick of a partition, by its place in time and its own `now`."""
+    """A tick of a partition, by its place in time and its own `now`; of that the product's clock was moved by so much."""
 
     at_ms: int
     number: int
     now_ms: int
     partition: int = 0
+    clock_offset_ms: int = 0
 
 
 class Changed(NamedTuple):
@@ -175,6 +178,7 @@ class Told(NamedTuple):
     channel_id: str
     head: int
     users: tuple[str, ...]
+    retractions: int = 0
 
 
 class Advanced(NamedTuple):
@@ -225,9 +229,9 @@ class Player:
                 self._tick(happening)
             case Changed(_, event):
                 self._change(event["user_id"], lambda user: apply_changed(user, event))
-            case Told(_, channel_id, head, users):
+            case Told(_, channel_id, head, users, retractions):
                 for user_id in users:
-                    self._change(user_id, lambda user: apply_head(user, channel_id, head))
+                    self._change(user_id, lambda user: apply_head(user, channel_id, head, retractions))
             case Advanced(at_ms, channel_id, head):
                 arrivals = self._arrivals.setdefault(channel_id, [])
                 arrivals.extend([at_ms] * (head - len(arrivals)))
@@ -250,12 +254,17 @@ class Player:
                 self._judge(user_id, tick, index)
 
     def _admit(self, tick: Ticked) -> bool:
-        """As the agent admits them: after a rebalance a tick may be told twice."""
-        now_ms, number = self._now.get(tick.partition, -1), self._number.get(tick.partition)
-        if tick.now_ms <= now_ms or tick.number == number:
-            return False
-        self._now[tick.partition], self._number[tick.partition] = tick.now_ms, tick.number
-        return True
+        """As the agent admits them (`streams/ticks.py`): after a rebalance a tick may be told twice."""
+        told = Tick(number=tick.number, now=tick.now_ms, clock_offset_ms=tick.clock_offset_ms)
+        last = LastTick(self._number.get(tick.partition), self._now.get(tick.partition, -1))
+        verdict = admit(told, tick.at_ms, last.offset + 1, last)
+        if verdict.is_admitted:
+            self._now[tick.partition], self._number[tick.partition] = tick.now_ms, tick.number
+        if verdict.admission is Admission.OVERRULES:  # what everybody waits for is found anew
+            for user_id in self._users:
+                if self._partition_of(user_id) == tick.partition:
+                    self._index(tick.partition).put(user_id, 0)
+        return verdict.is_admitted
 
     def _judge(self, user_id: str, tick: Ticked, index: DueIndex) -> None:
         user = self._users[user_id]
@@ -282,12 +291,12 @@ class Player:
         facts = facts_of(user, pending_of(user))
         heads = {name: len(self._arrivals.get(name, ())) for name, view in user.channels.items() if view.is_subscribed}
         new = sum(pending_in_channel(head, user.channels[name].hwm) for name, head in heads.items())
-        reason = reason_to_skip(trigger, _with_pending(facts, new), self._policy, now_ms)
-        if trigger is Trigger.MANUAL and not is_forced and new == 0:
-            reason = "nothing_new"
+        reason = reason_to_skip(trigger, _with_pending(facts, new), self._policy, now_ms, is_forced=is_forced)
         if reason is not None:
             self.tally.skips += 1
-            self._finish(user_id, number, now_ms + 1, user, checked_ms=now_ms if reason == "nothing_new" else None)
+            told = {name: user.channels[name].hwm for name in heads} if reason in ACCOUNTED_FOR else None
+            checked_ms = now_ms if reason in LOOKS else None
+            self._finish(user_id, number, now_ms + 1, user, hwm=told, checked_ms=checked_ms)
             return
         finish_ms = now_ms + self._count_rebuild(user_id, user, heads, now_ms)
         self._count_staleness(user, heads, finish_ms)
@@ -342,6 +351,7 @@ class Player:
             last_clustered_at=clustered_ms if clustered_ms is not None else user.last_clustered_at,
             last_checked_at=checked_ms,
             finished_at=at_ms,
+            retractions=None if hwm is None else {name: user.channels[name].retractions for name in hwm},
         )
         heapq.heappush(self._answers, (at_ms, user_id, number, event))
 
@@ -358,4 +368,5 @@ def _with_pending(facts: UserFacts, pending: int) -> UserFacts:
         last_active_at=facts.last_active_at,
         last_clustered_at=facts.last_clustered_at,
         last_checked_at=facts.last_checked_at,
+        is_changed=facts.is_changed,
     )

@@ -266,9 +266,9 @@ def _merges_of(happening: Happening) -> Iterable[tuple[str, _Merge]]:
             yield changed["user_id"], _Merge(at_ms, "changed", lambda user: apply_changed(user, changed))
         case Answered(at_ms, answer):
             yield answer["user_id"], _Merge(at_ms, "answered", lambda user: apply_finished(user, answer))
-        case Told(at_ms, channel_id, head, users):
+        case Told(at_ms, channel_id, head, users, retractions):
             for user_id in users:
-                yield user_id, _Merge(at_ms, "told", lambda user: apply_head(user, channel_id, head))
+                yield user_id, _Merge(at_ms, "told", lambda user: apply_head(user, channel_id, head, retractions))
 
 
 def asked_by(

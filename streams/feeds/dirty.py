@@ -13,16 +13,20 @@ import orjson
 
 @dataclass(slots=True)
 class Channel:
-    """The row of one channel: its head, and since when (broker time, ms) it moved without being told; None = told."""
+    """The row of one channel: its head, and since when (broker time, ms) it moved without being told; None = told.
+
+    `retractions`: how many of its insights were retracted after they were stored.
+    """
 
     head: int = 0
     dirty_since: int | None = None
+    retractions: int = 0
 
 
-def advance(channel: Channel, head: int, arrived_at: int) -> None:
-    """Merge an advance: only a higher head makes dirty, and the first such arrival counts for the order."""
-    if head > channel.head:
-        channel.head = head
+def advance(channel: Channel, head: int, arrived_at: int, retractions: int = 0) -> None:
+    """Merge an advance: only a higher head, or more retractions, make dirty, and the first such arrival counts for the order."""
+    if head > channel.head or retractions > channel.retractions:
+        channel.head, channel.retractions = max(channel.head, head), max(channel.retractions, retractions)
         channel.dirty_since = arrived_at if channel.dirty_since is None else min(channel.dirty_since, arrived_at)
 
 
@@ -43,9 +47,9 @@ def tick_quota(cap: int, partitions: int, partition: int, tick_number: int) -> i
 
 def encode_channel(channel: Channel) -> bytes:
     """The row as JSON."""
-    return orjson.dumps([channel.head, channel.dirty_since])
+    return orjson.dumps([channel.head, channel.dirty_since, channel.retractions])
 
 
 def decode_channel(row: bytes | None) -> Channel:
-    """The channel in a row; a fresh one when there is none."""
+    """The channel in a row, also in one from before retractions were counted; a fresh one when there is none."""
     return Channel() if row is None else Channel(*orjson.loads(row))

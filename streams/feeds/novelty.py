@@ -65,6 +65,7 @@ def facts_of(user: User, pending: Pending) -> UserFacts:
         last_enqueued_at=user.last_enqueued_at,
         in_flight_until=user.in_flight_until,
         is_demanded=user.is_demanded,
+        is_changed=user.is_changed,
     )
 
 

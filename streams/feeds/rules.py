@@ -2,14 +2,30 @@
 
 The law: a user is queued only while active, with enough novelty or enough time, after the cooldown, and never while an
 earlier request is still in flight. Every answer says until when it holds, so nobody is polled.
+
+What a rebuild would change is one notion for all who ask (agent, `/pending`, worker): insights that were never clustered
+(`pending`), and what is shown being no longer what is to be shown (`is_changed`). The agent and `/pending` know of the second by
+the set of channels and by counts of retractions; the worker, which reads the data set, also by what fell out of the window.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from highwater.streams.feeds.policy import PlanPolicy, Policy
+
+# Reasons of skips.
+NOTHING_NEW, VECTORS_MISSING, BELOW_THRESHOLD, NOT_DUE = "nothing_new", "vectors_missing", "below_threshold", "not_due"
+# Of a demand: the insights are those of the last version, and only the basis that compares them is another.
+ONLY_BASIS_CHANGED = "only_basis_changed"
+# These also count as a look at the user (R0.34).
+LOOKS = frozenset({NOTHING_NEW, ONLY_BASIS_CHANGED})
+# After these there is nothing that the answer did not account for: what is pending waits for more of it, or for its time.
+ACCOUNTED_FOR = LOOKS | {BELOW_THRESHOLD, NOT_DUE}
+# A time so much later than now was noted by a clock that was wrong, and counts as never: nobody waits for it. Not less, for a
+# worker that is behind applies a tick minutes late, when later answers have been noted already.
+WRONG_AHEAD_MS = 600_000
 
 
 class Trigger(StrEnum):
@@ -24,8 +40,11 @@ class Trigger(StrEnum):
 class UserFacts:
     """All that the rules look at. Times are milliseconds since 1970; None means never.
 
-    `pending` is the sum over the current subscriptions (R0.12); `is_subscribed` says whether there are any;
-    `in_flight_until` is the deadline of a request that has not been answered, None when there is none.
+    `pending` is the sum over the current subscriptions (R0.12); for the worker, of those that can be clustered now, and
+    `held_back` counts those that still wait for their vectors. `is_changed`: what the last answer accounted for has changed by
+    anything else: another set of channels, or something that is shown was retracted (for the worker: also left the window).
+    `is_subscribed` says whether there are subscriptions; `in_flight_until` is the deadline of a request that has not been
+    answered, None when there is none.
     """
 
     plan: str
@@ -37,6 +56,8 @@ class UserFacts:
     last_enqueued_at: int | None = None
     in_flight_until: int | None = None
     is_demanded: bool = False
+    is_changed: bool = False
+    held_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +87,21 @@ Decision = Rebuild | Wait | Idle
 def should_rebuild(facts: UserFacts, policy: Policy, now: int) -> Decision:
     """What to do about a user at `now` (R0.8).
 
-    Whoever subscribes to nothing has pending 0 by definition and could only be skipped (R0.34): idle, not due.
+    Whoever subscribes to nothing, and has been answered since, could only be skipped (R0.34): idle, not due.
     A demand by an operator ignores activity, cooldown and pending, but waits for a request in flight.
+    A change counts as novelty however little is pending: what a reader has left, or its author has taken back, should go soon.
     Novelty wins over time when both hold, since a time request may be skipped and a novelty one has work.
     """
-    plan = policy.plan(facts.plan)
+    plan, facts = policy.plan(facts.plan), without_wrong_times(facts, now)
     if facts.in_flight_until is not None and now < facts.in_flight_until:
         return Wait(facts.in_flight_until)
     if facts.is_demanded:
         return Rebuild(Trigger.MANUAL)
-    if not facts.is_subscribed:
+    if not facts.is_subscribed and not facts.is_changed:
         return Idle("nothing subscribed")
     if not is_active(facts, plan, now):
         return Idle("inactive")
-    is_novel = facts.pending >= plan.novelty_count_min
+    is_novel = facts.is_changed or facts.pending >= plan.novelty_count_min
     due_at = now if is_novel else _time_due_at(facts, plan, now)
     if facts.last_enqueued_at is not None:
         due_at = max(due_at, facts.last_enqueued_at + plan.cooldown_ms)
@@ -88,23 +110,48 @@ def should_rebuild(facts: UserFacts, policy: Policy, now: int) -> Decision:
     return Rebuild(Trigger.NOVELTY if is_novel else Trigger.TIME)
 
 
-def reason_to_skip(trigger: Trigger, facts: UserFacts, policy: Policy, now: int) -> str | None:
+def reason_to_skip(
+    trigger: Trigger, facts: UserFacts, policy: Policy, now: int, *, is_forced: bool = True
+) -> str | None:
     """Why a request is skipped, judged by whoever does the work with its own numbers (R0.33 to R0.35); None = do it.
 
-    Cooldown and being in flight are not asked again: they were set by this very request.
+    Cooldown and being in flight are not asked again: they were set by this very request. A manual request is always met when
+    `is_forced`, else where it would change anything.
     """
-    if trigger is Trigger.MANUAL:
+    is_manual = trigger is Trigger.MANUAL
+    if is_manual and is_forced:
         return None
-    plan = policy.plan(facts.plan)
-    if not is_active(facts, plan, now):
+    plan, facts = policy.plan(facts.plan), without_wrong_times(facts, now)
+    if not is_manual and not is_active(facts, plan, now):
         return "inactive"
-    if facts.pending <= 0:
-        return "nothing_new"
-    if facts.pending >= plan.novelty_count_min:
+    if facts.pending <= 0 and not facts.is_changed:
+        return VECTORS_MISSING if facts.held_back else NOTHING_NEW
+    if is_manual or facts.is_changed or facts.pending >= plan.novelty_count_min:
         return None
     if trigger is Trigger.NOVELTY:
-        return "below_threshold"
-    return None if _time_due_at(facts, plan, now) <= now else "not_due"
+        return BELOW_THRESHOLD
+    return None if _time_due_at(facts, plan, now) <= now else NOT_DUE
+
+
+def without_wrong_times(facts: UserFacts, now: int) -> UserFacts:
+    """The facts without times that lie so far ahead that only a wrong clock can have noted them."""
+
+    def right(at: int | None) -> int | None:
+        return None if at is not None and at > now + WRONG_AHEAD_MS else at
+
+    times = facts.last_clustered_at, facts.last_checked_at, facts.last_enqueued_at
+    clustered, checked, enqueued = map(right, times)
+    if (clustered, checked, enqueued) == times:
+        return facts
+    # The deadline of a request follows from when it was made.
+    in_flight_until = facts.in_flight_until if enqueued == facts.last_enqueued_at else None
+    return replace(
+        facts,
+        last_clustered_at=clustered,
+        last_checked_at=checked,
+        last_enqueued_at=enqueued,
+        in_flight_until=in_flight_until,
+    )
 
 
 def is_active(facts: UserFacts, plan: PlanPolicy, now: int) -> bool:

@@ -24,22 +24,34 @@ from highwater.streams.feeds.rules import Trigger
 # spans seconds; a day also covers an operator who resets a consumer and replays its morning.
 FORGET_AFTER_MS = 86_400_000
 
-_ROW_VERSION = 2
+_ROW_VERSION = 3
+# Version 2 had no retractions, and no set of channels that was answered for: its fields are the first of each list.
+_ROW_VERSION_BEFORE = 2
 
 
 @dataclass(slots=True)
 class ChannelView:
-    """A channel as one user sees it; `revision` is that of the subscription change, 0 when none was seen yet."""
+    """A channel as one user sees it; `revision` is that of the subscription change, 0 when none was seen yet.
+
+    `retractions`: how many of its insights were retracted; `retractions_hwm`: up to which the user's clusters account for them;
+    `shown_offset`: the newest answer whose set of channels it was in.
+    """
 
     head: int = 0
     hwm: int = 0
     revision: int = 0
     is_subscribed: bool = False
+    retractions: int = 0
+    retractions_hwm: int = 0
+    shown_offset: int = -1
 
 
 @dataclass(slots=True)
 class User:
-    """The row of one user. Times are milliseconds since 1970, None = never; offsets count in rebuild-requested."""
+    """The row of one user. Times are milliseconds since 1970, None = never; offsets count in rebuild-requested.
+
+    `shown_offset`: the newest answer that accounted for a set of channels, -1 before the first.
+    """
 
     channels: dict[str, ChannelView] = field(default_factory=dict)
     revision: int = 0
@@ -58,6 +70,18 @@ class User:
     requested_until: int = 0
     finished_offset: int = -1
     forget_at: int | None = None
+    shown_offset: int = -1
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the channels are others than the last answer accounted for, or something of them was retracted since."""
+        if self.shown_offset < 0:
+            return False
+        return any(
+            view.is_subscribed != (view.shown_offset == self.shown_offset)
+            or (view.is_subscribed and view.retractions > view.retractions_hwm)
+            for view in self.channels.values()
+        )
 
     @property
     def is_known(self) -> bool:
@@ -111,12 +135,13 @@ def apply_changed(user: User, event: UserChanged) -> None:
         _subscribe(user, channel_id, revision, is_subscribed=True)
 
 
-def apply_head(user: User, channel_id: str, head: int) -> None:
+def apply_head(user: User, channel_id: str, head: int, retractions: int = 0) -> None:
     """Merge the head of a channel. It may come before the subscription does, and counts once that is known (R0.12)."""
     if user.is_erased:
         return
     view = user.channels.setdefault(channel_id, ChannelView())
     view.head = max(view.head, head)
+    view.retractions = max(view.retractions, retractions)
 
 
 def apply_finished(user: User, event: RebuildFinished) -> None:
@@ -134,6 +159,13 @@ def apply_finished(user: User, event: RebuildFinished) -> None:
     for channel_id, seq in event["hwm"].items():
         view = user.channels.setdefault(channel_id, ChannelView())
         view.hwm = max(view.hwm, seq)
+    retractions = event["retractions"]
+    if retractions is not None:
+        user.shown_offset = max(user.shown_offset, offset)
+        for channel_id, count in retractions.items():
+            view = user.channels.setdefault(channel_id, ChannelView())
+            view.retractions_hwm = max(view.retractions_hwm, count)
+            view.shown_offset = max(view.shown_offset, offset)
 
 
 def apply_requested(user: User, trigger: Trigger, *, offset: int, now: int, deadline_ms: int) -> None:
@@ -148,9 +180,12 @@ def apply_requested(user: User, trigger: Trigger, *, offset: int, now: int, dead
 def encode_user(user: User) -> bytes:
     """The row as JSON: a list, since names would be most of the bytes of a changelog record."""
     channels = {
-        channel_id: [view.head, view.hwm, view.revision, int(view.is_subscribed)]
+        channel_id: [
+            view.head, view.hwm, view.revision, int(view.is_subscribed), view.retractions, view.retractions_hwm,
+            view.shown_offset,
+        ]
         for channel_id, view in user.channels.items()
-    }
+    }  # fmt: skip
     return orjson.dumps([_ROW_VERSION, channels, *(getattr(user, name) for name in _PLAIN_FIELDS)])
 
 
@@ -158,15 +193,18 @@ def decode_user(row: bytes | None) -> User:
     """The user in a row; a fresh one when there is none.
 
     Raises:
-        ValueError: the row was written by another version of this module.
+        ValueError: the row was written by a version of this module that is neither this one nor the one before.
     """
     if row is None:
         return User()
     version, channels, *plain = orjson.loads(row)
-    if version != _ROW_VERSION:
+    if version not in (_ROW_VERSION, _ROW_VERSION_BEFORE):
         raise ValueError(f"a user row of version {version} cannot be read; this program reads {_ROW_VERSION}")
-    views = {key: ChannelView(head, hwm, revision, bool(on)) for key, (head, hwm, revision, on) in channels.items()}
-    values: dict[str, Any] = dict(zip(_PLAIN_FIELDS, plain, strict=True))
+    views = {
+        key: ChannelView(head, hwm, revision, bool(on), *rest)
+        for key, (head, hwm, revision, on, *rest) in channels.items()
+    }
+    values: dict[str, Any] = dict(zip(_PLAIN_FIELDS, plain, strict=version == _ROW_VERSION))
     return User(channels=views, **values)
 
 

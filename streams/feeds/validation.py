@@ -22,7 +22,23 @@ PLAN_BYTES_MAX = 64
 # A user's subscriptions travel in one event and are summed at each decision.
 CHANNELS_MAX = 1_000
 
-_IDS = ("insight_id", "channel_id", "user_id")
+_IDS = ("insight_id", "user_id")
+# What shells, Redis and people write for "all that begin so": a name with one in it is a pattern that somebody took for a name.
+_WILDCARDS = ("*", "?")
+
+
+def check_channel(name: str, value: str) -> None:
+    """A channel's name is an id that is no pattern, and no path of dots, which no URL can name.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
+    check_id(name, value)
+    if any(one in value for one in _WILDCARDS):
+        detail = f"{name} {value!r} holds a wildcard (* or ?); a channel is named in full"
+        raise InvalidEventError("wildcard", detail, field=name)
+    if not value.strip(". \u00a0"):
+        raise InvalidEventError("bad_channel", f"{name} {value!r} consists of dots alone", field=name)
 
 
 def check_feeds_event(topic: str, event: Mapping[str, Any], *, embedding_dimensions: int) -> None:
@@ -39,6 +55,8 @@ def check_feeds_event(topic: str, event: Mapping[str, Any], *, embedding_dimensi
     for name in _IDS:
         if name in event:
             check_id(name, event[name])
+    if "channel_id" in event:
+        check_channel("channel_id", event["channel_id"])
     check_time("ts", event.get("ts", 0))
     if insight := event_of(INSIGHT_INGESTED, topic, event):
         _check_insight(insight, embedding_dimensions)
@@ -54,7 +72,7 @@ def _check_channels(channels: list[str]) -> None:
             "too_many", f"{len(channels)} channels; a user has at most {CHANNELS_MAX}", field="channels"
         )
     for channel_id in channels:
-        check_name("channels", channel_id, ID_BYTES_MAX)
+        check_channel("channels", channel_id)
 
 
 def _check_insight(event: InsightIngested, embedding_dimensions: int) -> None:

@@ -88,18 +88,25 @@ class Usage:
 
 
 def refusal(
-    plan: Plan, status: str, usage: Usage, *, is_new_deck: bool = False, is_upload: bool = False
+    plan: Plan,
+    status: str,
+    usage: Usage,
+    *,
+    is_new_deck: bool = False,
+    is_query: bool = False,
+    is_upload: bool = False,
 ) -> Limit | None:
-    """The limit that stands in the way of one more job, or of an upload; None: go ahead.
+    """The limit that stands in the way of one more job, of a query, or of an upload; None: go ahead.
 
-    A suspended organization may nothing; one whose payment is past due makes no new decks, and goes on with those it has
-    (R2.33). What is used up may not be begun; a job that began under the limit is never stopped by it.
+    A suspended organization may nothing; one whose payment is past due has no language model called for it, and goes on with what
+    it has (R2.33). What is used up may not be begun; what began under the limit is never stopped by it.
     """
+    calls_model = is_new_deck or is_query
     stands_in_the_way = {
         Limit.SUSPENDED: status == Subscription.SUSPENDED,
-        Limit.PAST_DUE: is_new_deck and status == Subscription.PAST_DUE,
+        Limit.PAST_DUE: calls_model and status == Subscription.PAST_DUE,
         Limit.PRESENTATIONS: is_new_deck and _is_reached(plan.max_presentations_per_month, usage.presentations),
-        Limit.TOKENS: is_new_deck and _is_reached(plan.ai_tokens_per_month, usage.tokens),
+        Limit.TOKENS: calls_model and _is_reached(plan.ai_tokens_per_month, usage.tokens),
         Limit.FILE_SIZE: usage.file_bytes > plan.file_bytes_max,
         Limit.STORAGE: is_upload and usage.stored_bytes > plan.storage_bytes_max,
     }
@@ -115,7 +122,7 @@ def refusal_text(limit: Limit, organization_id: str, plan: Plan) -> str:
     if limit is Limit.SUSPENDED:
         return f"the organization {organization_id} is suspended"
     if limit is Limit.PAST_DUE:
-        return f"the organization {organization_id} is past_due: it makes no new presentations until it has paid"
+        return f"the organization {organization_id} is past_due: no presentations or answers are made until it has paid"
     verb = "is above" if limit in (Limit.FILE_SIZE, Limit.STORAGE) else "has reached"
     return f"the organization {organization_id} {verb} {limit}, which is {getattr(plan, limit)} in the plan {plan.name}"
 

@@ -1,12 +1,17 @@
-"""How many requests of an API key or a user a minute has room for (R2.27 to R2.31).
+"""How often an operation may be called: the kinds of limits, and whether one more call is within one (R2.27 to R2.31, R4.36).
 
-Laws. A minute is one of the clock, in UTC, and not the last sixty seconds: whoever counts by the same minute needs one number and
-no lock. Every request counts, a refused one too; the count alone decides, so all processes decide alike.
+Invariants. Each operation names one of these kinds and what a call of it counts for (`api/core/access.py`). A minute is one of
+the clock, in UTC, and not the last sixty seconds: processes that count by the same minute need one number and no lock. Every
+call of a minute counts, a refused one too. The window of an address slides: in no span of `window_ms`, wherever it begins, are
+more than `calls_max` admitted, and what is refused does not count, so that an address that waits as it is told gets in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
 
 from highwater.streams.clock import to_datetime
 
@@ -14,6 +19,32 @@ WINDOW_SECONDS = 60
 # The number of a minute is read for a minute; the second one covers clocks of processes that differ (R2.27).
 COUNTER_SECONDS = 120
 _WINDOW_MS = WINDOW_SECONDS * 1000
+LIVE_WINDOW_MS = 10_000
+
+
+class RateLimit(StrEnum):
+    """What bounds the calls of an operation."""
+
+    NONE = "none"
+    CALLER = "caller"
+    PLAN = "plan"
+    ADDRESS = "address"
+
+    @property
+    def meaning(self) -> str:
+        """The limit in words, for the docs."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    RateLimit.NONE: "not limited: a page that is made already, or a word about this process",
+    RateLimit.CALLER: "`HIGHWATER_CALLER_REQUESTS_PER_MINUTE` of a user, or of a key that is bound to an organization alone",
+    RateLimit.PLAN: "requests a minute of the API key and of the user, by the plan",
+    RateLimit.ADDRESS: f"`HIGHWATER_LIVE_REQUESTS_MAX` calls of an IP address in {LIVE_WINDOW_MS // 1000} s",
+}
+
+
+# -- by the minute ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +65,49 @@ def decide(count: int, limit: int, now_ms: int) -> Verdict:
     """Judge the request that was counted as number `count` (from 1) of its minute (R2.27, R2.29).
 
     Args:
-        count: requests of the minute, this one among them.
+        count: requests of the minute, this one among them; one that costs more is the last of its numbers.
         limit: how many of a minute are allowed.
         now_ms: the time by which it was counted.
     """
     left_ms = _WINDOW_MS - now_ms % _WINDOW_MS
     # Rounded up: who comes a part of a second too early is refused again.
     return Verdict(count <= limit, max(0, limit - count), -(-left_ms // 1000))
+
+
+# -- in a window that slides ------------------------------------------------------------------------------------------------
+
+
+class Admission(NamedTuple):
+    """The verdict, when a refused one may come again (0 = now), and the times that count from now on, oldest first."""
+
+    is_admitted: bool
+    retry_after_ms: int
+    times: tuple[int, ...]
+
+    @property
+    def retry_after_seconds(self) -> int:
+        """The same in whole seconds, as `Retry-After` says it: rounded up, or a client would come too early."""
+        return -(-self.retry_after_ms // 1000)
+
+
+def admit(times_ms: Sequence[int], now_ms: int, calls_max: int, window_ms: int = LIVE_WINDOW_MS) -> Admission:
+    """Whether one more request is admitted at `now_ms`.
+
+    Args:
+        times_ms: when earlier ones were admitted, in any order. Those after now (a clock was moved back) count as made now:
+            they bound what is admitted and are forgotten a window from now, not at a time that may be years away.
+        now_ms: now.
+        calls_max: admitted in a window, at least 1.
+        window_ms: length of the window.
+
+    Raises:
+        ValueError: `calls_max` is below 1.
+    """
+    if calls_max < 1:
+        raise ValueError(f"calls_max is {calls_max}; it must be at least 1")
+    known = sorted(min(at_ms, now_ms) for at_ms in times_ms)
+    # Never more than the limit is kept, so what is stored of an address is bounded, also after the limit was lowered.
+    counted = tuple(at_ms for at_ms in known if at_ms > now_ms - window_ms)[-calls_max:]
+    if len(counted) < calls_max:
+        return Admission(is_admitted=True, retry_after_ms=0, times=(*counted, now_ms))
+    return Admission(is_admitted=False, retry_after_ms=counted[0] + window_ms - now_ms, times=counted)

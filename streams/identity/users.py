@@ -86,14 +86,25 @@ class Folded:
 _ALWAYS_TOLD = frozenset({REBUILD_DEMANDED, USER_ERASED})
 
 
-def fold_user(user: User, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
+def creates_user(topic: str) -> bool:
+    """Whether an event of this topic tells of a user; a demand is about one whom others have told of."""
+    return topic != REBUILD_DEMANDED
+
+
+def fold_user(user: User | None, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
     """Apply a user's events in the order of broker time (stable, so offsets keep theirs).
+
+    `user` None: no event has told of the user before; a demand that is the first one changes nothing.
 
     An event that only says again what is known moves the time of what it says, so that an older one that comes later
     cannot undo it; it is stored and not told.
     """
-    folded = Folded(user)
+    folded = Folded(user or User())
+    is_known = user is not None
     for step in sorted(steps, key=lambda step: step.arrived_ms):
+        is_known = is_known or creates_user(step.topic)
+        if not is_known:
+            continue
         before = folded
         folded = _apply(folded, step, now_ms)
         if step.topic in _ALWAYS_TOLD or _visible(folded) != _visible(before):
@@ -120,7 +131,8 @@ def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
     if many := step.of(SUBSCRIPTIONS_REPLACED):
         return _replace_all(folded, frozenset(many["channels"]), at)
     if demand := step.of(REBUILD_DEMANDED):
-        forced = folded.rebuild_forced or demand.get("force", False)
+        # Whoever does not say otherwise is always met (R0.35).
+        forced = folded.rebuild_forced or demand.get("force", False) or not demand.get("if_new", False)
         return replace(folded, rebuild_demanded=True, rebuild_forced=forced)
     if step.of(USER_ERASED):
         gone = frozenset(folded.user.subscriptions) | folded.touched

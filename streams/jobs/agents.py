@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from highwater.schemas.jobs import USAGE_FLUSHED, USAGE_RECORDED, UsageRecorded
@@ -86,9 +87,11 @@ class UsageAgent(TableAgent):
         else:
             index.put(key, due_ms)
 
-    def _newest_now(self, partition: int) -> int:
-        """The newest tick known in the partition of the event at hand; 0 before the very first."""
-        return max(self._now.get(partition, 0), self._last_tick().now)
+    def _corrected(self, row: bytes, now: int) -> bytes | None:
+        held = decode_row(row)
+        if held is None or held.since_ms is None or held.since_ms <= now:
+            return None
+        return encode_row(replace(held, since_ms=now))
 
     def _derive_index(self, partition: int) -> DueIndex:
         index = DueIndex()

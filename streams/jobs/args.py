@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import orjson
 
 from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.jobs import JobSubmitted
 from highwater.streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
 from highwater.streams.jobs.states import Kind
 
@@ -25,7 +26,8 @@ QUERY_BYTES_MAX = 16 << 10
 DOCUMENTS_MAX = 20
 # The longest query with every second character escaped; documents are named, so nothing else is long.
 ARGS_BYTES_MAX = 64 << 10
-FORMATS = ("pptx", "pdf")
+GOOGLE_SLIDES = "google_slides"
+FORMATS = ("pptx", "pdf", GOOGLE_SLIDES)
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -64,10 +66,10 @@ class IngestionArgs:
 
 @dataclass(frozen=True, slots=True)
 class ExportArgs:
-    """A deck to be written as a file."""
+    """A deck to be written as a file, or as a presentation in Google Slides."""
 
     presentation_id: str
-    format: Literal["pptx", "pdf"]
+    format: Literal["pptx", "pdf", "google_slides"]
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -81,6 +83,22 @@ Args = GenerationArgs | IngestionArgs | ExportArgs
 def is_sha256(value: str) -> bool:
     """Whether a document's id is the SHA-256 of its bytes in lower-case hexadecimal."""
     return _SHA256.fullmatch(value) is not None
+
+
+class Submission(NamedTuple):
+    """What two submissions of one job must have in common."""
+
+    kind: Kind
+    organization_id: str
+    user_id: str
+    args: Args
+    expires_ms: int | None
+
+
+def submission_of(event: JobSubmitted) -> Submission:
+    """What an event submits; errors as of `parse_args`."""
+    args = parse_args(event["kind"], event["args"])
+    return Submission(Kind(event["kind"]), event["organization_id"], event["user_id"], args, event["expires_at"])
 
 
 def parse_args(kind: Kind | str, text: str) -> Args:
@@ -146,7 +164,7 @@ def _export(args: Mapping[str, Any]) -> ExportArgs:
     wanted = _text(args, "format")
     if wanted not in FORMATS:
         raise InvalidEventError("bad_format", f"format is none of {', '.join(FORMATS)}", field="args.format")
-    return ExportArgs(presentation_id, cast("Literal['pptx', 'pdf']", wanted))
+    return ExportArgs(presentation_id, cast("Literal['pptx', 'pdf', 'google_slides']", wanted))
 
 
 _PARSERS: Mapping[Kind, Callable[[Mapping[str, Any]], Args]] = {

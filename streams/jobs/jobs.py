@@ -26,6 +26,7 @@ class Job:
 
     `args` is the JSON text as it was submitted; `checkpoint` is what its steps left for the next one, None before the first;
     `seq` is the last progress told; `attempt` and `unusable` count calls of the present step, `returns` workers that ended in it.
+    `attempts_before`: those calls of it that were made before the job was restarted; they are never made again.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Job:
     epoch: int = 0
     worker: int | None = None
     attempt: int = 0
+    attempts_before: int = 0
     unusable: int = 0
     returns: int = 0
     lease_until_ms: int | None = None
@@ -61,6 +63,16 @@ class Job:
         """What a call of its present attempt is known by, to us and to the service."""
         return f"{self.id}/{stage}/{self.attempt}"
 
+    @property
+    def tries(self) -> int:
+        """Calls of the present step since the job was submitted or restarted; they are what is limited (R1.32)."""
+        return self.attempt - self.attempts_before
+
+    @property
+    def is_used(self) -> bool:
+        """Whether its calls used anything."""
+        return self.tokens > 0 or self.cost_usd > 0
+
 
 def is_expired(job: Job, now_ms: int) -> bool:
     """Whether nobody began it in time (R2.40). One that was begun is brought to its end, however long that takes."""
@@ -76,6 +88,11 @@ def taken(job: Job, *, worker: int, lease_ms: int, now_ms: int, command: str | N
         lease_until_ms=now_ms + lease_ms,
         caused_by=command or job.caused_by,
     )
+
+
+def resumed(job: Job, *, worker: int, lease_ms: int, now_ms: int) -> Job:
+    """A job that was put aside in the hands of a worker again, now that its next attempt is due."""
+    return replace(job, epoch=job.epoch + 1, worker=worker, lease_until_ms=now_ms + lease_ms, due_ms=None)
 
 
 def begun(job: Job) -> Job:
@@ -97,6 +114,7 @@ def stepped(job: Job, checkpoint: Mapping[str, Any], done: int, total: int, *, l
         steps_total=total,
         progress_pct=max(job.progress_pct, percent(done, total)),
         attempt=0,
+        attempts_before=0,
         unusable=0,
         returns=0,
         lease_until_ms=lease_until_ms,
@@ -126,7 +144,20 @@ def expired(job: Job, now_ms: int) -> Job:
 
 def revoked(job: Job, reason: str, now_ms: int) -> Job:
     """At its end because somebody said so; the epoch fences a worker that has it (R2.40)."""
-    return _ended(replace(job, error=reason, epoch=job.epoch + 1), JobMove.REVOKE, now_ms)
+    return _ended(replace(job, error=reason, epoch=job.epoch + 1, checkpoint=None), JobMove.REVOKE, now_ms)
+
+
+def restarted(job: Job, now_ms: int) -> Job:
+    """A failed job that is to go on from its checkpoint: what was made and paid stays, its calls are limited anew (R2.15)."""
+    return replace(
+        _moved(job, JobMove.RESTART, now_ms),
+        epoch=job.epoch + 1,
+        attempts_before=job.attempt,
+        unusable=0,
+        returns=0,
+        error=None,
+        completed_ms=None,
+    )
 
 
 def returned(job: Job, now_ms: int, *, is_counted: bool) -> Job:

@@ -23,7 +23,9 @@ SLIDE_STARTED, SLIDE_COMPLETED, GENERATION_DONE, ERROR = (
     "error",
 )
 JOB_STARTED, STEP_COMPLETED, JOB_DONE = "job_started", "step_completed", "job_done"
-# After one of these nothing more is told.
+# A failed job goes on: what follows comes after its `error`.
+JOB_RESTARTED = "job_restarted"
+# After one of these nothing more is told, unless a failed job is restarted.
 ENDS = frozenset({GENERATION_DONE, JOB_DONE, ERROR})
 
 

@@ -1,7 +1,7 @@
 """The state machine of a job: one table of legal moves.
 
-Law: a status changes by a move of the table and in no other way; what has ended is never left. A job that was told to stop, or
-that nobody began in time, is never worked on (R2.40).
+Law: a status changes by a move of the table and in no other way. What has ended stays as it ended, but for a failed job that
+somebody restarts. A job that was told to stop, or that nobody began in time, is never worked on (R2.40).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class JobMove(StrEnum):
     FAIL = "fail"
     REVOKE = "revoke"
     EXPIRE = "expire"
+    RESTART = "restart"  # a failed job goes on from its checkpoint
 
 
 class IllegalJobMoveError(HighwaterError):
@@ -59,6 +60,7 @@ MOVES: Mapping[tuple[JobStatus, JobMove], JobStatus] = {
     (_S.PENDING, _M.REVOKE): _S.REVOKED,
     (_S.RUNNING, _M.REVOKE): _S.REVOKED,
     (_S.PENDING, _M.EXPIRE): _S.EXPIRED,
+    (_S.FAILED, _M.RESTART): _S.PENDING,
 }
 ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.REVOKED, _S.EXPIRED})
 # The records of the three kinds have the same fields; the type checker says when they no longer do.

@@ -12,10 +12,12 @@ from highwater.streams.checks import check_id, check_text, check_time, check_uui
 from highwater.streams.identity.plans import PLAN_NAMES, SUBSCRIPTIONS
 from highwater.streams.jobs.args import parse_args
 
-REVOKE, REPUBLISH = "revoke", "republish"
+REVOKE, REPUBLISH, RESTART = "revoke", "republish", "restart"
 ROLES = ("viewer", "editor", "admin")
 # A sentence or two, for people; it is shown beside the job.
 REASON_BYTES_MAX = 1 << 10
+# Far above any one use, and low enough that the sum of a month of them fits a bigint.
+AMOUNT_MAX = 10**12
 
 
 def _check_one_of(allowed: Collection[str], reason: str) -> Callable[[str, str], None]:
@@ -34,6 +36,11 @@ def _unless_null(check: Callable[[str, Any], None]) -> Callable[[str, Any], None
     return checked
 
 
+def _check_amount(name: str, value: int) -> None:
+    if not 0 <= value <= AMOUNT_MAX:
+        raise InvalidEventError("bad_amount", f"{name} is {value}; a use has 0 to {AMOUNT_MAX:,}", field=name)
+
+
 def _check_reason(name: str, value: str) -> None:
     check_text(name, value, REASON_BYTES_MAX)
 
@@ -42,13 +49,16 @@ def _check_reason(name: str, value: str) -> None:
 _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
     "job_id": check_uuid,
     "presentation_id": check_uuid,
+    "use_id": check_uuid,
     "organization_id": check_id,
     "user_id": check_id,
     "plan": _check_one_of(PLAN_NAMES, "unknown_plan"),
     "subscription_status": _unless_null(_check_one_of(SUBSCRIPTIONS, "bad_status")),
     "role": _check_one_of(ROLES, "bad_role"),
-    "action": _check_one_of((REVOKE, REPUBLISH), "bad_action"),
+    "action": _check_one_of((REVOKE, REPUBLISH, RESTART), "bad_action"),
     "reason": _check_reason,
+    "tokens": _check_amount,
+    "cost_cents": _check_amount,
     "ts": check_time,
     "expires_at": _unless_null(check_time),
     "period_end": _unless_null(check_time),

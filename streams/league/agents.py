@@ -119,10 +119,6 @@ class SeasonAgent(TableAgent):
         found = {season: decode_season(self._rows.get(season_key(season))) for season in set(seasons)}
         return {season: start_ms for season, start_ms in found.items() if start_ms is not None}
 
-    def _newest_now(self, partition: int) -> int:
-        """The newest tick known in the partition of the event at hand; 0 before the very first."""
-        return max(self._now.get(partition, 0), self._last_tick().now)
-
     def _told_at_ms(self, record: Record) -> int:
         """When the sink told the change, by the product's clock; the newest tick if its header says nothing readable."""
         pairs = record.headers.items() if isinstance(record.headers, Mapping) else record.headers

@@ -24,13 +24,16 @@ def _kind(
 
 
 _KINDS = (
-    _kind("league_table", "league:table:{id}", 30, WEEK_SECONDS, about="the standings of a season"),
-    _kind("league_schedule", "league:schedule:{id}", 20, WEEK_SECONDS, about="all matches of a season"),
-    _kind("league_results", "league:results:{id}", 15, 15 * 60, about="results of a season"),
-    _kind("league_stats", "league:stats:{id}", 45, 3_600, about="aggregates of a season"),
-    _kind("league_stats_live", "league:stats-live:{id}", 5, 60, is_live=True, about="matches in play of a season"),
-    _kind("league_bracket", "league:bracket:{id}", 3_600, DAY_SECONDS, about="knock-out rounds of a season"),
-    _kind("match_meta", "md:{id}:meta", 600, 3_600, about="what does not move during a match"),
+    _kind("league_table", "league:table:{id}", 30, WEEK_SECONDS, is_impersonal=True, about="the standings of a season"),
+    _kind("league_schedule", "league:schedule:{id}", 20, WEEK_SECONDS, is_impersonal=True, about="all matches of a season"),
+    _kind("league_results", "league:results:{id}", 15, 15 * 60, is_impersonal=True, about="results of a season"),
+    _kind("league_stats", "league:stats:{id}", 45, 3_600, is_impersonal=True, about="aggregates of a season"),
+    _kind(
+        "league_stats_live", "league:stats-live:{id}", 5, 60,
+        is_live=True, is_impersonal=True, about="matches in play of a season",
+    ),
+    _kind("league_bracket", "league:bracket:{id}", 3_600, DAY_SECONDS, is_impersonal=True, about="knock-out rounds of a season"),
+    _kind("match_meta", "md:{id}:meta", 600, 3_600, is_impersonal=True, about="what does not move during a match"),
     _kind("match_live", "md:{id}:live", 4, 60, topics=MATCH_TOPICS | VOTE_TOPICS, is_live=True, about="score and votes"),
     _kind(
         "match_comments", "md:{id}:comments", 14_400, 14_400, frozenset({"league.comment-posted"}),
@@ -44,7 +47,7 @@ _KINDS = (
         "predictions_user", "predictions:user:{id}", 300, 300, MATCH_TOPICS | VOTE_TOPICS,
         stale_in_window_seconds=120, stale_outside_seconds=120, is_private=True, about="what a user predicted",
     ),
-    _kind("predictions_legacy", "predictions:legacy", 300, 300, VOTE_TOPICS, about="kept for migrations; no endpoint"),
+    _kind("predictions_legacy", "predictions:legacy", 300, 300, VOTE_TOPICS, about="reserved; nothing writes it (ARCHITECTURE)"),
     _kind(
         "leaderboard", "lb:{id}", 60, 60, MATCH_TOPICS | VOTE_TOPICS,
         stale_in_window_seconds=120, stale_outside_seconds=120, is_family=True, about="a page of the rating",
@@ -56,9 +59,9 @@ _KINDS = (
     _kind("ads", "ads:all", 600, 600, frozenset({"league.ad-changed"}), about="all advertisements"),
     _kind(
         "matches_live", "public:matches:live", 4, 60, MATCH_TOPICS,
-        stale_in_window_seconds=12, is_live=True, about="matches in play, of all seasons",
+        stale_in_window_seconds=12, is_live=True, is_impersonal=True, about="matches in play, of all seasons",
     ),
-    _kind("club_matches", "public:club:{id}:matches", 60, 1_200, about="a club's matches over all seasons"),
+    _kind("club_matches", "public:club:{id}:matches", 60, 1_200, is_impersonal=True, about="a club's matches over all seasons"),
     _kind(
         "match_window", "cache:match-window:v1", 30, 30,
         stale_in_window_seconds=60, stale_outside_seconds=60, about="when which season is in its match window",

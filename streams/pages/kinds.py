@@ -40,6 +40,7 @@ class Kind:
     stale_outside_seconds: int | None = None
     is_private: bool = False
     is_live: bool = False
+    is_impersonal: bool = False  # nothing of a user is in it: no erasure has to look for it outside the product
     is_family: bool = False  # its documents come from the same facts: what makes one old makes all of them old
     about: str = ""
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)

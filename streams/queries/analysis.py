@@ -50,6 +50,21 @@ def parse_analysis(text: str) -> dict[str, Any]:
     }
 
 
+def finds_context(analysis: Mapping[str, Any] | None) -> bool:
+    """Whether an analysis names anything as context (R1.39): `{"lsm_ids": []}` names nothing."""
+    return _names_something((analysis or {}).get("context_found"))
+
+
+def _names_something(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_names_something, value.values()))
+    if isinstance(value, list):
+        return any(map(_names_something, value))
+    if isinstance(value, str):
+        return bool(value.strip())
+    return value is True or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
 def _label(found: Mapping[str, Any], field: str, default: str) -> str:
     value = found.get(field)
     if value is None:

@@ -28,13 +28,17 @@ INSERT, UPDATE = "INSERT", "UPDATE"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A row of `pipeline_runs`. Times are ms since 1970; `worker` holds it, None = nobody; `due_ms`: its next attempt."""
+    """A row of `pipeline_runs`. Times are ms since 1970; `worker` holds it, None = nobody; `due_ms`: its next attempt.
+
+    `organization_id` pays for it; None: the operator.
+    """
 
     id: str
     user_id: str
     ordinal: int
     query: str
     status: Status
+    organization_id: str | None = None
     archive_status: ArchiveStatus | None = None
     released: bool = False
     revision: int = 1
@@ -68,11 +72,17 @@ def call_key(run_id: str, stage: str, attempt: int) -> str:
     return f"{run_id}/{stage}/{attempt}"
 
 
-def captured(run: Run, *, worker: int, lease_ms: int, now_ms: int) -> Run:
-    """The run in the hands of a worker, from the waiting status of its stage."""
+def captured(run: Run, *, worker: int, lease_ms: int, now_ms: int, command: str | None = None) -> Run:
+    """The run in the hands of a worker, from the waiting status of its stage; `command` asked for it, if that is known."""
     return replace(
-        _moved(run, Move.CAPTURE, now_ms), epoch=run.epoch + 1, worker=worker, lease_until_ms=now_ms + lease_ms
-    )
+        _moved(run, Move.CAPTURE, now_ms), epoch=run.epoch + 1, worker=worker, lease_until_ms=now_ms + lease_ms,
+        caused_by=command or run.caused_by,
+    )  # fmt: skip
+
+
+def resumed(run: Run, *, worker: int, lease_ms: int, now_ms: int) -> Run:
+    """The run in the hands of a worker again, for the attempt that it was put aside for (`waiting_until`)."""
+    return replace(run, epoch=run.epoch + 1, worker=worker, lease_until_ms=now_ms + lease_ms, due_ms=None)
 
 
 def begun(run: Run) -> Run:

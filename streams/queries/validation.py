@@ -8,7 +8,7 @@ from typing import Any
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.queries import RUN_CONTROLLED, RunControlled
 from highwater.schemas.topic_names import event_of
-from highwater.streams.checks import check_said, check_time, check_uuid
+from highwater.streams.checks import check_id, check_said, check_time, check_uuid
 from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.states import RESTARTABLE
 
@@ -25,6 +25,11 @@ CANCEL, RESTART = "cancel", "restart"
 def _check_uuid(name: str, value: str | None) -> None:
     if value is not None:
         check_uuid(name, value)
+
+
+def _check_organization(name: str, value: str | None) -> None:
+    if value is not None:
+        check_id(name, value)
 
 
 def _check_query(name: str, value: str) -> None:
@@ -67,6 +72,7 @@ def _check_control(event: RunControlled) -> None:
 _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
     "request_id": _check_uuid,
     "user_id": _check_uuid,
+    "organization_id": _check_organization,
     "new_request_id": _check_uuid,
     "role_name": _check_role,
     "action": _check_action,

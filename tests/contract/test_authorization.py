@@ -9,10 +9,12 @@ from fastapi import APIRouter, FastAPI
 
 from highwater.api.app import create_app
 from highwater.api.cli.authorization import PAGE, page
-from highwater.api.core.access import PUBLIC, access_of, declared
+from highwater.api.core.access import PUBLIC, Access, Scope, access_of, declared
+from highwater.api.core.auth import Role
 from highwater.api.core.authorization import SOCKET, close, operations
 from highwater.api.core.guard import GuardedRoute, UndeclaredAccessError
 from highwater.api.dashboard.mount import ACCESS
+from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.settings import read_settings
 
 
@@ -38,11 +40,33 @@ def test_every_route_declares_what_it_asks(application: Any) -> None:
     }
 
 
+def test_every_route_says_what_limits_it(application: Any) -> None:
+    """What costs money or seconds is of the plan; pages that are made already, and words about the process, have no limit."""
+    found = {(one.method, one.path): one.access for one in operations(application.routes)}
+    assert all(one.has_limit for one in found.values())
+    by_limit = {limit: {key for key, one in found.items() if one.limit is limit} for limit in RateLimit}
+    assert by_limit[RateLimit.PLAN] >= {
+        ("POST", "/api/query"), ("POST", "/api/query/{request_id}/restart"), ("POST", "/api/jobs"), ("PUT", "/api/blobs"),
+        ("POST", "/api/users/{user}/rebuild"), ("GET", "/api/chunks/search"), ("POST", "/api/chunks/ingest"),
+        ("GET", "/api/explain/feed/{user}"), ("GET", "/api/explain/resource/{key}"), ("POST", "/api/sessions"),
+        ("page", "/browse"),
+    }  # fmt: skip
+    writes = {key for key in by_limit[RateLimit.NONE] if key[0] not in ("GET", "HEAD", "page")}
+    assert writes == set()
+    assert {path for _, path in by_limit[RateLimit.ADDRESS]} == {
+        *("/api/matches/live", "/api/matches/{match}", "/api/league/{season}/stats/live", "/api/cache/prewarm")
+    }
+
+
 async def _endpoint() -> None:
     """Nothing."""
 
 
 async def _declared_endpoint() -> None:
+    """Nothing."""
+
+
+async def _unlimited_endpoint() -> None:
     """Nothing."""
 
 
@@ -71,6 +95,19 @@ def test_a_declaration_that_nothing_enforces_stops_the_start() -> None:
         close(application)
 
 
+@pytest.mark.parametrize(("limit", "cost"), [(None, None), (RateLimit.PLAN, None), (RateLimit.NONE, 1)])
+def test_a_route_without_a_limit_stops_the_start(limit: RateLimit | None, cost: int | None) -> None:
+    """A declaration of role and owner alone is none, neither on a route that guards nor on a socket."""
+    unlimited = declared(Access(Role.VIEWER, Scope.FEEDS, limit=limit, cost=cost))(_unlimited_endpoint)
+    with pytest.raises(UndeclaredAccessError):
+        APIRouter(route_class=GuardedRoute).add_api_route("/x", unlimited)
+    router, application = APIRouter(), FastAPI()
+    router.add_api_websocket_route("/x", unlimited)
+    application.include_router(router)
+    with pytest.raises(UndeclaredAccessError):
+        close(application)
+
+
 def test_the_page_is_current() -> None:
     """`docs/authorization.md` is what `python -m highwater.api.cli.authorization` writes."""
     assert PAGE.read_text(encoding="utf-8") == page()
@@ -91,4 +128,9 @@ def test_openapi_says_what_the_declarations_say(application: Any) -> None:
             expected.add("403")  # a page of another site
         assert set(described["responses"]) & {"401", "403"} == expected, path
         assert "404" in described["responses"] or not access.is_secret, path
+        told = {"limit": access.limit, "cost": access.cost} if access.limit is not RateLimit.NONE else None
+        assert described.get("x-rate-limit") == told, path
+        is_told = access.limit in (RateLimit.PLAN, RateLimit.CALLER)
+        for status in {*described["responses"]} & {"200", "201", "202", "204", "304", "403", "422"}:
+            assert ("RateLimit" in described["responses"][status].get("headers", {})) is is_told, (path, status)
     assert seen == sum(len(methods) for methods in paths.values())

@@ -13,8 +13,10 @@ from tests import ROOT
 BUILT_IN = {
     "asyncpg.connect": {"connectors/postgres/pool.py"},
     "asyncpg.create_pool": {"connectors/postgres/pool.py"},
-    "Redis.from_url": {"connectors/redis/link.py"},
-    "BlockingConnectionPool.from_url": {"connectors/redis/link.py"},
+    "Redis.from_url": {"connectors/redis/client.py"},
+    "RedisCluster.from_url": {"connectors/redis/client.py"},
+    "BlockingConnectionPool.from_url": {"connectors/redis/client.py"},
+    "S3Store.from_url": {"connectors/redis/objects.py"},
     "SchemaRegistryClient": {"connectors/kafka/registry.py"},
     "urlopen": {"connectors/replay/subject.py"},
     "faust.App": {"streams/app.py"},

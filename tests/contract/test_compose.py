@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests import ROOT
-
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.kafka.yml").read_text(encoding="utf-8"))
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("highwater:")}
-BROKERS = {name: service for name, service in SERVICES.items() if service["image"].startswith("apache/kafka:")}
+from highwater.api.cli.roles import HEALTH_SECONDS, health, health_address
+from highwater.api.cli.stack import ROLES
+from highwater.api.core.auth import parse_api_keys, refuse_open_door
+from highwater.connectors.run import CONNECTORS, resolve_names
+from highwater.streams.settings import SETTINGS
+from tests.compose import BROKERS, COMPOSE, OURS, SERVICES, environment_of, settings_of
 
 
 def own_commands() -> list[tuple[str, ...]]:
@@ -37,12 +36,48 @@ def test_three_brokers_form_one_quorum():
 
 
 def test_each_broker_advertises_its_own_name():
-    """A client that was given one broker's name can reach it there, and is given all three."""
+    """A client in a container that was given one broker's name can reach it there, and is given all three."""
     for name, broker in BROKERS.items():
-        assert broker["environment"]["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
+        assert listeners(broker, "KAFKA_ADVERTISED_LISTENERS")["PLAINTEXT"] == f"{name}:9092"
+        assert listeners(broker, "KAFKA_LISTENERS")["PLAINTEXT"] == ":9092"
+        assert broker["environment"]["KAFKA_INTER_BROKER_LISTENER_NAME"] == "PLAINTEXT"
     for service in OURS.values():
         servers = service["environment"]["KAFKA_BOOTSTRAP_SERVERS"].split(",")
         assert sorted(servers) == sorted(f"{name}:9092" for name in BROKERS)
+
+
+def test_a_client_outside_the_containers_reaches_each_broker():
+    """Each broker advertises localhost at a port of its own that is published to the listener it advertises."""
+    advertised = set()
+    for broker in BROKERS.values():
+        host, port = listeners(broker, "KAFKA_ADVERTISED_LISTENERS")["EXTERNAL"].split(":")
+        assert host == "localhost"
+        # Below the kernel's own choices, so that no client's connection has the port when the broker starts.
+        assert 1024 < int(port) < 32768
+        assert broker["ports"] == [f"127.0.0.1:{port}{listeners(broker, 'KAFKA_LISTENERS')['EXTERNAL']}"]
+        protocols = dict(
+            pair.split(":") for pair in broker["environment"]["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")
+        )
+        assert set(protocols) == set(listeners(broker, "KAFKA_LISTENERS"))
+        advertised.add(port)
+    assert len(advertised) == len(BROKERS)
+
+
+def listeners(broker: dict[str, Any], name: str) -> dict[str, str]:
+    """`host:port` of each listener in a broker's setting."""
+    found = broker["environment"][name].split(",")
+    return {listener: address for listener, _, address in (one.partition("://") for one in found)}
+
+
+def test_only_the_api_is_published_beyond_this_machine():
+    """What asks for no key is published on loopback, if at all; the API, which asks for one, on every interface."""
+    published = {(name, port) for name, service in SERVICES.items() for port in service.get("ports", [])}
+    open_to_all = {(name, port) for name, port in published if not port.startswith("127.0.0.1:")}
+    settings = settings_of("api")
+    assert open_to_all == {("api", f"{settings.port}:{settings.port}")}
+    assert parse_api_keys(settings.api_keys)
+    ports = [port.rsplit(":", 1)[0].rsplit(":", 1)[-1] for _, port in published]
+    assert len(set(ports)) == len(ports)
 
 
 def test_an_acknowledged_write_survives_one_broker():
@@ -52,6 +87,31 @@ def test_an_acknowledged_write_survives_one_broker():
         assert {value for name, value in environment.items() if name.endswith("REPLICATION_FACTOR")} == {"3"}
         assert environment["KAFKA_MIN_INSYNC_REPLICAS"] == "2"
         assert {value for name, value in environment.items() if name.endswith("MIN_ISR")} == {"2"}
+
+
+def test_our_topics_have_a_replica_on_each_broker():
+    """Topics and changelogs are created with as many replicas as there are brokers; one broker may be missing from a write."""
+    for name in OURS:
+        assert settings_of(name).replication_factor == len(BROKERS), name
+    for broker in BROKERS.values():
+        assert int(broker["environment"]["KAFKA_MIN_INSYNC_REPLICAS"]) == len(BROKERS) - 1
+
+
+def test_every_connector_runs_in_one_service():
+    """What `highwater connect` knows runs, and no connector runs twice; new ones belong to a group that is in a service."""
+    running = [
+        name
+        for service in OURS.values()
+        if service["command"][0] == "connect"
+        for name in resolve_names(service["command"][1:])
+    ]
+    assert sorted(running) == sorted(CONNECTORS)
+
+
+def test_every_role_of_the_local_stack_is_a_service():
+    """What `highwater up` runs as roles is what the file runs, with the same connectors in one process."""
+    commands = [tuple(service["command"]) for service in OURS.values()]
+    assert sorted(commands) == sorted([("init",), *ROLES.values(), ("api",)])
 
 
 def test_dependencies_name_services_and_can_be_met():
@@ -73,14 +133,52 @@ def test_roles_wait_for_init_and_come_back():
     assert OURS["init"]["restart"] == "no"
 
 
-def test_every_service_of_ours_tells_its_health():
-    """Each role is asked by `highwater health` at the port it was given; the one-shot says that it is not."""
-    for name, service in OURS.items():
-        if name == "init":
-            assert service["healthcheck"] == {"disable": True}
-        else:
-            assert service["healthcheck"]["test"] == ["CMD", "highwater", "health"]
-            assert service["environment"]["HIGHWATER_HEALTH_PORT"].isdigit()
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_a_health_check_asks_where_the_role_listens(name: str):
+    """`highwater health` in a role's environment asks the port on which that role listens; the one-shot has no check."""
+    test = OURS[name]["healthcheck"].get("test", [])
+    if name == "init":
+        assert OURS[name]["healthcheck"] == {"disable": True}
+        return
+    assert test[:3] == ["CMD", "highwater", "health"]
+    settings, is_api = settings_of(name), OURS[name]["command"] == ["api"]
+    asked = health.make_context("health", list(test[3:])).params["of_api"]
+    port = settings.port if is_api else settings.health_port
+    assert port
+    assert health_address(settings, environment_of(name), of_api=asked) == f"http://127.0.0.1:{port}"
+    assert seconds(OURS[name]["healthcheck"]["timeout"]) > HEALTH_SECONDS
+
+
+@pytest.mark.parametrize("name", sorted(set(OURS) - {"init"}))
+def test_other_containers_reach_a_role(name: str):
+    """A role listens on every address of its container, so that its metrics can be collected, and starts with such an address."""
+    settings = settings_of(name)
+    assert settings.host == "0.0.0.0"
+    if OURS[name]["command"] == ["api"]:
+        refuse_open_door(settings.host, parse_api_keys(settings.api_keys))
+
+
+def seconds(duration: str) -> float:
+    """A duration of the file, all of which are in seconds."""
+    return float(duration.removesuffix("s"))
+
+
+def test_what_must_not_go_and_what_may_have_a_redis_each():
+    """R2.2, R2.3: one keeps its keys with a log and a snapshot every 15 minutes, the other lets go of the least used."""
+    kept, cache = (options_of(SERVICES[name]["command"]) for name in ("redis", "redis-cache"))
+    assert kept["maxmemory-policy"] == "noeviction"
+    assert (kept["appendonly"], kept["appendfsync"], kept["save"]) == ("yes", "everysec", "900 1")
+    assert (cache["maxmemory-policy"], cache["appendonly"], cache["save"]) == ("allkeys-lru", "no", "")
+    assert "maxmemory" in cache
+    for service in OURS.values():
+        assert service["environment"]["REDIS_URL"] == "redis://redis:6379/0"
+        assert service["environment"]["REDIS_CACHE_URL"] == "redis://redis-cache:6379/0"
+
+
+def options_of(command: list[str]) -> dict[str, str]:
+    """What a server is started with, by option."""
+    said = " ".join(word or '""' for word in command[1:]).removeprefix("--").split(" --")
+    return {name: value.strip('"') for name, _, value in (option.partition(" ") for option in said)}
 
 
 def test_named_volumes_and_configs_are_declared():
@@ -93,8 +191,6 @@ def test_named_volumes_and_configs_are_declared():
 
 def test_every_setting_is_known():
     """A name in the environment of a service of ours is in the settings catalogue."""
-    from highwater.streams.settings import SETTINGS
-
     for name, service in OURS.items():
         assert set(service["environment"]) <= set(SETTINGS), name
 

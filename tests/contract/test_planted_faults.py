@@ -21,12 +21,14 @@ MODULES = sum(len(list((ROOT / folder).rglob("*.py"))) for folder in FOLDERS) + 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of what is checked."""
+    """A copy of what is checked, with what mypy remembers of it, so that it looks at what differs."""
     copy = tmp_path_factory.mktemp("planted")
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "highwater", copy / "highwater", symlinks=True)
     shutil.copy(ROOT / "pyproject.toml", copy)
+    if (ROOT / ".mypy_cache").is_dir():
+        shutil.copytree(ROOT / ".mypy_cache", copy / ".mypy_cache")
     yield copy
     shutil.rmtree(copy)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+import pytest
+from redis.crc import key_slot
+
 from highwater.connectors.redis import keys as redis_keys
 from tests import ROOT
 
@@ -12,15 +15,14 @@ TEMPLATES = {
     for name, value in vars(redis_keys).items()
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
 }
-# As the requirements name them (R0.22 to R0.27, R2.4 to R2.35) and the architecture does.
+# As the requirements name them (R0.22 to R0.26, R2.4 to R2.35) and the architecture does.
 NAMED = {
     "ch:{channel_id}",
     "hwm:{user_id}:{channel_id}",
     "us:{user_id}",
     "dirty:channels",
     "lock:user:{user_id}",
-    "enq:user:{user_id}",
-    "__v:{key}",
+    "__v:{{{key}}}",
     "session:{session_id}",
     "user_sessions:{user_id}",
     "ratelimit:{api_key_id}:{minute}",
@@ -47,9 +49,21 @@ def test_a_key_is_its_template_with_the_ids_as_they_are():
     assert redis_keys.key(redis_keys.HIGH_WATER_MARK, user_id="a:{b}", channel_id="c") == "hwm:a:{b}:c"
 
 
-def test_an_enqueued_mark_lasts_300_seconds():
-    """R0.27 gives the time."""
-    assert redis_keys.USER_ENQUEUED_SECONDS == 300
+@pytest.mark.parametrize(
+    "resource",
+    ["league:table:2025-26", "feed:ada", "ns:a{b}c", "feed:a}b", "feed:{}", "feed:{", "feed:}{x}", "lb:{}{z}"],
+)
+def test_keys_of_one_script_are_on_one_node(resource: str):
+    """R2.1: a resource's version and its payload, also under its own key, have one slot, whatever its name."""
+    templates = (redis_keys.RESOURCE_VERSION, redis_keys.RESOURCE_PAYLOAD, redis_keys.DOCUMENT)
+    names = [redis_keys.resource_key(template, resource) for template in templates]
+    assert len({key_slot(name.encode()) for name in names}) == 1
+
+
+def test_two_resources_have_two_keys():
+    """What is written otherwise in a key is never another resource's name."""
+    names = ["a{b", "a%7Bb", "a%257Bb", "a}b", "a%7Db"]
+    assert len({redis_keys.resource_key(redis_keys.DOCUMENT, name) for name in names}) == len(names)
 
 
 def test_no_code_spells_a_key_itself():

@@ -43,6 +43,8 @@ PROMISED: dict[str, object] = {
     "MATCH_WINDOW_POST_GRACE_MINUTES": 30.0,
     "MATCH_WINDOW_DURATION_MINUTES": 120.0,
     "REDIS_CACHE_URL": None,
+    "HIGHWATER_REDIS_CONNECTIONS": 8,
+    "HIGHWATER_OBJECT_STORE": None,
 }
 FIELDS = {field.metadata["name"]: field for field in Settings.__dataclass_fields__.values()}
 

@@ -16,6 +16,7 @@ from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.feeds.worker_fanout import Fanout
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.identity.sink_organizations import OrganizationsSink
+from highwater.connectors.identity.sink_tokens import TokensSink
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.jobs.sink_controls import JobControlsSink
@@ -50,13 +51,13 @@ OUTSIDER: dict[str, tuple[str, str]] = {
     "feeds.subscriptions-replaced": ("user_id", "user_id, channels, ts"),
     "feeds.user-active": ("user_id", "user_id, ts"),
     "feeds.plan-changed": ("user_id", "user_id, plan, ts"),
-    "queries.query-submitted": ("user_id", "request_id, user_id, query, ts"),
+    "queries.query-submitted": ("user_id", "request_id, user_id, query, ts, organization_id?"),
     "jobs.job-submitted": ("job_id", "job_id, kind, organization_id, user_id, args, ts, expires_at?"),
     "jobs.plan-changed": ("organization_id", "organization_id, plan, ts, subscription_status?, period_end?"),
     "jobs.role-changed": ("user_id", "user_id, role, ts"),
     "chunks.chunk-submitted": (
         "ns|slot|source_id",
-        "ingest_id, ns, slot, source_id, chunk_no, content, title?, url?, embedding?, published_at?",
+        "ingest_id, ns, slot, source_id, chunk_no, content, title?, url?, embedding?, published_at?, lasts?",
     ),
     "chunks.ingest-finished": (
         "ns|slot|source_id",
@@ -84,6 +85,7 @@ SYSTEM = {
     "jobs.control",
     "jobs.checkpoint-saved",
     "jobs.progress",
+    "jobs.tokens-used",
     "jobs.usage-recorded",
     "chunks.ingest-progressed",
     "chunks.chunk-changed",
@@ -94,7 +96,7 @@ SYSTEM = {
 }
 READERS = (
     InsightsSink, UsersSink, FixturesSink, ResultsSink, VotesSink, PostsSink, QueriesSink, ControlsSink, ViewsSink,
-    JobsSink, JobControlsSink, OrganizationsSink, UsageSink, ChunksSink, IngestsSink, NamespacesSink,
+    JobsSink, JobControlsSink, OrganizationsSink, TokensSink, UsageSink, ChunksSink, IngestsSink, NamespacesSink,
     Fanout, RebuildWorker, RatingsWorker, BackfillRequests,
     Mirror, CacheVersions, Timeline, Progress,
 )  # fmt: skip

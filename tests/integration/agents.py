@@ -60,7 +60,7 @@ AGENTS = 7
 
 # The composition root in miniature: fixed schema ids instead of a registry.
 WORKER = """
-import os, sys
+import os, sys, time
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnknownSchemaError
 from highwater.schemas.topics import TOPICS
@@ -68,6 +68,9 @@ from highwater.streams.app import run_worker
 from highwater.streams.clock import ProductClock
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
+
+ahead_ns, real_ns = int(os.environ.get("HIGHWATER_TEST_CLOCK_AHEAD_SECONDS", 0)) * 10**9, time.time_ns
+time.time_ns = lambda: real_ns() + ahead_ns
 
 async def learn(schema_id):
     raise UnknownSchemaError(schema_id)
@@ -182,6 +185,11 @@ class Worker:
                 return dict(json.load(error)["unready"])
         except OSError:
             return None
+
+    def degraded(self) -> dict[str, str]:
+        """What works in part."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
+            return dict(json.load(answer)["degraded"])
 
     def metric(self, name: str) -> float:
         """Sum of a metric over its labels."""

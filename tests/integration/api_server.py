@@ -16,14 +16,19 @@ import asyncpg
 import httpx
 
 from highwater.api.app import create_app, server_of
+from highwater.connectors.feeds.statements import QUERIES as FEEDS
+from highwater.connectors.pages import surrogate_keys
 from highwater.connectors.pages.statements import QUERIES
 from highwater.connectors.postgres.migrate import migrate
 from highwater.connectors.postgres.pool import open_pool
 from highwater.schemas.positions import Position, parse_position
 from highwater.schemas.topics import TOPICS
+from highwater.streams.access import trusts_nobody
 from highwater.streams.settings import Settings
 
 DEADLINE_SECONDS = 60.0
+# Versions whose changes are remembered by who rebuilds as `Seeds.rebuild` does.
+VERSIONS_KEPT = 5
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
@@ -55,14 +60,14 @@ class Api:
     def client(self, token: str | None = None) -> httpx.AsyncClient:
         """A client of it."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30.0)
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30.0, verify=trusts_nobody())
 
     async def get(self, path: str, token: str | None = None, *, params: Any = None, **headers: str) -> httpx.Response:
         """GET, with a client of its own; `_` in the name of a header stands for `-`."""
         async with self.client(token) as client:
             return await client.get(path, params=params, headers=_named(headers))
 
-    async def post(self, path: str, body: Any, token: str | None = None, **headers: str) -> httpx.Response:
+    async def post(self, path: str, body: Any = None, token: str | None = None, **headers: str) -> httpx.Response:
         """POST likewise."""
         async with self.client(token) as client:
             return await client.post(path, json=body, headers=_named(headers))
@@ -95,7 +100,7 @@ def running_api(settings: Settings, *, is_awaited: bool = True) -> Iterator[Api]
 
 def _is_ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/readyz").status_code == 200
+        return httpx.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200
     except httpx.TransportError:
         return False  # a loaded machine may take longer than the client waits
 
@@ -217,17 +222,13 @@ class Seeds:
             if outside is not None:
                 places = json.dumps({"insight_ids": list(outside), "positions": [[9.0, 9.0] for _ in outside]})
             await connection.execute(
-                "INSERT INTO user_clusters (user_id, cluster_version, clusters, noise, dataset_size, omitted, hwm, "
-                "updated_at, caused_by, basis_id, outside) VALUES ($1, $2, $3, $4, 10, 0, '{}', $5, $6, $7, $8)",
-                user,
-                version,
-                json.dumps(list(clusters)),
-                len(outside or ()),
-                at,
-                cause,
-                None if outside is None else "built-in-0",
-                places,
-            )
+                FEEDS["insert_clusters"],
+                user, version, json.dumps(list(clusters)), len(outside or ()), 10, 0, "{}", at, cause,
+                None if outside is None else "built-in-0", places, None, 0, version - VERSIONS_KEPT,
+            )  # fmt: skip
+            members = [insight_id for one in clusters for insight_id in one["insight_ids"]]
+            await surrogate_keys.tag_insights(connection, f"feed:{user}", version, members)
+            await surrogate_keys.tag_insights(connection, f"clusters:{user}", version, [*members, *(outside or ())])
             for change in history:
                 row = {"user_id": user, "cluster_version": version, "evolved_at": at, "caused_by": cause, **change}
                 columns = ", ".join(f'"{name}"' for name in row)

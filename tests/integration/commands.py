@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 PROGRAM = [sys.executable, "-m", "highwater.api.cli.main"]
@@ -33,10 +34,10 @@ def tail(environment: dict[str, str], topic: str, count: int) -> list[dict[str, 
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def started(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    """The command, started."""
+def started(environment: dict[str, str], *arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """The command, started in a folder."""
     pipe = subprocess.PIPE
-    return subprocess.Popen([*PROGRAM, *arguments], env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen([*PROGRAM, *arguments], env=environment, stdout=pipe, stderr=pipe, text=True, cwd=cwd)
 
 
 async def ended(command: subprocess.Popen[str]) -> tuple[int, str, str]:

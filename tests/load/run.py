@@ -18,8 +18,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import redis
-
 from highwater.api.cli.sample import SEASON, SEASON_FILE
 from highwater.connectors.sources.openfootball import parse_season
 from highwater.schemas.envelope import ms_from_iso
@@ -98,8 +96,7 @@ def _scenario(k6: str, product: Product, name: str) -> bool:
 def _forget(product: Product) -> None:
     """Cold: no document is made, Redis is empty, and the API remembers nothing."""
     product.sql("DELETE FROM documents")
-    with redis.Redis.from_url(product.environment["REDIS_URL"]) as store:
-        store.flushall()
+    product.empty_redis()
     product.kill("api")
     product.until_ready()
 

@@ -16,6 +16,7 @@ class Record:
     key: bytes | None = None
     headers: Any = ()
     partition: int = 0
+    timestamp: float | None = None
 
 
 class Table(dict[bytes, bytes]):

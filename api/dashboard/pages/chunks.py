@@ -12,6 +12,7 @@ from highwater.api.dashboard.pages.user import numbers, table_html
 from highwater.api.dashboard.view import View, chip, heading, note, page, set_html, text
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.chunks.completion import Counted, reason_of
 
 _REFRESH_SECONDS = 5.0
 _INGESTS_MAX = 50
@@ -105,9 +106,15 @@ def _ages(one: Mapping[str, Any]) -> str:
     )
 
 
+def _reason(row: dict[str, Any]) -> str:
+    seen = row["inserted"] + row["updated"] + row["unchanged"]
+    return reason_of(row["status"], Counted(seen, row["failures"], row["expected"])) or ""
+
+
 def _ingests(rows: list[dict[str, Any]]) -> str:
     lines = "".join(
-        f"<tr><td>{figures.moment(row['updated_at'])}</td><td>{chip(row['status'], _TONES.get(row['status'], 'hw-muted'))}</td>"
+        f'<tr><td>{figures.moment(row["updated_at"])}</td><td title="{text(_reason(row))}">'
+        f"{chip(row['status'], _TONES.get(row['status'], 'hw-muted'))}</td>"
         f"<td>{text(row['ns'])} / {text(row['slot'])}</td>"
         f'<td style="white-space:normal;overflow-wrap:anywhere">{text(row["source_id"])}</td>'
         + numbers(*(f"{row[name]:,}" for name in ("inserted", "updated", "unchanged")))

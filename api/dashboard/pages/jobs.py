@@ -10,8 +10,10 @@ from nicegui import ui
 
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.pages.user import table_html
-from highwater.api.dashboard.view import View, chip, facts, link, page, segment, set_html, text, tile
+from highwater.api.dashboard.view import View, chip, facts, link, note, page, segment, set_html, text, tile
+from highwater.api.jobs.routes import RESTART_JOB
 from highwater.connectors.dashboard import read_model as dashboard_reads
+from highwater.schemas.errors import HighwaterError
 from highwater.streams.jobs.states import JobStatus
 
 _REFRESH_SECONDS = 2.0
@@ -36,18 +38,53 @@ async def _build(view: View) -> None:
     if chosen:
         with ui.column().classes("hw-card"):
             detail = ui.html("", sanitize=False).classes("full-width")
+            again = _Restart(view, chosen)
+            again.build()
     tiles = ui.html("", sanitize=False).classes("full-width")
     listed = ui.html("", sanitize=False).classes("full-width")
 
     async def refresh() -> None:
         if chosen:
-            set_html(detail, _detail(await view.get(f"/api/jobs/{segment(chosen)}")))
+            job = await view.get(f"/api/jobs/{segment(chosen)}")
+            set_html(detail, _detail(job))
+            again.show(job)
         only = view.only_user
         rows = await dashboard_reads.jobs(view.services.database.require(), only, _LISTED_MAX)
         set_html(tiles, _tiles(rows))
         set_html(listed, _list(rows))
 
     view.live(_REFRESH_SECONDS, refresh)
+
+
+class _Restart:
+    """The button that has a failed job go on; a visitor who may not is told what it takes instead."""
+
+    def __init__(self, view: View, job_id: str) -> None:
+        self._view = view
+        self._job_id = job_id
+
+    def build(self) -> None:
+        """Put the button in its place, or the note; either is shown while the job has failed."""
+        self._place = ui.element("div")
+        self._place.set_visibility(False)
+        with self._place:
+            if self._view.may(RESTART_JOB):
+                ui.button("Restart from the last step", icon="replay", on_click=self._restart).props("no-caps")
+            else:
+                note("To restart a failed job needs the role editor.")
+
+    def show(self, job: Mapping[str, Any]) -> None:
+        """Show it if the job has failed."""
+        self._place.set_visibility(job["status"] == JobStatus.FAILED)
+
+    async def _restart(self) -> None:
+        try:
+            await self._view.send("POST", f"/api/jobs/{segment(self._job_id)}/restart")
+        except HighwaterError as error:
+            ui.notify(str(error), type="negative", timeout=0, close_button="Close")
+        else:
+            self._place.set_visibility(False)
+            ui.notify("The job goes on.", type="positive")
 
 
 def _tiles(rows: list[dict[str, Any]]) -> str:

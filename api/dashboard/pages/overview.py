@@ -67,7 +67,7 @@ def _behind(view: View, lane: Lane) -> dict[str, Behind]:
 
 
 def _parts(view: View) -> str:
-    away = view.services.not_ready()
+    away = view.services.not_ready() | view.services.unavailable_accelerators()
     chips = []
     for name in (*_PARTS, *(name for name in away if name not in _PARTS)):
         shown = name.replace("_", " ")

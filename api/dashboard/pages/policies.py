@@ -15,11 +15,13 @@ from typing import Any
 import orjson
 from nicegui import ui
 
+from highwater.api.core.access import Access, Scope
 from highwater.api.core.auth import Role
 from highwater.api.dashboard import figures
 from highwater.api.dashboard.pages.user import table_html
 from highwater.api.dashboard.view import View, heading, note, page, set_html, text
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.identity.rate_limits import RateLimit
 
 # A year and 10,000 readers take seconds; whoever asks for more waits at the terminal.
 SECONDS_MAX = 120
@@ -34,6 +36,9 @@ _COLUMNS = (
     *("policy", "requests#", "rebuilds#", "a user and day#", "skipped#", "median staleness#", "95 of 100#", "longest#"),
     *("clustering#", "titles asked#", "USD#"),
 )
+
+# A process of its own for seconds.
+BACKTEST = Access(Role.ADMIN, Scope.FEEDS, limit=RateLimit.PLAN, cost=10)
 
 _running = asyncio.Lock()
 
@@ -85,6 +90,7 @@ async def _build(view: View) -> None:
         waiting.set_visibility(visible=True)
         try:
             await view.require(Role.ADMIN)
+            await view.count(BACKTEST)
             document = await backtest(
                 words.value or "", min(int(users.value or 1), _USERS_MAX), min(int(days.value or 1), _DAYS_MAX)
             )

@@ -15,6 +15,7 @@ from highwater.api.dashboard.view import View, chip, heading, link, note, page, 
 from highwater.api.dashboard.why import Why, why
 from highwater.connectors.dashboard import read_model as dashboard_reads
 from highwater.connectors.feeds import read_model as feeds_reads
+from highwater.connectors.feeds.demands import PENDING, Demand, newest_demands
 from highwater.connectors.feeds.read_model import UserRow
 from highwater.streams.feeds.rules import UserFacts
 
@@ -24,6 +25,8 @@ _LISTED_MAX = 50
 _CHANNELS_MAX = 15
 _ITEMS_MAX = 12
 _LEGEND_MAX = 14
+_DEMANDS_MAX = 5
+_TONES = {"rebuilt": "hw-good", "failed": "hw-bad", PENDING: "hw-warn"}
 
 
 def register() -> None:
@@ -97,6 +100,7 @@ async def _user(view: View, user: str) -> None:
         legend = ui.html("", sanitize=False).classes("full-width")
     feed = ui.html("", sanitize=False).classes("hw-card")
     versions = ui.html("", sanitize=False).classes("hw-card")
+    demands = ui.html("", sanitize=False).classes("hw-card")
     explain_card(view, "Explain the feed", lambda explainer: explainer.feed(user))
     shown = [-1]
 
@@ -107,6 +111,7 @@ async def _user(view: View, user: str) -> None:
         set_html(tiles, _tiles(row, by_channel, services.clock()))
         set_html(due, _due(row, told))
         set_html(pending, _pending(by_channel))
+        set_html(demands, _demands(await newest_demands(services.database.require(), user, _DEMANDS_MAX)))
         if row.cluster_version != shown[0]:
             clusters = await view.get(f"/api/users/{segment(user)}/clusters")
             found = cluster_map.points_of(clusters)
@@ -130,6 +135,7 @@ def _facts(row: UserRow, by_channel: Mapping[str, int]) -> UserFacts:
         last_checked_at=row.last_checked_at,
         last_enqueued_at=row.last_enqueued_at,
         in_flight_until=row.in_flight_until,
+        is_changed=row.is_changed,
     )
 
 
@@ -227,3 +233,16 @@ def _versions(rows: list[dict[str, Any]]) -> str:
     return '<h2 class="hw">Versions that are kept</h2>' + table_html(
         ("version#", "made (UTC)", "clusters#", "insights in none#", "of insights#", "caused by"), lines
     )
+
+
+def _demands(found: list[Demand]) -> str:
+    """What became of the last rebuilds that somebody asked for by hand."""
+    lines = "".join(
+        f"<tr><td>{figures.moment(one.demanded_at_ms)}</td><td>{chip(one.status, _TONES.get(one.status, 'hw-muted'))}</td>"
+        f'<td>{text(one.reason)}</td><td class="hw-number">{"" if one.cluster_version is None else one.cluster_version}</td>'
+        f'<td class="hw-mono">{text(one.position)}</td></tr>'
+        for one in found
+    )
+    none = '<p class="hw-muted hw-small" style="margin:0">None.</p>'
+    columns = ("asked for (UTC)", "what became of it", "why", "version#", "asked at")
+    return '<h2 class="hw">Rebuilds asked for by hand</h2>' + (table_html(columns, lines) if found else none)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
+import os
 import struct
 import time
 import uuid
@@ -22,7 +24,8 @@ from tests.product import Product
 
 SUBMITTED, FINISHED = "chunks.chunk-submitted", "chunks.ingest-finished"
 DAY_MS = 86_400_000
-KILLS = 10
+# How often a process is killed: each role at least once in the gate, ten times and more on demand (CONTRIBUTING.md).
+KILLS = int(os.environ.get("HIGHWATER_KILLS", "4"))
 CHUNKS_PER_PART = 4
 TOPICS_OF_WORDS = ("broker", "planet", "recipe", "violin", "harbour", "glacier", "ledger", "orchard")
 
@@ -402,7 +405,10 @@ def test_a_record_that_is_not_utf8(product: Product, ns: str) -> None:
 
 
 def test_a_search_is_exact_to_the_formula(product: Product, ns: str) -> None:
-    """Scores are alpha * cosine + beta * 0.5 ** (age / half-life); age 365 d is found, a millisecond more is not (R3.17)."""
+    """Scores are alpha * cosine + beta * 0.5 ** (age / half-life); age 365 d is found, a millisecond more is not (R3.17).
+
+    What is published later is not found as of this moment.
+    """
     now_ms = ms_from_iso("2026-11-01T12:00:00Z")
     ages = [0, 1, 30, 60, 364.5, 365]
     directions = [(0.0, 1.0), (0.6, 0.8), (1.0, 0.0), (-1.0, 0.0), (0.8, 0.6), (1.0, 0.0)]
@@ -416,18 +422,16 @@ def test_a_search_is_exact_to_the_formula(product: Product, ns: str) -> None:
     ingest(product, ns, sent, full=True)
     asked = base64.urlsafe_b64encode(vector(1.0, 0.0)).decode()
     found = search(product, ns, vector=asked, as_of=iso_from_ms(now_ms), limit=100)
-    ages_told, directions = [*ages, 0], [*directions, (0.0, 1.0)]
-    numbers = [0, 1, 2, 3, 4, 5, 7]
     expected = {
         number: 0.8 * direction[0] + 0.2 * 0.5 ** (age / 30)
-        for number, age, direction in zip(numbers, ages_told, directions, strict=True)
+        for number, (age, direction) in enumerate(zip(ages, directions, strict=True))
     }
     assert {one["chunk_no"]: pytest.approx(one["final"], abs=1e-6) for one in found["results"]} == expected
     told = [one["final"] for one in found["results"]]
     assert (told, found["complete"]) == (sorted(told, reverse=True), True)
     one = found["results"][0]
     assert one["final"] == 0.8 * one["similarity"] + 0.2 * one["decay"]
-    assert {row["chunk_no"]: row["age_days"] for row in found["results"]} == dict(zip(numbers, ages_told, strict=True))
+    assert {row["chunk_no"]: row["age_days"] for row in found["results"]} == dict(enumerate(ages))
     assert {row["temperature"] for row in found["results"]} == {"warm"}
 
 
@@ -568,7 +572,7 @@ def test_an_answer_quotes_an_open_namespace(product: Product, ns: str) -> None:
 
 
 def editions(namespace: str) -> Iterator[list[dict[str, Any]]]:
-    """Ten steps of ingests: each brings two new sources, and changes and shortens those of the step before."""
+    """A step of ingests for each kill: each brings two new sources, and changes and shortens those of the step before."""
     for step in range(KILLS):
         bodies = []
         for place in range(2):
@@ -629,12 +633,12 @@ def settled(product: Product, ns: str, taken: Sequence[dict[str, Any]]) -> tuple
 
 
 @pytest.mark.timeout(900)
-def test_kill_9_at_ten_random_moments(product: Product, ns: str) -> None:
+def test_kill_9_at_random_moments(product: Product, ns: str) -> None:
     """Sinks, workers and the decision worker are killed under ingests: the same rows and reports as undisturbed."""
     seed = uuid.uuid4().int % 2**32
     print(f"seed {seed}")  # shown when it fails, so that the moments can be had again
     moments = np.random.default_rng(seed)
-    roles = ["sinks"] * 4 + ["workers"] * 3 + ["worker"] * 3
+    roles = list(itertools.islice(itertools.cycle(["sinks", "workers", "worker"]), KILLS))
     moments.shuffle(roles)
     disturbed, calm = [], []
     with ThreadPoolExecutor(1) as client:

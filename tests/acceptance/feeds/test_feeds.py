@@ -121,6 +121,19 @@ def test_clusters_feed_and_304(product: Product, commits: dict[str, int]) -> Non
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
 
 
+def test_the_second_version_holds_what_the_first_held(product: Product, commits: dict[str, int]) -> None:
+    """Years of history came with the first version; one more insight, of a channel that is joined, takes none of it away."""
+    product.publish(INGESTED, insights("one-more", 1))
+    product.subscribe("reader", [*sorted(commits), "one-more"])
+
+    def shown() -> int:
+        clusters = product.get("/api/users/reader/clusters").json()
+        return sum(one["size"] for one in clusters["clusters"]) + int(clusters["noise"])
+
+    product.until(lambda: shown() != sum(commits.values()), "the joined channel makes no rebuild due")
+    assert shown() == sum(commits.values()) + 1
+
+
 def test_two_quick_changes_end_as_the_last(product: Product) -> None:
     """Two changes of one subscription set, one right after the other, end as the last (R0.12)."""
     product.subscribe("hasty", ["one", "two"])
@@ -138,12 +151,14 @@ def test_what_arrives_during_a_rebuild_stays_pending(product: Product) -> None:
     worker = psutil.Process(product.role_pid("workers"))
     pool = [child.pid for child in worker.children(recursive=True)]
     assert pool, "the rebuild worker has no process to cluster in"
+    product.publish(INGESTED, insights("busy", 1, first=60))
+    product.until(lambda: product.pending("watcher")["pending"] == 1, "the insight is not counted")
     with product.frozen(*pool):
-        assert product.http.post("/api/users/watcher/rebuild", params={"force": "true"}).status_code == 202
+        assert product.http.post("/api/users/watcher/rebuild").status_code == 202
         product.until(lambda: product.pending("watcher")["in_flight"], "the rebuild does not start")
         requests = product.ends("feeds.rebuild-requested")
-        product.publish(INGESTED, insights("busy", 7, first=60))
-        product.until(lambda: product.pending("watcher")["pending"] == 7, "the insights are not counted")
+        product.publish(INGESTED, insights("busy", 7, first=61))
+        product.until(lambda: product.pending("watcher")["pending"] == 8, "the insights are not counted")
     product.until(lambda: product.pending("watcher")["cluster_version"] == first + 1, "the rebuild does not end")
     assert product.pending("watcher")["pending"] == 7
     queued = [m for m in product.records("feeds.rebuild-requested", requests) if m.key() == b"watcher"]
@@ -195,9 +210,7 @@ def user_side(product: Product) -> dict[str, Any]:
     import redis
 
     with redis.Redis.from_url(product.environment["REDIS_URL"]) as client:
-        keys = sorted(
-            itertools.chain(client.scan_iter("us:*", 1000), client.scan_iter("hwm:*", 1000), client.scan_iter("enq:*"))
-        )
+        keys = sorted(itertools.chain(client.scan_iter("us:*", 1000), client.scan_iter("hwm:*", 1000)))
     return {
         **{topic: product.ends(topic) for topic in topics},
         **{table: product.sql(f"SELECT count(*) AS n FROM {table}")[0]["n"] for table in tables},
@@ -281,7 +294,7 @@ def test_a_retracted_insight_leaves_later_rebuilds(product: Product) -> None:
         "not retracted",
     )
     assert gone
-    assert product.http.post("/api/users/editor/rebuild").status_code == 202
+    # Nobody asks: a retraction in what is shown makes the rebuild due.
     product.until(lambda: product.pending("editor")["cluster_version"] > before["cluster_version"], "no rebuild")
     after = product.get("/api/users/editor/clusters").json()
     assert "regret-0" not in {i for c in after["clusters"] for i in c["insight_ids"]}
@@ -290,19 +303,41 @@ def test_a_retracted_insight_leaves_later_rebuilds(product: Product) -> None:
 
 
 def test_a_demand_with_nothing_new_moves_no_version(product: Product) -> None:
-    """A manual rebuild with nothing new is answered as a skip, and readers keep their 304; forced, it is done (R0.35)."""
+    """A manual rebuild is made at 0 pending and says what became of it; nobody loses a 304 for it (R0.35)."""
     product.publish(INGESTED, insights("calm", 60))
     product.subscribe("nora", ["calm"])
     version = rebuilt(product, "nora")["cluster_version"]
-    starts = product.ends("feeds.rebuild-finished")
-    assert product.http.post("/api/users/nora/rebuild").status_code == 202
-    finished = product.until(
-        lambda: [m for m in product.records("feeds.rebuild-finished", starts) if m.key() == b"nora"], "no answer"
-    )
-    said = product.codec().decode("feeds.rebuild-finished", finished[0].value())
-    assert ("skipped", "nothing_new", version) == (said["outcome"], said["reason"], said["cluster_version"])
-    assert product.http.post("/api/users/nora/rebuild", params={"force": "true"}).status_code == 202
-    product.until(lambda: product.pending("nora")["cluster_version"] == version + 1, "not forced")
+    etag = product.get("/api/users/nora/feed").headers["etag"]
+    for asked, status, reason in (({}, "unchanged", ""), ({"if_new": "true"}, "skipped", "nothing_new")):
+        answer = product.http.post("/api/users/nora/rebuild", params=asked)
+        assert answer.status_code == 202
+        where = answer.headers["location"]
+        product.until(lambda: product.get(where).json()["status"] != "pending", "no answer")  # noqa: B023 - within the turn
+        said = product.get(where).json()
+        assert (status, reason, version) == (said["status"], said["reason"], said["cluster_version"])
+    assert product.get("/api/users/nora/feed", If_None_Match=etag).status_code == 304
+    assert product.pending("nora")["cluster_version"] == version
+
+
+def test_a_left_channel_leaves_the_feed(product: Product) -> None:
+    """Nobody asks: leaving one channel of two makes a rebuild due, leaving the last one too; the feed is empty then."""
+    for channel in ("kept", "left"):
+        product.publish(INGESTED, insights(channel, 60))
+    product.subscribe("mover", ["kept", "left"])
+    rebuilt(product, "mover")
+
+    def shown() -> str:
+        clusters = product.get("/api/users/mover/clusters").json()
+        return json.dumps([clusters["clusters"], clusters["outside"]])
+
+    assert "left-0" in shown()
+    product.subscribe("mover", ["kept"])
+    product.until(lambda: "left-" not in shown(), "the left channel is still shown")
+    assert "kept-0" in shown()
+    product.subscribe("mover", [])
+    product.until(lambda: "kept-" not in shown(), "the last channel is still shown")
+    assert product.get("/api/users/mover/feed").json()["items"] == []
+    assert product.pending("mover")["due"] is False
 
 
 def test_an_erased_user_is_gone_and_may_return(product: Product) -> None:

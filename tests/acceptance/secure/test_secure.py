@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,12 @@ from confluent_kafka.admin import AdminClient
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import open_connection
-from highwater.connectors.redis.link import ask_once
+from highwater.connectors.redis.client import ask_once
 from highwater.connectors.replay.subject import Subject
 from highwater.schemas.errors import AccessRefusedError
 from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import Settings, read_settings
+from tests.integration.connecting import until
 
 TOPIC = "feeds.insight-ingested"
 ADDRESSES = {
@@ -232,6 +233,26 @@ def test_a_wrong_setting_for_the_registry_is_named(secured: Secured, wrong_autho
             Subject.fetch(TOPICS[TOPIC], access)
 
 
+async def closed(asking: Awaitable[object]) -> None:
+    """Ask, and stay until the sockets of that are closed: the end of TLS takes an answer of the server, and a loop that ends
+    before it leaves the socket to the garbage collector.
+    """
+    before = sockets()
+    try:
+        await asking
+    finally:
+        await until(lambda: not sockets() - before, "a socket is left open")
+
+
+def sockets() -> set[str]:
+    """The sockets that this process has open."""
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.add(str(link.readlink()))
+    return {name for name in found if name.startswith("socket:")}
+
+
 def test_a_wrong_address_of_postgresql_or_redis_is_named(secured: Secured, wrong_authority: str):
     """The password, the authority and the host name."""
     authority = secured.names["KAFKA_SSL_CA_LOCATION"]
@@ -245,7 +266,7 @@ def test_a_wrong_address_of_postgresql_or_redis_is_named(secured: Secured, wrong
         ):
             ask = open_connection(wrong, timeout=5) if name == "database" else ask_once(wrong, 5)
             with pytest.raises(AccessRefusedError, match=said):
-                asyncio.run(ask)
+                asyncio.run(closed(ask))
 
 
 @pytest.fixture

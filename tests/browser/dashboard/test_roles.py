@@ -73,6 +73,43 @@ def test_nobody_else_is_offered_the_deeds(guarded, letter, who):
     context.close()
 
 
+def test_a_failed_job_is_restarted_by_whoever_may(guarded, product):
+    """The job of a suspended organization failed; a viewer is told which role it takes, an editor has it made."""
+    owner, job_id = f"org-{uuid.uuid4().hex[:8]}", str(uuid.uuid4())
+    plan = {"plan": "pro", "subscription_status": "suspended"}
+    assert product.http.put(f"/api/organizations/{owner}/plan", json=plan).status_code == 202
+    limits = f"/api/organizations/{owner}/limits"
+    product.until(lambda: "suspended" in product.get(limits).text, "the organization is not suspended")
+    submitted = {
+        "kind": "generation",
+        "organization_id": owner,
+        "user_id": "ann",
+        "args": json.dumps({"query": "why?"}),
+    }
+    product.publish("jobs.job-submitted", [{**submitted, "job_id": job_id, "ts": 1, "expires_at": None}])
+    product.until(lambda: standing(product, job_id) == "failed", "the job did not fail")
+    assert product.http.put(limits.replace("limits", "plan"), json={**plan, "subscription_status": "active"}).is_success
+    product.until(lambda: "suspended" not in product.get(limits).text, "the organization is still suspended")
+    for who in ("viewer", "editor"):
+        page = guarded.browser.page(f"/jobs?id={job_id}", guarded.signed_in(who))
+        button = page.get_by_role("button", name="Restart from the last step")
+        if who == "viewer":
+            expect(page.get_by_text("needs the role editor")).to_be_visible()
+            expect(button).to_have_count(0)
+        else:
+            button.click()
+            expect(page.get_by_text("The job goes on")).to_be_visible()
+            expect(page.locator(".hw-card").first).to_contain_text("completed")
+            expect(button).to_be_hidden()
+        page.context.close()
+
+
+def standing(product: Any, job_id: str) -> str | None:
+    """The status of a job; None before it is stored."""
+    answer = product.get(f"/api/jobs/{job_id}")
+    return answer.json()["status"] if answer.status_code == 200 else None
+
+
 def test_who_signed_out_does_nothing_more(guarded, product, letter):
     """The page was an admin's when it was opened; the deed asks anew."""
     context = guarded.signed_in("admin")

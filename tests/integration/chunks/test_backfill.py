@@ -259,7 +259,7 @@ async def test_a_text_that_is_refused_holds_up_no_other(case: Case):
 
 
 async def test_a_service_that_is_away_is_waited_for(case: Case, monkeypatch: pytest.MonkeyPatch):
-    """No text is left aside for long for its sake: when it is back, all get vectors; the worker was not ready meanwhile."""
+    """No text is left aside for long for its sake: when it is back, all get vectors; the worker was degraded meanwhile."""
     monkeypatch.setattr(backfill, "ASIDE_SECONDS", 500.0)
     monkeypatch.setattr(backfill, "SOON_SECONDS", 0.1)
     await case.rows.namespace()
@@ -268,10 +268,10 @@ async def test_a_service_that_is_away_is_waited_for(case: Case, monkeypatch: pyt
     worker = case.worker()
     async with case.working(worker):
         await until(lambda: len(case.embedder.asked) >= 6, "it was asked for several times")
-        assert worker.problem is not None
+        assert (worker.problem, worker.degraded is None) == (None, False)
         case.embedder.is_away = False
         await case.filled()
-        await until(lambda: worker.problem is None, "it is ready")
+        await until(lambda: worker.degraded is None, "it goes on")
 
 
 async def test_vectors_of_another_are_not_mixed(case: Case):
@@ -294,7 +294,8 @@ async def test_a_killed_worker_leaves_no_claim(case: Case):
     await case.rows.namespace()
     await case.rows.put("a", ["text"])
     holder = await asyncpg.connect(case.url)
-    assert await chunk_backfill.claim(holder, {chunk_backfill.SourceKey("docs", "s", "a"): 1}, chunks=1)
+    claims = chunk_backfill.claims()
+    assert await chunk_backfill.claim(holder, claims, {chunk_backfill.SourceKey("docs", "s", "a"): 1}, chunks=1)
     async with case.working():
         await asyncio.sleep(0.3)
         assert case.embedder.asked == []
@@ -326,7 +327,7 @@ async def test_an_index_that_was_left_half_made_is_made_again(case: Case, monkey
     await case.rows.put("a", [str(n) for n in range(9)], ns=ns, vector=[[n, 1, 1, 1] for n in range(9)])
     await case.rows.namespace("small", dimensions=LENGTH)
     await case.rows.put("a", [str(n) for n in range(5)], ns="small", vector=[[n, 1, 1, 1] for n in range(5)])
-    keeper = ChunkIndexes(case.url)
+    keeper = ChunkIndexes(case.url, case.around.clock)
     await keeper._look()
     query = (
         "SELECT c.relname, i.indisvalid, pg_get_indexdef(c.oid) AS said FROM pg_index AS i "
@@ -346,6 +347,35 @@ async def test_an_index_that_was_left_half_made_is_made_again(case: Case, monkey
     await keeper._look()
     (again,) = await case.rows.pool.fetch(query)
     assert again["indisvalid"]
+
+
+async def test_an_index_of_holes_is_made_anew(case: Case, monkeypatch: pytest.MonkeyPatch):
+    """R3.21: that of a hot namespace when a fifth of it is holes, another's when half is; it is looked at now and then."""
+    monkeypatch.setattr(chunk_indexes, "COMPARED_MAX", 5)
+    monkeypatch.setattr(chunk_indexes, "_HOT_LOOK_MS", 0)
+    monkeypatch.setattr(chunk_indexes, "_OTHER_LOOK_MS", 0)
+    for ns in ("hot", "warm"):
+        await case.rows.namespace(ns, dimensions=LENGTH, is_hot=ns == "hot")
+        await case.rows.put("a", [str(n) for n in range(20)], ns=ns, vector=[[n, 1, 1, 1] for n in range(20)])
+    keeper = ChunkIndexes(case.url, case.around.clock)
+
+    async def files() -> dict[str, int]:
+        """The file that each index is in: another one after it was made anew."""
+        rows = await case.rows.pool.fetch("SELECT ns, pg_relation_filenode(name::regclass) AS file FROM chunk_indexes")
+        return {row["ns"]: row["file"] for row in rows}
+
+    await keeper._look()
+    made = await files()
+    await case.rows.pool.execute("DELETE FROM chunks WHERE chunk_no >= 14")
+    await keeper._look()
+    thinned = await files()
+    assert (thinned["hot"] != made["hot"], thinned["warm"] != made["warm"]) == (True, False)
+    await case.rows.pool.execute("DELETE FROM chunks WHERE chunk_no >= 8")
+    await keeper._look()
+    emptied = await files()
+    assert emptied["warm"] != thinned["warm"]
+    await keeper._look()
+    assert await files() == emptied
 
 
 async def test_an_embedder_that_answers_nonsense_is_like_one_that_refuses(case: Case, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,8 +13,11 @@ import pytest
 from highwater.connectors.chunks.sink_chunks import ChunksSink
 from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.chunks.sink_namespaces import NamespacesSink
+from highwater.connectors.jobs import redactions
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.postgres.pool import transaction
+from highwater.connectors.slices import REDACTION
 from highwater.schemas.chunks import (
     CHUNK_SUBMITTED,
     INGEST_DECIDED,
@@ -23,6 +28,7 @@ from highwater.schemas.chunks import (
 from highwater.streams.chunks.agents import IngestAgent
 from highwater.streams.chunks.completion import ABANDONED_MS
 from highwater.streams.chunks.passports import load_passports
+from highwater.streams.jobs.redaction import WITHDRAWN
 from tests.conftest import Stack
 from tests.integration.connecting import event, in_transaction
 from tests.integration.databases import own_database
@@ -63,7 +69,7 @@ class Flow:
     ) -> None:
         """Submit chunks of a source and, unless it is still to come, its end in one batch; `end` overrides what that says."""
         names = {"ingest_id": ingest_id, "ns": "docs", "slot": "main", "source_id": source_id}
-        blank = {"title": None, "url": None, "embedding": None, "published_at": None}
+        blank = {"title": None, "url": None, "embedding": None, "published_at": None, "lasts": False}
         batch = [
             self._event(CHUNK_SUBMITTED, {**names, "chunk_no": number, "content": f"{text} of {number}", **blank})
             for number in numbers
@@ -95,7 +101,7 @@ class Flow:
         ]
         self.case.sent.clear()
         if decided:
-            await in_transaction(self.around, IngestsSink(self.around), decided)
+            await in_transaction(self.around, IngestsSink(self.around, REDACTION), decided)
 
     async def _published(self, topic: str) -> list[Mapping[str, Any]]:
         rows = await self.around.pool.fetch(
@@ -140,6 +146,48 @@ async def test_ten_chunks_ingested_again_as_six_mark_four(flow: Flow):
     assert await flow.status("second") == ("complete", 4)
     assert (await flow.rows(), await flow.rows(marked=True)) == ([*SIX], [6, 7, 8, 9])
     assert await flow.rows(source_id="b.md") == [*TEN]
+
+
+async def _deck(flow: Flow, source_id: str) -> str:
+    """A deck of a document and an answer that is kept of it, both of which quote its chunks 5 and 6; the deck's id."""
+    presentation_id, slides = (
+        str(uuid.uuid4()),
+        [{"title": "v1 of 5", "bullets": ["It says: v1 of 6!"], "notes": "v1 of 5"}],
+    )
+    async with transaction(flow.around.pool) as tx:
+        await tx.execute(
+            "INSERT INTO presentations VALUES ($1, 'org', 'ada', 'Deck', $2::jsonb, 'p/0/1', now())",
+            presentation_id,
+            json.dumps(slides),
+        )
+        await redactions.tag_deck(tx, presentation_id, [source_id])
+        if await redactions.tag_kept(tx, f"hash of {source_id}", "ada", [source_id], json.dumps(slides)):
+            await tx.execute(
+                "INSERT INTO semantic_vectors VALUES ($1, 'org', 's', 'm', '', now(), false)", f"hash of {source_id}"
+            )
+    return presentation_id
+
+
+async def test_what_is_marked_leaves_decks_and_answers_that_are_kept(flow: Flow):
+    """Lines that quote a chunk that is gone are withdrawn, and no answer of its document is given again; others stay."""
+    decks = [await _deck(flow, source_id) for source_id in ("a.md", "b.md")]
+    await flow.ingest("second", SIX)
+    shown = [
+        json.loads(await flow.around.pool.fetchval("SELECT slides FROM presentations WHERE presentation_id = $1", deck))
+        for deck in decks
+    ]
+    assert shown[0] == [{"title": "v1 of 5", "bullets": [WITHDRAWN], "notes": "v1 of 5"}]
+    assert shown[1] == [{"title": "v1 of 5", "bullets": ["It says: v1 of 6!"], "notes": "v1 of 5"}]
+    kept = "SELECT hash FROM semantic_vectors WHERE NOT is_withdrawn"
+    assert [row["hash"] for row in await flow.around.pool.fetch(kept)] == ["hash of b.md"]
+    # What is stored after the chunk was marked quotes it no more either.
+    late = await _deck(flow, "a.md")
+    query = "SELECT slides -> 0 ->> 'bullets' FROM presentations WHERE presentation_id = $1"
+    assert json.loads(await flow.around.pool.fetchval(query, late)) == [WITHDRAWN]
+    async with transaction(flow.around.pool) as tx:
+        await redactions.withdraw_users(tx, ["bob"])
+        await redactions.withdraw_users(tx, ["ada"])
+    assert await flow.around.pool.fetch(kept) == []
 
 
 @pytest.mark.parametrize(

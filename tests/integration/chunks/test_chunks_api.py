@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.server
 import json
 import struct
+import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 import httpx
@@ -17,21 +19,35 @@ import numpy as np
 import orjson
 import pytest
 
+from highwater.connectors.identity.sink_tokens import TokensSink
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.records import Event
 from highwater.connectors.models.embeddings import BuiltInEmbedder
+from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.retrieval import search as chunk_search
+from highwater.schemas.jobs import TOKENS_USED, USAGE_RECORDED, TokensUsed
 from highwater.schemas.positions import parse_position
 from highwater.streams.chunks.passports import PASSPORT_KEYS, load_passports
 from highwater.streams.chunks.temperature import temperature
-from tests.integration.api_server import NOW, Api, running_api
+from tests.integration.api_server import NOW, Api, eventually, running_api
 from tests.integration.chunks.making import FINISHED, SUBMITTED, bump, store_chunk, store_ingest, store_namespace
+from tests.integration.connecting import event, fresh, in_outbox, in_transaction, surroundings
+from tests.integration.identity.making import organization
 from tests.integration.jobs.watching import ADA
-from tests.integration.records import ends, record_at
+from tests.integration.records import ends, record_at, records
 
 SERVED = "chunks.queries-served"
 KEYS = f"admin:root-key,viewer:eye-key,editor:ed-key,viewer:ada-key:{ADA}"
 INGEST, SEARCH, LIFECYCLE = "/api/chunks/ingest", "/api/chunks/search", "/api/chunks/lifecycle"
 SOURCE = {"ns": "docs", "slot": "main", "source_id": "readme"}
 BODY = {**SOURCE, "chunks": [{"chunk_no": 0, "content": "first"}, {"chunk_no": 1, "content": "second"}]}
+
+
+@pytest.fixture
+async def own_around(stack, seeds) -> AsyncIterator[Surroundings]:
+    """What a sink shares, on this module's database."""
+    async with surroundings(stack) as made, await open_pool(seeds.url) as pool:
+        yield Surroundings(pool, made.client, made.admin, made.registry, made.codec, made.clock)
 
 
 @pytest.fixture
@@ -64,13 +80,13 @@ async def test_chunks_are_taken_down_as_events(stack, api, codec):
     record = record_at(stack, first)
     assert record.key() == b"docs|main|readme"
     whole = {**SOURCE, "ingest_id": answer.json()["ingest_id"]}
-    empty = {"title": None, "url": None, "embedding": None, "published_at": None}
+    empty = {"title": None, "url": None, "embedding": None, "published_at": None, "lasts": False}
     assert codec.decode(SUBMITTED, record.value()) == {**whole, **empty, "chunk_no": 1, "content": "second"}
     topic, partition, offset = parse_position(first)
     before = codec.decode(SUBMITTED, record_at(stack, f"{topic}/{partition}/{offset - 1}").value())
     assert before == {
         **whole, "chunk_no": 0, "content": "first", "title": "T", "url": "https://example.org",
-        "embedding": struct.pack("<2f", 1.0, 0.5), "published_at": 1_767_225_600_000,
+        "embedding": struct.pack("<2f", 1.0, 0.5), "published_at": 1_767_225_600_000, "lasts": False,
     }  # fmt: skip
     end = codec.decode(FINISHED, record_at(stack, second).value())
     assert end.pop("ts") == pytest.approx(api.clock(), abs=60_000)
@@ -120,6 +136,8 @@ async def test_the_same_chunk_twice_counts_once(stack, api, codec):
         ({"chunks": [{"chunk_no": True, "content": "a"}]}, "chunks.0.chunk_no"),
         ({"chunks": [{"chunk_no": 2**63, "content": "a"}]}, "chunks.0.chunk_no"),
         ({"chunks": [{"chunk_no": 0, "content": 5}]}, "chunks.0.content"),
+        ({"chunks": [{"chunk_no": 0, "content": ""}]}, "chunks.0.content"),
+        ({"chunks": [BODY["chunks"][0], {"chunk_no": 1, "content": " \n\u200b"}]}, "chunks.1.content"),
         ({"chunks": [{"chunk_no": 0, "content": "a", "ns": "other"}]}, "chunks.0.ns"),
         ({"chunks": [{"chunk_no": 0, "content": "a", "size": 3}]}, "chunks.0.size"),
         ({"chunks": [{"chunk_no": 0, "content": "a", "embedding": ["a"]}]}, "chunks.0.embedding"),
@@ -203,13 +221,14 @@ async def test_an_ingest_as_it_is_served(api, seeds):
     document = answer.json()
     assert [one.pop("source_id") for one in document["sources"]] == ["a", "b"]
     assert document.pop("sources")[0] == {
-        "ns": "docs", "slot": "main", "status": "complete", "full": True, "force": False, "truncated": False,
+        "ns": "docs", "slot": "main", "status": "complete", "reason": None, "full": True, "force": False, "truncated": False,
         "expected_count": 4, "inserted": 3, "updated": 0, "unchanged": 1, "failures": 0, "orphaned": 2,
         "window": {"source": "github", "page_to": 3}, "created_at": "2026-11-20T12:00:00Z", "updated_at": "2026-11-20T12:00:00Z",
         "finished_at": "2026-11-20T12:00:00Z", "position": f"{SUBMITTED}/0/7",
     }  # fmt: skip
     assert document == {
-        "ingest_id": ingest_id, "status": "running", "received": 10, "inserted": 3, "updated": 5, "unchanged": 1, "failures": 1,
+        "ingest_id": ingest_id, "status": "running", "reason": None,
+        "received": 10, "inserted": 3, "updated": 5, "unchanged": 1, "failures": 1,
         "orphaned": 2, "window": {"source": "github", "page_to": 3}, "created_at": "2026-11-20T12:00:00Z",
         "updated_at": "2026-11-20T12:00:01Z", "finished_at": None, "sources_total": 2, "sources_done": 1,
         "statuses": {"complete": 1, "running": 1}, "next_cursor": None,
@@ -227,6 +246,9 @@ async def test_an_ingest_as_it_is_served(api, seeds):
         NOW,
     )
     after = await api.get(f"{INGEST}/{ingest_id}", If_None_Match=answer.headers["etag"])
+    refused = "1 of 6 chunks were refused; `failed` names the first of them"
+    assert after.json()["reason"] == f"1 of 2 sources, first docs / main / b: {refused}"
+    assert [one["reason"] for one in after.json()["sources"]] == [None, refused]
     assert (after.status_code, after.json()["status"], after.json()["finished_at"]) == (
         200,
         "failed",
@@ -310,10 +332,116 @@ async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
     assert (document["compared_by"], document["complete"], document["exact"]) == (embedder.basis_id, True, True)
     await seeds.run("UPDATE chunk_namespaces SET embedding_model = 'another@384' WHERE ns = $1", ns)
     other = (await api.get(SEARCH, params=params)).json()
-    assert (other["compared_by"], {one["similarity"] for one in other["results"]}) == (None, {0.0})
+    assert (other["compared_by"], {one["similarity"] for one in other["results"]}) == ("words", {0.0})
+    assert [one["chunk_no"] for one in other["results"]] == [0, 2, 1]
+    assert (await api.get(SEARCH, params={**params, "q": "of the"})).json()["reason"] == "nothing_to_compare"
     vector = base64.urlsafe_b64encode((await embedder.embed(contents[1:2]))[0]).rstrip(b"=").decode()
     own = (await api.get(SEARCH, params={**params, "vector": vector})).json()
     assert (own["compared_by"], own["results"][0]["chunk_no"]) == ("sent", 1)
+
+
+async def test_what_a_search_has_embedded_is_paid_by_its_organization(
+    own_settings, stack, redis_url, seeds, own_around, codec, ns, tmp_path
+):
+    """An event a question, counted once in the ledger that `/usage` and limits read, however often it is delivered; beyond the
+    limit only what costs nothing is answered.
+    """
+    asking = fresh("asking")
+    await organization(redis_url, seeds, asking, "free", "active")
+    keys = f"admin:root-key,viewer:asks-key:{ADA}:{asking}"
+    passports = tmp_path / "namespaces.toml"
+    passports.write_text(f"[namespaces.{ns}]\nis_open = true\n")
+    with Embeddings(tokens=99_999) as service:
+        settings = own_settings(
+            HIGHWATER_API_KEYS=keys, EMBEDDINGS_BASE_URL=service.url, EMBEDDINGS_MODEL="m", HIGHWATER_EMBEDDING_DIMENSIONS="2",
+            HIGHWATER_LLM_PRICES="m=1/0", HIGHWATER_NAMESPACES=str(passports),
+        )  # fmt: skip
+        await store_namespace(seeds, ns, dimensions=2, embedding_model="m@2", is_open=True)
+        await store_chunk(seeds, ns, 0, content="apples and pears", embedding="[1,0]")
+        with running_api(settings) as paid:
+
+            async def search(question: str, token: str = "asks-key") -> httpx.Response:
+                return await paid.get(SEARCH, token, params={"ns": ns, "q": question})
+
+            answers = [await search(question) for question in ("apples", "apples", "pears")]
+            assert [answer.json()["compared_by"] for answer in answers] == ["m@2"] * 3
+            assert (await search("figs", "root-key")).status_code == 200  # the operator's, and counted for nobody
+            uses: list[Event[TokensUsed]] = []
+
+            async def are_published() -> bool:
+                found = await asyncio.to_thread(records, stack, TOKENS_USED, lambda key: key == asking)
+                uses[:] = [
+                    event(TOKENS_USED, codec.decode(TOKENS_USED, one.value()), offset=one.offset()) for one in found
+                ]
+                return len(uses) == 2
+
+            await eventually(are_published, "the events of the two questions")
+            assert (
+                await seeds.run("SELECT FROM usage_entries WHERE organization_id = $1", asking) == []
+            )  # an event first
+            sink = TokensSink(own_around)
+            for batch in ([*uses, *uses], uses):  # again within a batch, and delivered again
+                assert await in_transaction(own_around, sink, batch) == []
+            used = (await paid.get(f"/api/organizations/{asking}/usage", "root-key")).json()
+            assert (used["tokens"], used["cost_cents"], service.asked) == (2 * 99_999, 20, ["apples", "pears", "figs"])
+            refused = await search("nuts")
+            assert (refused.status_code, refused.json()["limit"]) == (402, "ai_tokens_per_month")
+            assert (await search("apples")).status_code == 200
+    entries = await seeds.run("SELECT seq, tokens FROM usage_entries WHERE organization_id = $1 ORDER BY seq", asking)
+    told = await in_outbox(own_around, USAGE_RECORDED, asking)
+    assert ([tuple(row) for row in entries], [one["seq"] for one in told]) == ([(1, 99_999), (2, 99_999)], [1, 2])
+
+
+class Embeddings:
+    """A service of embeddings that says how many tokens it read; `asked`: the texts, in order."""
+
+    def __init__(self, tokens: int) -> None:
+        self.asked: list[str] = []
+        asked = self.asked
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                asked.extend(body["input"])
+                data = [{"object": "embedding", "index": n, "embedding": [1.0, 0.0]} for n in range(len(body["input"]))]
+                usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+                answer = json.dumps({"object": "list", "model": "m", "data": data, "usage": usage}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+async def test_a_vector_that_nothing_has_is_refused(api, seeds, ns):
+    """422 where no chunk has a vector; with words beside it they decide, and what is hidden for its age is counted."""
+    await store_namespace(seeds, ns)
+    await store_chunk(seeds, ns, 0, content="apples and pears")
+    await store_chunk(seeds, ns, 1, content="the outbox", created_at=NOW - timedelta(days=60))
+    await store_chunk(seeds, ns, 2, content="the outbox", created_at=NOW - timedelta(days=400))
+    vector = base64.urlsafe_b64encode(struct.pack("<2f", 1, 2)).decode()
+    params = {"ns": ns, "vector": vector, "as_of": "2026-11-20T12:00:00Z"}
+    refused = await api.get(SEARCH, params=params)
+    assert (refused.status_code, refused.json()["field"]) == (422, "vector")
+    found = (await api.get(SEARCH, params={**params, "q": "outbox"})).json()
+    assert (found["compared_by"], [one["chunk_no"] for one in found["results"]]) == ("words", [1, 0])
+    assert found["cold_hidden"] == 1
 
 
 @pytest.mark.parametrize(
@@ -384,7 +512,7 @@ async def test_a_search_without_a_moment_is_as_of_the_minute(api, seeds, ns):
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:01Z", "9999-12-31T23:59:59Z", "1900-01-01", "-1"])
 async def test_any_moment_may_be_asked_for(api, seeds, ns, moment):
-    """In the years 1 to 9999; a chunk of the future has an age of 0."""
+    """In the years 1 to 9999: what was published later is not found; without a moment it is, at an age of 0."""
     await store_namespace(seeds, ns, ttl_days=36_600)
     for number, year in enumerate((2, 1900, 9999)):
         await store_chunk(seeds, ns, number, published_at=datetime(year, 1, 1, tzinfo=UTC))
@@ -392,7 +520,22 @@ async def test_any_moment_may_be_asked_for(api, seeds, ns, moment):
     assert answer.status_code == 200, answer.text
     ages = {one["chunk_no"]: one["age_days"] for one in answer.json()["results"]}
     assert all(0 <= age <= 36_600 for age in ages.values())
-    assert 2 in ages
+    assert (2 in ages) == moment.startswith("9999")
+    today = (await api.get(SEARCH, params={"ns": ns, "q": "chunk"})).json()["results"]
+    assert {one["chunk_no"]: one["age_days"] for one in today}[2] == 0
+
+
+async def test_a_search_of_a_moment_knows_nothing_younger(api, seeds, ns):
+    """By when it was published, or stored where it does not say that; the tag is not that of a search without a moment."""
+    await store_namespace(seeds, ns, ttl_days=36_600)
+    await store_chunk(seeds, ns, 0, published_at=datetime(2020, 1, 1, tzinfo=UTC))
+    await store_chunk(seeds, ns, 1, published_at=datetime(2024, 1, 1, tzinfo=UTC))
+    await store_chunk(seeds, ns, 2)
+    for as_of, expected in (("2019-12-31", set()), ("2020-01-01", {0}), ("2025-01-01", {0, 1}), (None, {0, 1, 2})):
+        for mode in ("semantic", "hybrid"):
+            params = {"ns": ns, "q": "chunk", "mode": mode} | ({} if as_of is None else {"as_of": as_of})
+            found = (await api.get(SEARCH, params=params)).json()["results"]
+            assert {one["chunk_no"] for one in found} == expected, (as_of, mode)
 
 
 async def test_a_namespace_that_nobody_has_heard_of(api, ns):
@@ -449,7 +592,7 @@ async def test_searches_are_counted_and_told(own_settings, stack, seeds, codec, 
     starts = ends(stack, SERVED)
     with running_api(own_settings()) as running:
         before = running.clock()
-        params = {"ns": ns, "q": "a", "as_of": "2026-12-01T00:00:00Z"}
+        params = {"ns": ns, "q": "log", "as_of": "2026-12-01T00:00:00Z"}
         first = await running.get(SEARCH, params=params)
         assert (await running.get(SEARCH, params=params, If_None_Match=first.headers["etag"])).status_code == 304
         await running.get(SEARCH, params={**params, "ns": f"{ns}-else"})
@@ -536,8 +679,8 @@ async def test_roles(guarded, seeds, ns):
         ("ada-key", 403, 200),
         ("x", 401, 401),
     ):
-        assert (await guarded.get(SEARCH, token, params={"ns": ns, "q": "a"})).status_code == closed, token
-        assert (await guarded.get(SEARCH, token, params={"ns": "docs", "q": "a"})).status_code == opened, token
+        assert (await guarded.get(SEARCH, token, params={"ns": ns, "q": "log"})).status_code == closed, token
+        assert (await guarded.get(SEARCH, token, params={"ns": "docs", "q": "log"})).status_code == opened, token
     assert (await guarded.get(LIFECYCLE, "eye-key", params={"ns": ns})).status_code == 200
     assert (await guarded.get(LIFECYCLE, params={"ns": ns})).status_code == 401
 

@@ -84,9 +84,9 @@ async def test_a_command_waits_for_the_end(stack, seeds, api_environment):
     found = json.loads(out)
     assert (code, err, found["status"], found["sources_total"]) == (1, "", "failed", 2)
     code, out, err = await run(api_environment, "show", ingest_id)
-    assert (code, out.splitlines()[0]) == (
-        0, f"{ingest_id} failed: 1 inserted, 0 updated, 0 unchanged, 1 failures, 0 orphaned",
-    )  # fmt: skip
+    became = f"{ingest_id} failed: 1 inserted, 0 updated, 0 unchanged, 1 failures, 0 orphaned"
+    assert (code, out.splitlines()[0].partition(" (")[0]) == (0, became)
+    assert "first docs / main / b: 1 of 1 chunks were refused" in out.splitlines()[0]
     await seeds.run("DELETE FROM positions")
 
 
@@ -98,6 +98,7 @@ async def test_a_command_waits_for_the_end(stack, seeds, api_environment):
         ('{"content": "a", "ns": "n", "slot": "s", "source_id": "i"}\nnonsense\n', "line 2 is not JSON"),
         ('{"content": "a", "ns": "n", "slot": "s", "source_id": "i", "chunk_no": "x"}\n', "line 1: field 'chunk_no'"),
         ('{"ns": "n", "slot": "s", "source_id": "i"}\n', "line 1: field 'content' is missing"),
+        ('{"ns": "n", "slot": "s", "source_id": "i", "content": " "}\n', "line 1: content is empty"),
     ],
 )
 async def test_a_bad_line_is_named(api_environment, text, says):
@@ -111,13 +112,13 @@ async def test_a_search_and_a_lifecycle_are_shown(seeds, api_environment):
     """As tables, and as JSON; what a terminal would obey is escaped."""
     ns = f"ns-{uuid.uuid4().hex[:8]}"
     await store_namespace(seeds, ns)
-    await store_chunk(seeds, ns, 7, content="Why\x1b[2J not?", title="About")
+    await store_chunk(seeds, ns, 7, content="Brokers\x1b[2J stop", title="About")
     await bump(seeds, ns)
-    code, out, err = await run(api_environment, "search", "why", "--ns", ns, "--as-of", "2026-11-20T12:00:00Z")
+    code, out, err = await run(api_environment, "search", "brokers", "--ns", ns, "--as-of", "2026-11-20T12:00:00Z")
     assert (code, err) == (0, "")
-    assert out.splitlines()[1].split()[-6:] == ["warm", "main|readme", "7", "About", "Why\\x1b[2J", "not?"]
+    assert out.splitlines()[1].split()[-6:] == ["warm", "main|readme", "7", "About", "Brokers\\x1b[2J", "stop"]
     code, out, _ = await run(
-        api_environment, "search", "why", "--ns", ns, "--mode", "hybrid", "--source", "readme", "--json"
+        api_environment, "search", "brokers", "--ns", ns, "--mode", "hybrid", "--source", "readme", "--json"
     )
     assert (code, [one["chunk_no"] for one in json.loads(out)["results"]]) == (0, [7])
     code, out, _ = await run(api_environment, "lifecycle", ns)

@@ -21,7 +21,7 @@ from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import TOPICS
 from highwater.streams.chunks.completion import ABANDONED_MS, decide, decided_event, progressed
 from highwater.streams.chunks.identity import content_hash
-from highwater.streams.chunks.passports import load_passports
+from highwater.streams.chunks.passports import DAYS_MAX, load_passports
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_outbox, in_transaction, running, send, until
 from tests.integration.databases import own_database
@@ -71,6 +71,7 @@ class Document:
             "url": None,
             "embedding": None,
             "published_at": None,
+            "lasts": False,
             **changes,
         }
         return self._event(SUBMITTED, value, at)
@@ -176,6 +177,27 @@ async def test_a_chunk_is_a_row(document: Document):
     place = (row["ingest_id"], row["source_partition"], row["source_offset"])
     assert place == (document.ingest, 3, one.record.offset)
     assert (bare["embedding"], bare["embedding_model"], bare["published_at"]) == (None, None, None)
+
+
+async def test_a_namespace_that_is_given_documents_has_no_life(document: Document):
+    """From the first such chunk on, be it one that is stored already; other chunks of it do not end that."""
+
+    async def life() -> tuple[float, bool]:
+        row = await document.around.pool.fetchrow(
+            "SELECT ttl_days, is_lasting FROM chunk_namespaces WHERE ns = $1", document.ns
+        )
+        return row["ttl_days"], row["is_lasting"]
+
+    await document.stores(document.chunk(0, "a"))
+    assert await life() == (365.0, False)
+    await document.stores(document.chunk(0, "a", lasts=True))
+    assert await life() == (DAYS_MAX, True)
+    await document.stores(document.chunk(1, "b"))
+    assert await life() == (DAYS_MAX, True)
+    other = Document(document.around)
+    await other.stores(other.chunk(0, "a", lasts=True))
+    document.ns = other.ns
+    assert await life() == (DAYS_MAX, True)
 
 
 async def test_what_a_batch_did_is_told(document: Document):

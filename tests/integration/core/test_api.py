@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -14,12 +15,16 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from highwater.api.core.freshness import SUBSCRIPTION_TOPICS
+from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.schemas.envelope import header
 from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import read_settings
 from tests.integration.api_server import NOW, Api, Seeds, cluster, eventually, running_api
 from tests.integration.connecting import free_port
+from tests.integration.jobs.watching import store_job
+from tests.integration.queries.pipeline import store_run
 from tests.integration.records import ends, record_at
 
 KEYS = "admin:root-key,editor:pen-key,viewer:eye-key,editor:ada-key:ada"
@@ -52,7 +57,8 @@ async def test_it_starts_without_its_parts_and_names_them() -> None:
         async with running.client() as client:
             assert (await client.get("/healthz")).status_code == 200
             document = _problem(await client.get("/readyz"), 503)
-            assert document["not_ready"] == ["database", "kafka", "redis", "schema_registry"]
+            assert document["not_ready"] == ["database", "kafka", "schema_registry"]
+            assert list(document["degraded"]) == ["redis"]
             for path in ("/api/users/ada/feed", "/api/channels"):
                 response = await client.get(path)
                 _problem(response, 503)
@@ -181,8 +187,11 @@ async def test_a_body_of_another_form_names_its_field(http) -> None:
         ("DELETE", "data", "feeds.user-erased"),
     ],
 )
-async def test_each_write_is_an_event_of_its_topic(stack, http, codec, method: str, path: str, topic: str) -> None:
+async def test_each_write_is_an_event_of_its_topic(
+    stack, http, codec, seeds: Seeds, method: str, path: str, topic: str
+) -> None:
     """Plan, activity, rebuild and erasure are each an event keyed by the user."""
+    await seeds.user("wanda", [])
     body = {"plan": "pro"} if path == "plan" else None
     response = await http.request(method, f"/api/users/wanda/{path}", json=body)
     assert response.status_code == 202
@@ -192,13 +201,113 @@ async def test_each_write_is_an_event_of_its_topic(stack, http, codec, method: s
     assert codec.decode(topic, message.value())["user_id"] == "wanda"
 
 
+async def test_a_mistyped_user_is_not_rebuilt(stack, http, seeds: Seeds) -> None:
+    """404 names the user and nothing is published; while the sink of users is behind it is the sink that decides."""
+    before, partition = ends(stack, "feeds.rebuild-demanded"), murmur2_partition(b"nobody", 8)
+    for topic in SUBSCRIPTION_TOPICS | {"feeds.user-active", "feeds.plan-changed"}:
+        if end := ends(stack, topic)[partition]:
+            await seeds.account_for(f"{topic}/{partition}/{end - 1}")
+    assert "nobody" in _problem(await http.post("/api/users/nobody/rebuild"), 404)["detail"]
+    assert ends(stack, "feeds.rebuild-demanded") == before
+    assert (await http.put("/api/users/nobody/plan", json={"plan": "pro"})).status_code == 202
+    assert (await http.post("/api/users/nobody/rebuild")).status_code == 202  # no sink reads here
+
+
+async def test_a_repeat_with_other_content_is_told_at_once(http, seeds: Seeds) -> None:
+    """`X-Conflicts` counts and `conflicts` names the events whose id is known with other content, within the body too."""
+    await seeds.insert(
+        "insights", insight_id="known", channel_id="ch", seq=1, ts=NOW, arrived_at=NOW, text="first", source_partition=0,
+        source_offset=10**9,
+    )  # fmt: skip
+    new = _insight("quite-new")
+    lines = [
+        _insight("known"),
+        {**_insight("known"), "ts": NOW.isoformat(), "text": "first"},
+        new,
+        {**new, "text": "other"},
+        new,
+    ]
+    response = await http.post(
+        "/api/events/feeds.insight-ingested", content="\n".join(map(json.dumps, lines)), headers=LINES
+    )
+    document = response.json()
+    assert (response.status_code, response.headers["x-conflicts"]) == (202, "2")
+    assert document["conflicts"] == [document["positions"][0], document["positions"][3]]
+    same = await http.post("/api/events/feeds.insight-ingested", json=_insight("said-once"))
+    assert ("x-conflicts" in same.headers, "conflicts" in same.json()) == (False, False)
+
+
+@pytest.mark.parametrize("topic", ["queries.query-submitted", "jobs.job-submitted"])
+async def test_a_job_or_query_that_repeats_with_other_content_is_told_at_once(http, seeds: Seeds, topic: str) -> None:
+    """`X-Conflicts` and `conflicts`, as of insights: compared with what is stored, and within the body; the same is none."""
+    user = "11111111-1111-4111-8111-111111111111"
+    of_topic = {
+        "queries.query-submitted": lambda name, said: {"request_id": name, "user_id": user, "query": said, "ts": 1},
+        "jobs.job-submitted": lambda name, said: {
+            "job_id": name, "kind": "generation", "organization_id": "acme", "user_id": user, "ts": 1, "expires_at": None,
+            "args": json.dumps({"query": said}),
+        },
+    }[topic]  # fmt: skip
+    if topic == "queries.query-submitted":
+        known = await store_run(seeds, user, user_query="first")
+    else:
+        known = await store_job(seeds, organization_id="acme", user_id=user, args='{"query": "first", "slides": 10}')
+    new = str(uuid.uuid4())
+    said = [(known, "other"), (known, "first"), (new, "one"), (new, "two"), (new, "one")]
+    lines = "\n".join(json.dumps(of_topic(*one)) for one in said)
+    response = await http.post(f"/api/events/{topic}", content=lines, headers=LINES)
+    document = response.json()
+    assert (response.status_code, response.headers.get("x-conflicts")) == (202, "2"), document
+    assert document["conflicts"] == [document["positions"][0], document["positions"][3]]
+    same = await http.post(f"/api/events/{topic}", json=of_topic(known, "first"))
+    assert ("x-conflicts" in same.headers, "conflicts" in same.json()) == (False, False)
+
+
+@pytest.mark.parametrize("channel", ["a1-*", "?", ".."])
+async def test_a_pattern_is_no_channel(http, channel: str) -> None:
+    """422 with the field, for a subscription and for an insight."""
+    put = await http.put("/api/users/ada/subscriptions", json={"channels": ["ch", channel]})
+    assert _problem(put, 422)["field"] == "channels"
+    post = await http.post("/api/events/feeds.insight-ingested", json=_insight("i", channel))
+    assert _problem(post, 422)["field"] == "channel_id"
+
+
+async def test_what_became_of_a_rebuild_is_asked_by_its_position(http, seeds: Seeds) -> None:
+    """`Location` of the demand; not yet known is 503, never 404; what is no demand of the user is 404 or 400, by its form."""
+    await seeds.user("w/1", [])
+    answer = await http.post("/api/users/w%2F1/rebuild?if_new=true")
+    position, where = answer.json()["positions"][0], answer.headers["location"]
+    assert where == f"/api/users/w%2F1/rebuilds/{position.replace('/', '%2F')}"
+    _problem(await http.get(where, headers={"X-Max-Wait-Ms": "0"}), 503)
+    await seeds.run(
+        f"INSERT INTO rebuild_demands (position, user_id, revision, demanded_at) VALUES ('{position}', 'w/1', 1, now())"
+    )
+    found = (await http.get(where)).json()
+    assert (found["user_id"], found["position"], found["status"]) == ("w/1", position, "pending")
+    await seeds.run(
+        "UPDATE rebuild_demands SET outcome = 'skipped', reason = 'nothing_new', cluster_version = 3, finished_at = now()"
+    )
+    found = (await http.get(f"/api/users/w%2F1/rebuilds/{position}")).json()
+    assert (found["status"], found["reason"], found["cluster_version"]) == ("skipped", "nothing_new", 3)
+    assert found["finished_at"].endswith("Z")
+    for wrong, status in (
+        ("feeds.rebuild-demanded/0/999999999", 404),
+        ("feeds.rebuild-demanded/999/0", 404),
+        ("feeds.user-active/0/0", 400),
+        ("nonsense", 400),
+    ):
+        _problem(await http.get(f"/api/users/w%2F1/rebuilds/{wrong}"), status)
+
+
 async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api, seeds: Seeds) -> None:
     """Pending = head minus high-water mark over what is subscribed now, never negative; due and trigger follow the rules."""
     for name, insights in (("p1", 12), ("p2", 3), ("p3", 9), ("p4", 2)):
         await seeds.channel(name, insights)
     await seeds.user("pen", ["p1", "p2", "p3", "p4"], plan="pro")
     await seeds.run("UPDATE subscriptions SET subscribed = false WHERE user_id = 'pen' AND channel_id = 'p3'")
-    await seeds.run("INSERT INTO user_cluster_hwm VALUES ('pen', 'p1', 2), ('pen', 'p4', 7)")
+    await seeds.run(
+        "INSERT INTO user_cluster_hwm VALUES ('pen', 'p1', 2, true), ('pen', 'p2', 0, true), ('pen', 'p4', 7, true)"
+    )
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["pending"], document["by_channel"]) == (13, {"p1": 10, "p2": 3, "p4": 0})
     assert (document["due"], document["trigger"], document["in_flight"]) == (False, None, False)
@@ -208,6 +317,17 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
     await seeds.channel("p2", 30)
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["due"], document["trigger"]) == (True, "novelty")
+    await seeds.run("UPDATE user_cluster_hwm SET last_seq = 30 WHERE user_id = 'pen'")
+    document = (await http.get("/api/users/pen/pending")).json()
+    assert (document["due"], document["changed"]) == (False, False)
+    for change in (
+        "UPDATE channels SET retractions = 1 WHERE channel_id = 'p1'",
+        "UPDATE user_cluster_hwm SET retractions = 1, is_shown = channel_id <> 'p4' WHERE user_id = 'pen'",
+        "UPDATE subscriptions SET subscribed = channel_id <> 'p2' WHERE user_id = 'pen'",
+    ):
+        await seeds.run(change)
+        document = (await http.get("/api/users/pen/pending")).json()
+        assert (document["due"], document["trigger"], document["changed"]) == (True, "novelty", True)
     await seeds.user("pen", [], in_flight="feeds.rebuild-requested/0/1", in_flight_until=now + timedelta(hours=1))
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["due"], document["in_flight"]) == (False, True)
@@ -308,7 +428,7 @@ async def test_a_position_that_can_never_be_seen_is_refused(http) -> None:
     _problem(await http.get("/api/users/late/feed", headers=bad_wait), 400)
 
 
-async def test_roles_and_bound_users(guarded: Api) -> None:
+async def test_roles_and_bound_users(guarded: Api, seeds: Seeds) -> None:
     """No key is 401 with a challenge; a viewer does not publish; a bound key touches its own user only; an admin everything."""
     async with guarded.client() as nobody:
         response = await nobody.get("/api/channels")
@@ -334,6 +454,7 @@ async def test_roles_and_bound_users(guarded: Api) -> None:
         body = {"user_id": "ada", "ts": 1}
         _problem(await editor.post("/api/events/feeds.user-erased", json=body), 403)
     async with guarded.client("root-key") as admin:
+        await seeds.user("ada", [])
         assert (await admin.post("/api/users/ada/rebuild")).status_code == 202
 
 
@@ -432,6 +553,54 @@ async def test_changes_show_what_the_caller_may_read(stack, guarded: Api, codec)
     assert not seen["ada-key"] & set(others)
 
 
+# A value for each form of an id in a path; what has it is not there, but in some lists.
+_IDS = {"uuid": "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b", "^[0-9a-f]{64}$": "0" * 64}
+_STREAMS = ("/api/changes", "/api/jobs/{job_id}/events")
+_VALIDATORS = ("etag", "x-resource-version", "x-caused-by", "x-pending", "x-stale", "age")
+
+
+def _sample(path: str, operation: dict[str, Any]) -> str:
+    forms = {one["name"]: one["schema"] for one in operation.get("parameters", ()) if one["in"] == "path"}
+    for name, form in forms.items():
+        value = _IDS.get(form.get("format", form.get("pattern", "")), "ada")
+        path = path.replace(f"{{{name}}}", value)
+    return path
+
+
+async def test_every_get_has_a_head_and_sends_what_is_documented(guarded: Api, seeds: Seeds) -> None:
+    """HEAD answers as GET does, without content; fields of versions are in the document; a stream ends with its head."""
+    ids = await seeds.channel("ada", 3)
+    await seeds.rebuild("ada", [cluster("a", ids)])
+    answered = set()
+    async with guarded.client("root-key") as http:
+        paths = (await http.get("/openapi.json")).json()["paths"]
+        for path, operation in ((path, item["get"]) for path, item in paths.items() if "get" in item):
+            address = _sample(path, operation) + "?ns=ada&q=ada&user=ada&period=2026-01"
+            head = await http.head(address)
+            assert (head.status_code, head.content) != (405, b""), path
+            assert head.content == b"", path
+            if path in _STREAMS:
+                continue
+            get = await http.get(address)
+            answered.add(get.status_code)
+            assert (path, head.status_code, set(head.headers)) == (path, get.status_code, set(get.headers))
+            documented = {name.lower() for name in operation["responses"][str(get.status_code)].get("headers", {})}
+            assert not {name for name in _VALIDATORS if name in get.headers} - documented, path
+            if "conditional" in operation["summary"] and get.status_code == 200:
+                assert "etag" in get.headers, path
+                again = await http.head(address, headers={"If-None-Match": get.headers["etag"]})
+                assert again.status_code == 304, path
+        for path in ("/docs", "/openapi.json", "/login", "/"):
+            assert (await http.head(path)).status_code == (await http.get(path)).status_code < 400, path
+        refused = await http.head("/api/sessions")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+        refused = await http.post("/api/channels/ada")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+    assert {200, 404} <= answered
+    changes = guarded.app.state.services.changes
+    await eventually(lambda: asyncio.sleep(0, changes._open == 0), "the stream of changes is let go")
+
+
 async def test_an_open_stream_does_not_hold_up_the_end(own_settings) -> None:
     """A server told to stop ends its streams of changes at once instead of waiting for them."""
     with running_api(own_settings()) as running:
@@ -453,7 +622,14 @@ async def test_the_description_and_metrics_speak_of_templates(http) -> None:
     for path in ("/api/events/{topic}", "/api/users/{user}/feed", "/api/insights/{channel}/{insight}", "/api/sessions"):
         assert path in paths
     await http.get("/api/users/very-special/feed")
+    await http.get("/api/insights/very%2Fspecial/an%20insight")
+    await http.head("/api/users/very-special/pending")
     text = (await http.get("/metrics")).text
-    assert "very-special" not in text
-    assert 'route="/api/users/{user}/feed"' in text
+    assert "special" not in text
+    for method, route in (
+        ("GET", "/api/users/{user}/feed"),
+        ("GET", "/api/insights/{channel}/{insight}"),
+        ("HEAD", "/api/users/{user}/pending"),
+    ):
+        assert f'method="{method}",route="{route}"' in text
     assert (await http.get("/docs")).status_code == 200

@@ -84,7 +84,17 @@ def _setting(who: Who) -> str:
 
 # -- what is expected -------------------------------------------------------------------------------------------------------
 
-OF_USERS = {Whose.USER, Whose.SUBMISSION, Whose.EVENT, Whose.KEY, Whose.JOB, Whose.DECK, Whose.RUN, Whose.SESSION}
+OF_USERS = {
+    Whose.USER,
+    Whose.SUBMISSION,
+    Whose.QUERY,
+    Whose.EVENT,
+    Whose.KEY,
+    Whose.JOB,
+    Whose.DECK,
+    Whose.RUN,
+    Whose.SESSION,
+}
 OF_ORGS = {Whose.ORGANIZATION, Whose.LISTED, Whose.SUBMISSION, Whose.JOB, Whose.DECK, Whose.BLOB}
 SECRET = {Whose.JOB, Whose.DECK, Whose.RUN, Whose.BLOB, Whose.INGEST, Whose.SESSION}
 LET_IN = "let in"
@@ -117,6 +127,8 @@ def _of_bound(access: Access, who: Who, role: Role, place: str) -> int | str:
     if access.whose is Whose.BLOB and who.org is None:
         return 403  # it reads for no organization, whatever the blob
     is_own = access.whose in OF_USERS and who.user == place
+    if access.whose is Whose.QUERY:
+        is_own = is_own and who.org is not None  # nobody else would pay
     is_of_org = access.whose in OF_ORGS and who.org == place
     if access.whose is Whose.SUBMISSION:
         is_own, is_of_org = is_own and is_of_org, is_of_org and who.user is None
@@ -260,6 +272,7 @@ async def world(own_settings: Callable[..., Settings], seeds: Seeds, tmp_path_fa
     plans.write_text("\n".join(f"[plans.{name}]\nrequests_per_minute = 1000000" for name in names), encoding="utf-8")
     keys = ",".join(_setting(who) for who in KEYS)
     more = {"HIGHWATER_PLANS": plans, "HIGHWATER_LIVE_REQUESTS_MAX": 1_000_000}
+    more["HIGHWATER_CALLER_REQUESTS_PER_MINUTE"] = 1_000_000
     async with AsyncExitStack() as running:
         applications = []
         for settings in (own_settings(HIGHWATER_API_KEYS=keys, **more), own_settings(**more)):
@@ -400,6 +413,35 @@ async def test_what_a_job_names_is_its_submitters_too(world: World) -> None:
     assert await _job(world, "editor-user", "export", deck["a"]) == 403
     made = {place: {"query": "why?", "source_document_ids": [BLOBS[place]]} for place in PLACES}
     assert [await _job(world, "editor-a", "generation", made[place]) for place in PLACES] == [202, 404, 404]
+
+
+async def _query(world: World, who: str, user: str = "a", **more: str) -> tuple[int, int]:
+    body = {"user_id": USERS[user], "query": "why?", **more}
+    event = {**body, "request_id": str(uuid.uuid4()), "ts": 1}
+    answers = [
+        await ask(world.guarded, "POST", path, token=who, body=json.dumps(sent).encode(), kind="application/json")
+        for path, sent in (("/api/query", body), ("/api/events/queries.query-submitted", event))
+    ]
+    return answers[0].status, answers[1].status
+
+
+async def test_what_is_paid_needs_an_editor_and_an_organization(world: World) -> None:
+    """A job and a query, by their own routes and through events: no viewer's key or session, and none that has nobody to pay."""
+    deck = {"query": "why?"}
+    for who in ("viewer", "viewer-a", "viewer-user", await world.session_of("a")):
+        assert await _job(world, who, "generation", deck) == 403, who
+        assert await _query(world, who) == (403, 403), who
+    for who in ("editor-a", "admin-a", await world.session_of("a", Role.EDITOR)):
+        assert await _job(world, who, "generation", deck) == 202, who
+        assert await _query(world, who) == (202, 202), who
+        assert await _query(world, who, organization_id=ORGS["a"]) == (202, 202), who
+    assert await _query(world, "editor-a", organization_id=ORGS["b"]) == (403, 403)
+    assert await _query(world, "editor-a", user="b") == (403, 403)
+    assert await _query(world, "editor-user") == (403, 403)
+    # An answer is made of what its user asked before: an organization's key reads none of that.
+    assert await _query(world, "editor-org") == (403, 403)
+    assert await _query(world, "editor") == (202, 202)  # the operator's own
+    assert await _query(world, "editor", organization_id=ORGS["a"]) == (202, 202)
 
 
 async def test_chunks_are_written_by_admins_alone(world: World) -> None:

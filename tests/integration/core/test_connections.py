@@ -195,6 +195,14 @@ def test_a_slow_body_ends_and_a_steady_one_does_not(served: Served):
     assert answer(steady).endswith(b"\r\n\r\n4000")
 
 
+def test_a_server_does_not_wait_for_what_it_refused():
+    """It stops while a late body has its 408 and the client keeps the connection open."""
+    with serving() as served:
+        connection = served.open(POST + b"Content-Length: 1000\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 408"
+    connection.close()
+
+
 def test_who_does_not_read_is_cut_off(served: Served):
     """64 MiB are not kept for a client that asks for them and takes none."""
     connection = served.open(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ LONG = os.environ.get("HIGHWATER_FUZZ_EXAMPLES")
 # Streams have no end of their own.
 STREAMS = ("/api/changes", "/api/jobs/{job_id}/events")
 CONFIG = Path(__file__).with_name("schemathesis.toml")
+
+
+@pytest.fixture(scope="module")
+def own_settings(own_settings: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Nobody is refused for sending too much, which is what this does."""
+    plans = tmp_path_factory.mktemp("plans") / "plans.toml"
+    plans.write_text("[plans.enterprise]\nrequests_per_minute = 1000000\n", encoding="utf-8")
+    return partial(own_settings, HIGHWATER_PLANS=plans, HIGHWATER_LIVE_REQUESTS_MAX=1_000_000)
 
 
 def fuzz(url: str, report: Path) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,7 @@ import pytest
 
 from highwater.api.core.oidc import LEEWAY_SECONDS
 from highwater.api.dashboard.door import COOKIE
+from highwater.streams.access import trusts_nobody
 from tests.integration.api_server import Api, running_api, wait_until
 
 PEOPLE = (
@@ -43,7 +44,7 @@ class Provider:
     def is_up(self) -> bool:
         """Whether it answers."""
         try:
-            return httpx.get(f"{self.url}/.well-known/openid-configuration").status_code == 200
+            return httpx.get(f"{self.url}/.well-known/openid-configuration", verify=trusts_nobody()).status_code == 200
         except httpx.TransportError:
             assert self.process.poll() is None
             return False

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -24,13 +25,14 @@ import pytest
 import redis
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from highwater.deploy.local.control import start_detached, status, stop
-from highwater.deploy.local.errors import AlreadyRunningError, PartFailedError, PortTakenError
+from highwater.deploy.local.control import await_ready, start_detached, status, stop
+from highwater.deploy.local.errors import AlreadyRunningError, NotReadyYetError, PartFailedError, PortTakenError
 from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.ports import PortBook
+from highwater.deploy.local.redis import server_program
 from highwater.deploy.local.stack import LocalStack
 from highwater.deploy.local.supervisor import Plan, Role
-from highwater.deploy.local.watched import QUICK_DEATHS_MAX, restart_pause_seconds
+from highwater.deploy.local.watched import restart_pause_seconds
 
 SCHEMA = '{"type": "record", "name": "Kept", "fields": [{"name": "id", "type": "string"}]}'
 SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
@@ -117,14 +119,41 @@ def plan(stack: LocalStack, private_dir: Path) -> Iterator[Plan]:
     shutil.rmtree(data_dir, ignore_errors=True)
 
 
-def test_all_four_services_answer_their_clients(stack: LocalStack):
-    """Kafka, the registry, PostgreSQL with pgvector and Redis answer real clients at the addresses returned."""
+def test_all_services_answer_their_clients(stack: LocalStack):
+    """Kafka, the registry, PostgreSQL with pgvector and both Redis answer real clients at the addresses returned."""
     addresses = stack.addresses
     assert len(AdminClient({"bootstrap.servers": addresses.kafka}).list_topics(timeout=10).brokers) == 1
     assert httpx.get(f"{addresses.schema_registry}/subjects").json() == []
     assert query(addresses.database, "SELECT '[3,4]'::vector <-> '[0,0]'::vector") == 5.0
-    with redis.Redis.from_url(addresses.redis) as client:
-        assert client.ping()
+    with redis.Redis.from_url(addresses.redis) as kept, redis.Redis.from_url(addresses.redis_cache) as cache:
+        assert kept.ping()
+        assert cache.ping()
+
+
+def test_what_must_not_go_and_what_may_have_a_redis_each(stack: LocalStack):
+    """R2.2, R2.3: one keeps all, in a log and a snapshot every 15 minutes; the other writes nothing and lets go of some."""
+    with (
+        redis.Redis.from_url(stack.addresses.redis) as kept,
+        redis.Redis.from_url(stack.addresses.redis_cache) as cache,
+    ):
+        names = ("maxmemory-policy", "appendonly", "appendfsync", "save")
+        asked = [tuple(client.config_get(name)[name] for name in names) for client in (kept, cache)]
+        assert asked == [("noeviction", "yes", "everysec", "900 1"), ("allkeys-lru", "no", "everysec", "")]
+        assert int(cache.config_get("maxmemory")["maxmemory"]) == 256 * 1024**2
+        kept.set("snapshot", 1)
+        kept.bgsave()
+        until((stack.data_dir / "redis" / "dump.rdb").exists)
+        assert not list((stack.data_dir / "redis_cache").glob("*.rdb"))
+    environment = stack.addresses.environment()
+    assert environment["REDIS_CACHE_URL"] == stack.addresses.redis_cache != environment["REDIS_URL"]
+
+
+def test_one_redis_of_somebody_elses_holds_everything(stack: LocalStack, private_dir: Path):
+    """Where REDIS_URL alone is set no second one is started beside it."""
+    alone = LocalStack(private_dir / "given", Addresses(redis=stack.addresses.redis))
+    assert "redis" not in alone.names
+    assert "redis_cache" not in alone.names
+    assert "REDIS_CACHE_URL" not in alone.addresses.environment()
 
 
 def test_topics_are_never_made_by_accident(stack: LocalStack):
@@ -189,7 +218,7 @@ def test_a_cluster_that_trusted_everybody_asks_for_the_password_from_the_next_st
 
 
 def test_only_its_owner_may_open_anything_in_the_data_folder(stack: LocalStack):
-    """Of the whole tree, with all four services running: folders are 0700, files 0600."""
+    """Of the whole tree, with all services running: folders are 0700, files 0600."""
     assert open_to_others(stack.data_dir) == {}
 
 
@@ -234,7 +263,7 @@ def test_a_given_address_is_used_and_a_taken_port_avoided(stack: LocalStack, pri
     given = Addresses(known.kafka, known.schema_registry, known.database)
     for _ in range(2):
         with LocalStack(private_dir / "beside", given) as second:
-            assert second.names == ("redis",)
+            assert second.names == ("redis", "redis_cache")
             assert second.addresses.kafka == known.kafka
             assert second.addresses.redis != known.redis
             with redis.Redis.from_url(second.addresses.redis) as client:
@@ -329,7 +358,32 @@ def test_a_oneshot_that_fails_stops_the_start(plan: Plan):
     assert not status(plan.data_dir)["running"]
 
 
-@pytest.mark.parametrize(("deaths", "pause"), [(1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (QUICK_DEATHS_MAX, None)])
+def test_a_part_that_is_late_is_waited_for_and_the_rest_stays(plan: Plan, private_dir: Path, monkeypatch):
+    """The start says what is late and leaves everything running; a second one waits on, until all is ready."""
+    slow = private_dir / "bin" / "redis-server"
+    slow.parent.mkdir()
+    # Taken before the installed one, as a server of the system is; it is there after three seconds.
+    slow.write_text(f'#!/bin/sh\n[ "$1" = --version ] || sleep 3\nexec {server_program()} "$@"\n')
+    slow.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    told: list[str] = []
+    with pytest.raises(
+        NotReadyYetError, match=r"redis \(starting\).*left running: kafka.*highwater up --detach` waits on"
+    ):
+        start_detached(replace(plan, late_seconds=1.0), told.append)
+    early = status(plan.data_dir)
+    assert (early["running"], early["ready"], part(early, "kafka")["ready"]) == (True, False, True)
+    ready = await_ready(plan, told.append)
+    assert (ready["ready"], ready["supervisor_pid"]) == (True, early["supervisor_pid"])
+    assert [part(ready, name)["restarts"] for name in ("redis", "sleeper")] == [0, 0]
+    assert "redis is late: not ready after 1 s" in (plan.data_dir / "logs" / "supervisor.log").read_text()
+    for name in ("redis is ready after ", "ready is done after ", "sleeper is ready after "):
+        assert sum(line.startswith(name) for line in told) == 1, told
+
+
+@pytest.mark.parametrize(
+    ("deaths", "pause"), [(1, 1.0), (2, 2.0), (4, 8.0), (5, 16.0), (6, 30.0), (10, 30.0), (100_000, 30.0)]
+)
 def test_the_pause_doubles_to_a_limit_and_then_the_part_is_given_up(deaths: int, pause: float | None):
-    """A restart waits 1 s, then twice as long each time up to 10 s; ten quick deaths in a row are the end."""
+    """A restart waits 1 s, then twice as long each time up to 30 s, without end."""
     assert restart_pause_seconds(deaths) == pause

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.redis.link import RedisLink
@@ -34,6 +35,7 @@ class Case:
     user: str = field(default_factory=lambda: fresh("u"))
     channel: str = field(default_factory=lambda: fresh("c"))
     offset: int = 0
+    now_ms: int = NOW_MS
 
     def worker(self, **settings: Any) -> RebuildWorker:
         """A worker; `settings` as in the environment."""
@@ -48,18 +50,39 @@ class Case:
         for name, value in columns.items():
             await self.sql(f"UPDATE user_stats SET {name} = $2 WHERE user_id = $1", self.user, value)
 
-    async def insights(self, count: int, *, age_days: float = 1.0, embedded: bool = True) -> None:
-        """More insights in the channel, of two subjects."""
-        head = await self.sql("SELECT current_seq FROM channels WHERE channel_id = $1", self.channel) or 0
+    async def subscribes(self, channel: str, *, subscribed: bool = True) -> None:
+        """The user joins a channel, or leaves it."""
+        await self.sql(
+            "INSERT INTO subscriptions VALUES ($1, $2, $3, 1) ON CONFLICT (user_id, channel_id) DO UPDATE"
+            " SET subscribed = excluded.subscribed", self.user, channel, subscribed,
+        )  # fmt: skip
+
+    async def retracts(self, number: int) -> None:
+        """An insight of the channel is taken back, as the sink stores it."""
+        event = await self.sql(
+            QUERIES["retract_insights"], [f"{self.channel}-{number}"], [self.channel], [to_datetime(1)]
+        )
+        assert event == self.channel
+
+    def at(self, now_ms: int) -> Case:
+        """The same user at another time."""
+        return replace(self, around=replace(self.around, clock=lambda: now_ms), now_ms=now_ms)
+
+    async def insights(
+        self, count: int, *, age_days: float = 1.0, embedded: bool = True, channel: str | None = None
+    ) -> None:
+        """More insights in a channel, of two subjects."""
+        channel = channel or self.channel
+        head = await self.sql("SELECT current_seq FROM channels WHERE channel_id = $1", channel) or 0
         texts = [f"{TOPICS_OF_TEXTS[n % 2]} {n % 7}" for n in range(head, head + count)]
         vectors = TextEmbedder().embed(texts)
-        moment = to_datetime(int(NOW_MS - age_days * DAY_MS))
+        moment = to_datetime(int(self.now_ms - age_days * DAY_MS))
         await self.around.pool.executemany(
             "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, embedding, embedding_model,"
             " source_partition, source_offset) VALUES ($1, $2, $3, $4, $4, $5, $6, $7, 0, 0)",
             [
                 (
-                    f"{self.channel}-{head + n + 1}", self.channel, head + n + 1, moment, text,
+                    f"{channel}-{head + n + 1}", channel, head + n + 1, moment, text,
                     vectors[n].tobytes() if embedded else None, UNFITTED_ID if embedded else None,
                 )
                 for n, text in enumerate(texts)
@@ -67,18 +90,23 @@ class Case:
         )  # fmt: skip
         await self.sql(
             "INSERT INTO channels (channel_id, current_seq) VALUES ($1, $2) ON CONFLICT (channel_id) DO UPDATE"
-            " SET current_seq = excluded.current_seq", self.channel, head + count,
+            " SET current_seq = excluded.current_seq", channel, head + count,
         )  # fmt: skip
 
-    def request(self, trigger: str = "manual", *, offset: int | None = None, forced: bool = True) -> Any:
-        """A request at the next position."""
+    def request(
+        self, trigger: str = "manual", *, offset: int | None = None, forced: bool = True, revision: int = 0
+    ) -> Any:
+        """A request at the next position, which serves the demands up to a revision."""
         self.offset += 1
-        value = {"user_id": self.user, "trigger": trigger, "planned_at": NOW_MS, "forced": forced}
+        value = {
+            "user_id": self.user, "trigger": trigger, "planned_at": self.now_ms, "forced": forced,
+            "demanded_revision": revision,
+        }  # fmt: skip
         return event(REBUILD_REQUESTED, value, offset=self.offset if offset is None else offset)
 
-    async def rebuild(self, trigger: str = "manual", **settings: Any) -> dict[str, Any]:
+    async def rebuild(self, trigger: str = "manual", *, forced: bool = True, **settings: Any) -> dict[str, Any]:
         """One request through a worker; its answer."""
-        await in_transaction(self.around, self.worker(**settings), [self.request(trigger)])
+        await in_transaction(self.around, self.worker(**settings), [self.request(trigger, forced=forced)])
         return (await self.answers())[-1]
 
     async def answers(self, topic: str = REBUILD_FINISHED) -> list[dict[str, Any]]:

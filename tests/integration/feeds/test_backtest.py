@@ -19,7 +19,7 @@ from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.pool import open_pool
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
-from highwater.streams.clock import to_ms
+from highwater.streams.clock import ProductClock, to_ms
 from highwater.streams.feeds.backtest import Costs
 from highwater.streams.feeds.policy import load_policy
 from tests.integration.api_server import Seeds, make_database
@@ -40,7 +40,9 @@ async def test_a_recorded_history_is_asked_for_again(stack) -> None:
         return send(stack.kafka, topic, [(*record, *place.values())], partitioner=PARTITIONER)[0]
 
     def tick(number: int) -> Position:
-        return add("streams.tick", None, {"number": number, "now": NOW_MS + number * 30_000}, partition=partition)
+        now_ms = NOW_MS + number * 30_000
+        event = {"number": number, "now": now_ms, "clock_offset_ms": now_ms - ProductClock()()}  # as of a rehearsal
+        return add("streams.tick", None, event, partition=partition)
 
     def requested(number: int, at: Position, trigger: str, pending: int, **more: Any) -> Position:
         value = {

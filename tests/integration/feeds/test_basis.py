@@ -18,6 +18,7 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.worker_embed import BasisFitError, EmbedWorker
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.embedding_service import RemoteEmbedder
+from highwater.connectors.postgres.leases import LeaseKind, LeaseLostError, holding
 from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED
 from highwater.streams.feeds.basis import UNFITTED_ID, Basis
 from highwater.streams.feeds.embedding import TextEmbedder
@@ -120,7 +121,8 @@ class Store:
 
 async def step(store: Store, worker: EmbedWorker) -> int:
     """One step of a worker on a connection of its own, as one that is killed right after it."""
-    async with store.around.pool.acquire() as tx:
+    pool = store.around.pool
+    async with pool.acquire() as tx, holding(tx, pool, LeaseKind.EMBED, "runner") as worker._lease:
         active = await read_active(tx)
         return await worker._fill(tx, active) + await worker._step(tx, active)
 
@@ -200,13 +202,13 @@ async def test_cancelled_at_any_moment_it_goes_on(store: Store):
 async def test_two_workers_share_nothing(store: Store):
     """Of two workers one works: one fit, one event; when it stops the other takes its place."""
     await store.ingest(1_300)
-    locked = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 7411 AND objid = 1 AND granted"
+    held = "SELECT count(*) FROM leases WHERE kind = 'embed' AND expires_at > now()"
 
-    async def has_lock() -> bool:
-        return bool(await store.around.pool.fetchval(locked))
+    async def is_held() -> bool:
+        return bool(await store.around.pool.fetchval(held))
 
     async with running_until_stopped(store.worker()) as stop, running(store.worker()):
-        await until(has_lock, "one has the lock")
+        await until(is_held, "one has the lease")
         await until(lambda: store.is_settled_in("text-384.v2-"), "it is rolled out")
         assert await store.around.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
         assert len(await store.changes()) == 1
@@ -219,6 +221,18 @@ async def test_two_workers_share_nothing(store: Store):
 
         await until(is_another, "the second fits the next basis")
     assert [change["previous_basis_id"] for change in await store.changes()] == [UNFITTED_ID, before]
+
+
+async def test_a_worker_that_was_followed_stores_nothing(store: Store):
+    """One that hung past its lease rolls nothing out when it goes on, although it believes in its lease."""
+    await store.ingest(1_300)
+    worker, pool = store.worker(), store.around.pool
+    async with pool.acquire() as tx, holding(tx, pool, LeaseKind.EMBED, "runner", seconds=600) as worker._lease:
+        await pool.execute("UPDATE leases SET owner = 'another', epoch = epoch + 1 WHERE kind = 'embed'")
+        with pytest.raises(LeaseLostError):
+            await worker._step(tx, await read_active(tx))
+    assert await pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 0
+    await pool.execute("DELETE FROM leases WHERE kind = 'embed'")
 
 
 async def test_a_batch_prepared_before_a_switch_is_stored_in_the_new_basis(store: Store):
@@ -348,7 +362,8 @@ async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, ser
     await step(store, remote)
     store.channel = fresh("a")  # where the sweep has passed
     await store.ingest(3)
-    async with store.around.pool.acquire() as tx:
+    pool = store.around.pool
+    async with pool.acquire() as tx, holding(tx, pool, LeaseKind.EMBED, "runner") as remote._lease:
         await remote._step(tx, await read_active(tx))
     assert await store.active() == "one@384"
     assert await store.lacking() == 3
@@ -358,16 +373,16 @@ async def test_what_waits_for_a_service_at_the_switch_waits_on(store: Store, ser
 
 
 async def test_a_silent_service_changes_nothing(store: Store, service: Service, monkeypatch: pytest.MonkeyPatch):
-    """A service that fails keeps the store in its basis, with new insights in it, and the worker unready with the reason."""
+    """A service that fails keeps the store in its basis, with new insights in it, and the worker degraded with the reason."""
     monkeypatch.setattr("highwater.connectors.models.embedding_service.MODEL_CALL", replace(MODEL_CALL, attempts_max=1))
     service.mode = "failing"
     await store.ingest(10)
     worker = store.remote(service.url, "one")
     async with running_until_stopped(worker):
-        await until(lambda: worker.problem, "it says so")
+        await until(lambda: worker.degraded, "it says so")
         await store.ingest(3)
         assert (await store.active(), await store.lacking()) == (UNFITTED_ID, 0)
-        assert "the embedding service fails" in (worker.problem or "")
+        assert "the embedding service fails" in (worker.degraded or "")
         service.mode = "good"
         await until(lambda: store.is_settled_in("one@384"), "it recovers")
 

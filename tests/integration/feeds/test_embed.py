@@ -98,14 +98,14 @@ async def test_vectors_are_filled_in(case: Case):
     [("short", "shape"), ("failing", "the embedding service fails"), ("silent", "the embedding service fails")],
 )
 async def test_a_service_that_fails_holds_back_and_is_given_up(case: Case, mode: str, says: str):
-    """Wrong dimensions, a 500 or no answer: unready with a reason, the row waits; past the wait it is excluded and dead."""
+    """Wrong dimensions, a 500 or no answer: degraded with a reason, the row waits; past the wait it is excluded and dead."""
     case.service.mode = mode
     name, encoded = await case.insight("some text")
     worker = case.worker()
     stop = asyncio.Event()
     task = asyncio.create_task(worker.run(stop))
-    await until(lambda: worker.problem, "it says so")
-    assert says in (worker.problem or "")
+    await until(lambda: worker.degraded, "it says so")
+    assert (worker.problem, says in (worker.degraded or "")) == (None, True)
     row = await case.row(name)
     assert (row["embedding"], row["excluded_at"]) == (None, None)
     case.now_ms += 61_000
@@ -134,14 +134,14 @@ async def test_it_recovers(case: Case):
     worker = case.worker()
     stop = asyncio.Event()
     task = asyncio.create_task(worker.run(stop))
-    await until(lambda: worker.problem, "it says so")
+    await until(lambda: worker.degraded, "it says so")
     case.service.mode = "good"
 
     async def filled() -> bool:
         return (await case.row(name))["embedding"] is not None
 
     await until(filled, "it has its vector")
-    await until(lambda: worker.problem is None, "ready again")
+    await until(lambda: worker.degraded is None, "it goes on")
     stop.set()
     await task
 

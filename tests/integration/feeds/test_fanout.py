@@ -102,7 +102,7 @@ async def test_a_subscription_to_a_quiet_channel_is_answered(stack: Stack, aroun
     with Reader(stack.kafka, NOVELTY) as reader:
         await in_transaction(around, fanout, [subscribed(user, [quiet, empty, fresh("unknown")])])
         (record,) = await told(around, reader, quiet, 1)
-    assert [{"channel_id": quiet, "head": 9, "users": [user]}] == heads(around, record)
+    assert [{"channel_id": quiet, "head": 9, "users": [user], "retractions": 0}] == heads(around, record)
     assert murmur2_partition(user.encode(), PARTITIONS) == record.partition()
     assert f"{USER_CHANGED}/2/9" == str(caused_by(record.headers()))
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import httpx
-import pytest
 
 from highwater.connectors.redis.link import TRUSTED_MS
 from highwater.streams.feeds.tracking import ChangeKind
 from tests.integration.api_server import (
+    VERSIONS_KEPT,
     Api,
     Seeds,
     change,
@@ -20,13 +19,6 @@ from tests.integration.api_server import (
 )
 
 KEYS = "viewer:eye-key,editor:ada-key:ada"
-VERSIONS_KEPT = 5
-
-
-@pytest.fixture(scope="module")
-def own_settings(own_settings):
-    """The changes of five versions are remembered."""
-    return partial(own_settings, HIGHWATER_CLUSTER_HISTORY_VERSIONS=VERSIONS_KEPT)
 
 
 def _refused(response: httpx.Response, status: int, field: str | None = None) -> None:

@@ -11,10 +11,11 @@ from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
-from highwater.schemas.feeds import INSIGHT_INGESTED, INSIGHT_RETRACTED
+from highwater.schemas.feeds import CHANNEL_ADVANCED, INSIGHT_CONFLICTED, INSIGHT_INGESTED, INSIGHT_RETRACTED
 from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.telemetry import INSIGHT_CONFLICTS
 from tests.conftest import Stack
-from tests.integration.connecting import event, fresh, in_transaction, running, send, until
+from tests.integration.connecting import event, fresh, in_outbox, in_transaction, running, send, until
 
 NOTHING = dict.fromkeys(("text", "url", "embedding", "embedding_model"))
 
@@ -90,9 +91,34 @@ async def test_a_batch_tells_each_channel_once(around: Surroundings):
         around.codec.decode("feeds.channel-advanced", v["value"])
         for v in await around.pool.fetch(query, channel.encode())
     ]
-    assert [{"channel_id": channel, "head": 50, "arrived_at": 5_049}] == values
+    assert [{"channel_id": channel, "head": 50, "arrived_at": 5_049, "retractions": 0}] == values
     row = await around.pool.fetchrow("SELECT * FROM channels WHERE channel_id = $1", channel)
     assert (row["current_seq"], row["last_insight_ts"].timestamp()) == (50, 0.49)
+
+
+async def test_a_repeat_with_other_content_is_told(around: Surroundings):
+    """One `insight-conflicted` for each, in one batch and over batches, in another channel too; what is stored stays."""
+    channel, other = fresh("twice"), fresh("other")
+    first = ingested(channel, channel, offset=1, text="one", url="https://x")
+    before = INSIGHT_CONFLICTS._value.get()
+    batch = [first, ingested(channel, channel, offset=2, text="two", url="https://x")]
+    assert await in_transaction(around, sink(around), batch) == []
+    again = [
+        ingested(channel, channel, offset=3, text="one", url="https://x"),
+        ingested(channel, channel, offset=4, ts=2_000),
+        ingested(other, channel, partition=1, text="one", url="https://x"),
+    ]
+    refused = await in_transaction(around, sink(around), again)
+    assert [letter.reason for letter in refused] == ["insight_id_in_other_channel"]
+    told = [*await in_outbox(around, INSIGHT_CONFLICTED, channel), *await in_outbox(around, INSIGHT_CONFLICTED, other)]
+    place = "feeds.insight-ingested"
+    assert [(one["position"], one["first_position"], one["fields"]) for one in told] == [
+        (f"{place}/0/2", f"{place}/0/1", ["text"]),
+        (f"{place}/0/4", f"{place}/0/1", ["ts", "url", "text"]),
+        (f"{place}/1/0", f"{place}/0/1", ["channel_id"]),
+    ]
+    assert INSIGHT_CONFLICTS._value.get() - before == 3
+    assert (await rows(around, channel))[channel]["text"] == "one"
 
 
 async def test_vectors_are_made_or_kept(around: Surroundings):
@@ -123,6 +149,18 @@ async def test_a_retraction_counts_in_any_order(around: Surroundings, order: str
     found = await rows(around, channel)
     assert (found[channel]["seq"], found[channel]["retracted_at"] is not None) == (1, True)
     assert await around.pool.fetchval("SELECT count(*) FROM early_retractions WHERE insight_id = $1", channel) == 0
+
+
+async def test_a_retraction_is_told_of_its_channel_once(around: Surroundings):
+    """Counted densely and told, so that who shows it is due; a repeat, and one of what was never shown, tell nobody."""
+    channel = fresh("told")
+    await in_transaction(around, sink(around), [retracted(channel, f"{channel}-0")])
+    await in_transaction(around, sink(around), [ingested(channel, f"{channel}-{n}", offset=n) for n in range(4)])
+    for insights in ([1, 3], [1], [2]):
+        await in_transaction(around, sink(around), [retracted(channel, f"{channel}-{n}") for n in insights])
+    told = await in_outbox(around, CHANNEL_ADVANCED, channel)
+    assert [(event["head"], event["retractions"]) for event in told] == [(4, 0), (4, 2), (4, 3)]
+    assert [row["retraction"] for row in (await rows(around, channel)).values()] == [None, 1, 3, 2]
 
 
 async def test_a_retraction_of_another_channel_does_nothing(around: Surroundings):

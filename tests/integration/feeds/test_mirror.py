@@ -11,23 +11,49 @@ import pytest
 from highwater.connectors.feeds.mirror import Mirror
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.pages.cache import CacheVersions
-from highwater.connectors.redis.link import RedisLink, ResourceCache, open_redis
+from highwater.connectors.redis.keys import RESOURCE_VERSION, resource_key
+from highwater.connectors.redis.link import RedisAwayError, RedisLink, ResourceCache
 from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_transaction, until
+from tests.integration.databases import own_database
 
 NOW_MS = 1_790_000_000_000
 
 
+@pytest.fixture(scope="module")
+async def around(stack: Stack) -> AsyncIterator[Surroundings]:
+    """An empty database: of all positions of the mirror these tests alone know."""
+    async with own_database(stack) as made:
+        yield made
+
+
 @pytest.fixture
-async def redis(stack: Stack, around: Surroundings) -> AsyncIterator[RedisLink]:
-    """A link of the test's own."""
-    link = await open_redis(stack.redis)
-    # Channels of other tests that nobody was told of would fill the sweep.
-    await around.pool.execute("UPDATE channels SET announced_seq = current_seq")
-    await link.client.delete("dirty:channels")
-    yield link
-    await link.close()
+async def redis(around: Surroundings, link: RedisLink) -> RedisLink:
+    """An empty Redis, and a log of which nothing was mirrored."""
+    await around.pool.execute("DELETE FROM positions")
+    await around.pool.execute("TRUNCATE channels, user_stats, subscriptions, user_cluster_hwm")
+    return link
+
+
+async def mirrored(around: Surroundings, one: Mirror, *events: Any) -> None:
+    """A batch through the mirror as the consumer does it: the positions are committed after what was prepared."""
+    await in_transaction(around, one, events)
+    for said in events:
+        await around.pool.execute(
+            'INSERT INTO positions ("group", topic, partition, topic_id, next) VALUES ($1, $2, $3, $4, $5) '
+            'ON CONFLICT ("group", topic, partition) DO UPDATE SET next = excluded.next',
+            "mirror", said.record.topic, said.record.partition, "x", said.record.offset + 1,
+        )  # fmt: skip
+
+
+async def rewritten(one: Mirror) -> None:
+    """Let the mirror look, as it does each second, until it has written everything again."""
+    stop = asyncio.Event()
+    watching = asyncio.create_task(one.watch(stop))
+    await until(lambda: one.is_rewritten, "all is written again")
+    stop.set()
+    await watching
 
 
 def mirror(around: Surroundings, redis: RedisLink) -> Mirror:
@@ -40,10 +66,10 @@ def advanced(channel: str) -> Any:
     return event("feeds.channel-advanced", {"channel_id": channel, "head": 1, "arrived_at": 1}, arrived_ms=NOW_MS)
 
 
-def changed(user: str, **more: Any) -> Any:
+def changed(user: str, *, offset: int = 0, **more: Any) -> Any:
     """A user-changed."""
     value = {"user_id": user, "erased": False, "subscribed": [], "unsubscribed": [], **more}
-    return event("feeds.user-changed", value, arrived_ms=NOW_MS)
+    return event("feeds.user-changed", value, offset=offset, arrived_ms=NOW_MS)
 
 
 def tick() -> Any:
@@ -77,7 +103,7 @@ async def test_the_keys_are_as_catalogued(around: Surroundings, redis: RedisLink
     """`ch:`, `us:`, `hwm:` and `dirty:channels` hold what PostgreSQL says, whatever the event said."""
     name = await channel(around, 10, 4)
     user = await user_of(around, name)
-    await in_transaction(around, mirror(around, redis), [advanced(name), changed(user)])
+    await mirrored(around, mirror(around, redis), advanced(name), changed(user))
     client = redis.client
     assert await client.hgetall(f"ch:{name}") == {b"current_seq": b"10", b"last_ts": b"2026-09-21T14:13:20Z"}
     assert await client.hgetall(f"hwm:{user}:{name}") == {b"last_seq": b"3"}
@@ -96,38 +122,77 @@ async def test_a_tick_sweeps_what_was_announced(around: Surroundings, redis: Red
     """What its subscribers were told leaves `dirty:channels`; one that moved since stays."""
     told, moved = await channel(around, 10, 4), await channel(around, 10, 4)
     one = mirror(around, redis)
-    await in_transaction(around, one, [advanced(told), advanced(moved)])
+    await mirrored(around, one, advanced(told), advanced(moved))
     await around.pool.execute("UPDATE channels SET announced_seq = 10 WHERE channel_id = $1", told)
-    await in_transaction(around, one, [tick()])
+    await mirrored(around, one, tick())
     assert await redis.client.zscore("dirty:channels", told) is None
     assert await redis.client.zscore("dirty:channels", moved) == NOW_MS
 
 
-async def test_flushall_is_noticed_and_rebuilt(around: Surroundings, redis: RedisLink):
-    """After FLUSHALL the next event brings back every channel that nobody was told of."""
+async def test_an_emptied_redis_is_noticed_and_written_again(around: Surroundings, redis: RedisLink):
+    """After FLUSHDB the next event brings back every channel that nobody was told of, and then all the other keys come."""
     dirty, other = await channel(around, 10, 4), await channel(around, 1, 0)
+    user = await user_of(around, other)
     one = mirror(around, redis)
-    await in_transaction(around, one, [advanced(dirty)])
-    await redis.client.flushall()
-    await in_transaction(around, one, [tick()])
+    await mirrored(around, one, advanced(dirty))
+    await redis.client.flushdb()
+    await mirrored(around, one, tick())
     assert await redis.client.zscore("dirty:channels", dirty) == NOW_MS
     assert await redis.client.zscore("dirty:channels", other) == NOW_MS
-    assert await redis.client.exists("highwater:mirror-epoch") == 1
+    await rewritten(one)
+    assert await redis.client.hget(f"ch:{dirty}", "current_seq") == b"10"
+    assert await redis.client.hget(f"us:{user}", "plan") == b"pro"
+    assert await redis.client.hget(f"hwm:{user}:{other}", "last_seq") == b"3"
 
 
-async def test_redis_stopped_and_started(stack: Stack, around: Surroundings, redis: RedisLink):
-    """While Redis is away the mirror goes on without it; when it is back, what was missed is put right."""
+async def test_a_redis_that_lost_its_last_writes_is_noticed(around: Surroundings, redis: RedisLink):
+    """It is there and has keys, of an earlier position: what they say is dropped, also of who was erased since."""
+    name = await channel(around, 10, 4)
+    gone, stays = await user_of(around, name), await user_of(around, name)
     one = mirror(around, redis)
-    before, missed = await channel(around, 1, 1), await channel(around, 10, 4)
-    await in_transaction(around, one, [advanced(before)])
+    await mirrored(around, one, changed(gone), changed(stays))
+    before = await dumped(redis)
+    await around.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
+    await around.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = $1", gone)
+    await around.pool.execute("UPDATE user_stats SET cluster_version = 9 WHERE user_id = $1", stays)
+    await mirrored(around, one, changed(gone, erased=True, unsubscribed=[name], offset=1), changed(stays, offset=2))
+    assert await redis.client.hget(f"us:{stays}", "cluster_version") == b"9"
+    await redis.client.flushdb()
+    for key, value in before.items():
+        await redis.client.restore(key, 0, value)
+    assert await redis.client.exists(f"us:{gone}") == 1
+    await mirrored(around, one, tick())
+    assert await redis.client.exists(f"us:{gone}", f"hwm:{gone}:{name}") == 0
+    await rewritten(one)
+    assert await redis.client.hget(f"us:{stays}", "cluster_version") == b"9"
+
+
+async def dumped(redis: RedisLink) -> dict[bytes, bytes]:
+    """All that Redis holds, as a snapshot of it would be restored."""
+    return {name: await redis.client.dump(name) for name in await redis.client.keys("*")}
+
+
+async def test_events_wait_while_redis_is_away(stack: Stack, around: Surroundings, redis: RedisLink):
+    """What happens meanwhile, an erasure too, is mirrored when Redis is back with its data, and nothing is dropped for it."""
+    one = mirror(around, redis)
+    name = await channel(around, 10, 4)
+    gone, stays = await user_of(around, name), await user_of(around, name)
+    await mirrored(around, one, changed(gone), changed(stays))
+    await rewritten(one)
+    await around.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
+    await around.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = $1", gone)
+    erased = changed(gone, erased=True, unsubscribed=[name], offset=1)
     await asyncio.to_thread(stack.local.stop_part, "redis")
     try:
-        assert await in_transaction(around, one, [advanced(missed)]) == []
+        with pytest.raises(RedisAwayError):
+            await mirrored(around, one, erased)
     finally:
         await asyncio.to_thread(stack.local.start_part, "redis")
     await until(lambda: redis.is_up, "the link is back")
-    await in_transaction(around, one, [advanced(before)])
-    assert await redis.client.zscore("dirty:channels", missed) == NOW_MS
+    await mirrored(around, one, erased)
+    assert one.is_rewritten
+    assert await redis.client.exists(f"us:{gone}", f"hwm:{gone}:{name}") == 0
+    assert await redis.client.hget(f"us:{stays}", "plan") == b"pro"
 
 
 async def test_an_erased_user_leaves_no_key(around: Surroundings, redis: RedisLink):
@@ -135,14 +200,14 @@ async def test_an_erased_user_leaves_no_key(around: Surroundings, redis: RedisLi
     name = await channel(around, 10, 4)
     gone, back = await user_of(around, name), await user_of(around, name)
     one = mirror(around, redis)
-    await in_transaction(around, one, [changed(gone), changed(back)])
+    await mirrored(around, one, changed(gone), changed(back))
     await around.pool.execute("DELETE FROM user_stats WHERE user_id = $1", gone)
     await around.pool.execute("DELETE FROM user_cluster_hwm WHERE user_id = ANY ($1::text[])", [gone, back])
     erased = [
-        changed(gone, erased=True, unsubscribed=[name]),
-        changed(back, erased=True, subscribed=[name], unsubscribed=[]),
+        changed(gone, erased=True, unsubscribed=[name], offset=1),
+        changed(back, erased=True, subscribed=[name], unsubscribed=[], offset=2),
     ]
-    await in_transaction(around, one, erased)
+    await mirrored(around, one, *erased)
     assert await redis.client.exists(f"us:{gone}", f"hwm:{gone}:{name}", f"hwm:{back}:{name}") == 0
     assert await redis.client.hget(f"us:{back}", "pending") == b"10"
 
@@ -164,5 +229,5 @@ async def test_versions_only_grow(around: Surroundings, redis: RedisLink):
     cache = CacheVersions(ResourceCache(redis))
     await in_transaction(around, cache, [bump(3), bump(5), bump(4)])
     await in_transaction(around, cache, [bump(2)])
-    held = await redis.client.hgetall(f"__v:{resource}")
+    held = await redis.client.hgetall(resource_key(RESOURCE_VERSION, resource))
     assert (held[b"version"], held[b"etag"]) == (b"5", b"e-5")

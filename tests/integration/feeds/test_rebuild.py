@@ -10,18 +10,20 @@ from typing import Any
 
 import pytest
 
+from highwater.connectors.feeds.demands import demand_at
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.feeds.userlock import UserLock
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.handler import Surroundings
-from highwater.connectors.redis.keys import USER_ENQUEUED, USER_LOCK, key
+from highwater.connectors.redis.keys import USER_LOCK, key
 from highwater.connectors.redis.link import RedisLink, open_redis
 from highwater.schemas.feeds import CLUSTER_EVOLVED, CLUSTERS_REBUILT, REBUILD_REQUESTED
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.policy import load_policy
 from tests.conftest import Stack
-from tests.integration.connecting import in_transaction
+from tests.integration.connecting import fresh, in_transaction
 from tests.integration.feeds.making import DAY_MS, NOW_MS, Case
 
 
@@ -88,23 +90,163 @@ async def test_a_skip_says_why_and_changes_nothing(
 ):
     """Judged again with PostgreSQL's numbers: skipped with its reason; only a look is remembered where nothing was new."""
     await case.user_is(**columns)
+    await case.sql("INSERT INTO user_cluster_hwm VALUES ($1, $2, 0, true)", case.user, case.channel)
     await case.insights(pending)
     answer = await case.rebuild(trigger)
     assert ("skipped", reason, 0) == (answer["outcome"], answer["reason"], answer["cluster_version"])
-    assert await case.state() == (0, None, 0)
+    assert await case.state() == (0, 0, 0)
     checked = await case.sql("SELECT last_checked_at FROM user_stats WHERE user_id = $1", case.user)
     assert (reason == "nothing_new") == (checked is not None)
 
 
-async def test_a_demand_with_nothing_new_is_a_skip(case: Case):
-    """A demand that is not forced leaves the version alone while a rebuild would show the same."""
+@pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
+async def test_nothing_new_is_a_skip(case: Case, trigger: str):
+    """Whatever asks, but a demand that is to be met: the version is left alone while a rebuild would show the same."""
     await case.user_is()
     await case.insights(30)
     await case.rebuild()
-    await in_transaction(case.around, case.worker(), [case.request(forced=False)])
-    last = (await case.answers())[-1]
+    last = await case.rebuild(trigger, forced=False)
     assert (last["outcome"], last["reason"]) == ("skipped", "nothing_new")
     assert await case.state() == (1, 30, 1)
+
+
+async def test_a_demand_that_changes_nothing_keeps_version_and_tag(case: Case):
+    """At 0 pending it is made all the same; what comes out as it was is no version, and nobody loses a 304 (R0.35)."""
+    await case.user_is()
+    await case.insights(60)
+    await case.rebuild()
+    tag = "SELECT version || etag FROM resource_versions WHERE key = $1"
+    before = await case.sql(tag, f"clusters:{case.user}")
+    answer = await case.rebuild()
+    assert (answer["outcome"], answer["reason"], answer["cluster_version"]) == ("rebuilt", "unchanged", 1)
+    assert await case.state() == (1, 60, 1)
+    assert await case.sql(tag, f"clusters:{case.user}") == before
+    assert len(await case.answers(CLUSTERS_REBUILT)) == 1
+    await case.insights(1)
+    assert (await case.rebuild())["cluster_version"] == 2
+
+
+@pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
+async def test_channels_that_were_left_leave_the_version(case: Case, trigger: str):
+    """Whatever asks, one left channel of two is a change, then the last one; a version of none is made once."""
+    other = fresh("left")
+    await case.user_is()
+    await case.subscribes(other)
+    await case.insights(30)
+    await case.insights(30, channel=other)
+    await case.rebuild()
+    await case.subscribes(other, subscribed=False)
+    answer = await case.rebuild(trigger, forced=False)
+    assert (answer["outcome"], answer["retractions"]) == ("rebuilt", {case.channel: 0})
+    shown = "SELECT clusters::text || outside::text FROM user_clusters WHERE user_id = $1 ORDER BY cluster_version DESC"
+    assert other not in await case.sql(shown, case.user)
+    await case.subscribes(case.channel, subscribed=False)
+    assert (await case.rebuild(trigger, forced=False))["cluster_version"] == 3
+    assert await case.members() == set()
+    assert (await case.rebuild(trigger, forced=False))["reason"] == "nothing_new"
+
+
+async def test_a_joined_channel_is_a_change(case: Case):
+    """What it holds is shown though it is less than N; joined again after it was left, what it held is back."""
+    other = fresh("joined")
+    await case.user_is()
+    await case.insights(30)
+    await case.rebuild()
+    await case.insights(3, channel=other)
+    await case.subscribes(other)
+    assert (await case.rebuild("novelty"))["cluster_version"] == 2
+    for number, subscribed in enumerate((False, True), start=3):
+        await case.subscribes(other, subscribed=subscribed)
+        assert (await case.rebuild("novelty"))["cluster_version"] == number
+    sizes = [rebuilt["dataset_size"] for rebuilt in await case.answers(CLUSTERS_REBUILT)]
+    assert sizes == [30, 33, 30, 33]
+    await case.subscribes(fresh("empty"))
+    assert (await case.rebuild("novelty"))["reason"] == "nothing_new"
+
+
+@pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
+async def test_a_retraction_is_a_change(case: Case, trigger: str):
+    """Whatever asks, of what the version shows; one of an insight that is in no version yet is none."""
+    await case.user_is()
+    await case.insights(40)
+    await case.rebuild()
+    await case.retracts(7)
+    answer = await case.rebuild(trigger, forced=False)
+    assert (answer["outcome"], answer["retractions"]) == ("rebuilt", {case.channel: 1})
+    assert 7 not in await case.members()
+    await case.insights(1)
+    await case.retracts(41)
+    assert (await case.rebuild("novelty"))["reason"] == "below_threshold"
+
+
+@pytest.mark.parametrize("trigger", ["novelty", "time", "manual"])
+async def test_what_left_the_window_leaves_the_version(case: Case, trigger: str):
+    """Whatever asks; the user's own channels are quiet."""
+    await case.user_is()
+    await case.insights(30)
+    await case.rebuild()
+    later = case.at(NOW_MS + 31 * DAY_MS)
+    await case.sql("UPDATE user_stats SET last_active_at = $2 WHERE user_id = $1", case.user, to_datetime(later.now_ms))
+    assert (await later.rebuild(trigger, forced=False))["cluster_version"] == 2
+    assert await case.members() == set()
+    assert (await later.rebuild(trigger, forced=False))["reason"] == "nothing_new"
+
+
+@pytest.mark.parametrize("trigger", ["novelty", "time"])
+async def test_vectors_that_are_missing_make_no_version(case: Case, trigger: str):
+    """While nothing can be clustered a request is a skip, and no look: the next one finds what came. A demand makes none."""
+    await case.user_is()
+    await case.insights(60, embedded=False)
+    for _ in range(2):
+        answer = await case.rebuild(trigger)
+        assert (answer["outcome"], answer["reason"]) == ("skipped", "vectors_missing")
+    assert (await case.rebuild())["cluster_version"] == 0
+    assert (await case.state())[::2] == (0, 0)
+    assert await case.sql("SELECT last_checked_at FROM user_stats WHERE user_id = $1", case.user) is None
+    assert await case.sql("SELECT version FROM resource_versions WHERE key = $1", f"clusters:{case.user}") is None
+
+
+async def test_vectors_that_are_missing_take_nothing_away(case: Case):
+    """What is served stays while a service is away, to the byte; what could be clustered before the gap is."""
+    await case.user_is()
+    await case.insights(30)
+    await case.rebuild()
+    await case.insights(60, embedded=False)
+    assert (await case.rebuild("novelty"))["reason"] == "vectors_missing"
+    assert (await case.rebuild())["reason"] == "unchanged"
+    # A row whose vector was lost later than it was clustered holds back nothing that was shown.
+    await case.sql("UPDATE insights SET embedding = NULL WHERE insight_id = $1", f"{case.channel}-5")
+    assert (await case.rebuild())["hwm"] == {case.channel: 30}
+    assert (await case.answers(CLUSTERS_REBUILT))[-1]["dataset_size"] == 29
+
+
+async def test_the_cooldown_counts_from_a_skip_too(case: Case):
+    """The row says when the user was asked for last, however that ended: `/pending` is due no earlier than the planner (R0.9)."""
+    await case.user_is()
+    await case.rebuild("novelty")
+    enqueued = "SELECT last_enqueued_at FROM user_stats WHERE user_id = $1"
+    assert await case.sql(enqueued, case.user) == to_datetime(NOW_MS)
+    later = case.at(NOW_MS + 5)
+    await case.redis.client.set(key(USER_LOCK, user_id=case.user), f"{REBUILD_REQUESTED}/0/999")
+    assert (await later.rebuild())["reason"] == "locked"
+    assert await case.sql(enqueued, case.user) == to_datetime(NOW_MS + 5)
+
+
+async def test_a_demand_is_told_what_became_of_it(case: Case):
+    """Those up to the revision that a request serves, each once; a later one waits for its own."""
+    await case.user_is()
+    await case.insights(30)
+    query = "INSERT INTO rebuild_demands (position, user_id, revision, demanded_at) VALUES ($1, $2, $3, $4)"
+    places = [f"feeds.rebuild-demanded/0/{case.user}{n}" for n in range(4)]
+    for revision, place in enumerate(places, start=1):
+        await case.sql(query, place, case.user, revision, to_datetime(NOW_MS))
+    for revision, forced in ((2, True), (3, True), (4, False)):
+        request = case.request(forced=forced, revision=revision)
+        await in_transaction(case.around, case.worker(), [request])
+    found = [await demand_at(case.around.pool, case.user, place) for place in places]
+    told = [(one.status, one.reason, one.cluster_version) for one in found if one is not None]
+    assert told == [("rebuilt", "", 1), ("rebuilt", "", 1), ("unchanged", "", 1), ("skipped", "nothing_new", 1)]
+    assert await demand_at(case.around.pool, "another", places[0]) is None
 
 
 async def test_another_basis_alone_is_nothing_new(case: Case):
@@ -115,10 +257,28 @@ async def test_another_basis_alone_is_nothing_new(case: Case):
     before = await case.sql("SELECT changed_at FROM active_basis")
     try:
         await case.sql("UPDATE active_basis SET changed_at = $1", to_datetime(NOW_MS + 1))
-        await in_transaction(case.around, case.worker(), [case.request(forced=False)])
+        await case.rebuild(forced=False)
     finally:
         await case.sql("UPDATE active_basis SET changed_at = $1", before)
     assert (await case.answers())[-1]["reason"] == "nothing_new"
+
+
+async def test_only_a_forced_demand_takes_another_basis_alone(case: Case):
+    """The insights are the same: a plain demand leaves version and tag; one with `force` makes a version of the new basis."""
+    await case.user_is()
+    await case.insights(60)
+    await case.rebuild()
+    await case.sql("UPDATE user_clusters SET basis_id = 'older' WHERE user_id = $1", case.user)
+    plain = await case.rebuild()
+    assert (plain["outcome"], plain["reason"], plain["cluster_version"]) == ("skipped", "only_basis_changed", 1)
+    demand = (
+        "INSERT INTO rebuild_demands (position, user_id, revision, demanded_at, forced) VALUES ($1, $2, $3, $4, $5)"
+    )
+    for revision, forced in ((1, False), (2, True)):
+        await case.sql(demand, f"feeds.rebuild-demanded/0/{revision}", case.user, revision, to_datetime(NOW_MS), forced)
+        await in_transaction(case.around, case.worker(), [case.request(revision=revision)])
+    told = [(one["outcome"], one["reason"], one["cluster_version"]) for one in (await case.answers())[-2:]]
+    assert told == [("skipped", "only_basis_changed", 1), ("rebuilt", "", 2)]
 
 
 async def test_an_unknown_user_is_answered(case: Case):
@@ -131,12 +291,42 @@ async def test_a_locked_user_is_answered(case: Case):
     await case.user_is()
     await case.insights(30)
     name = key(USER_LOCK, user_id=case.user)
-    await case.redis.client.set(name, "another")
+    another = f"{REBUILD_REQUESTED}/0/999"
+    await case.redis.client.set(name, another)
     assert (await case.rebuild())["reason"] == "locked"
-    assert await case.redis.client.get(name) == b"another"
+    assert await case.redis.client.get(name) == another.encode()
     await case.redis.client.delete(name)
     assert (await case.rebuild())["outcome"] == "rebuilt"
-    assert await case.redis.client.exists(name, key(USER_ENQUEUED, user_id=case.user)) == 0
+    assert await case.redis.client.exists(name) == 0
+
+
+@pytest.mark.parametrize("where", ["redis", "postgres"])
+async def test_a_lock_whose_request_has_ended_refuses_nobody(case: Case, where: str):
+    """A lock that was deleted comes back (Redis carries out an old SET as it goes on; a worker died): once the request that it is
+    of is answered, or for a token that is of none, the next rebuilds, in Redis and in PostgreSQL, and takes the lock away.
+    """
+    link = case.redis if where == "redis" else await open_redis(None)
+    tokens = [f"{REBUILD_REQUESTED}/99/{number}" for number in (7, 8)]
+    left, mine = (UserLock(link, case.around.pool, case.user, token=token) for token in tokens)
+    assert await left.acquire(840)
+    assert not await mine.acquire(840)
+    await case.sql("INSERT INTO positions VALUES ('rebuild', $1, 99, 'id', 8)", REBUILD_REQUESTED)
+    try:
+        assert await mine.acquire(840)
+        assert await mine.acquire(840), "its own, of a redelivery"
+        assert await left.acquire(840) is False, "what was answered does not come back over a live one"
+    finally:
+        await case.sql("DELETE FROM positions WHERE partition = 99")
+    await mine.release()
+    assert await UserLock(link, case.around.pool, case.user, token="nobody's").acquire(840)
+    await case.user_is()
+    await case.insights(30)
+    worker = RebuildWorker(case.around, case.stack.settings(), load_policy(), link, case.pool)
+    prepared = await worker.prepare([case.request()])
+    assert [work.outcome for work in prepared] == ["rebuilt"]
+    await worker.settle(prepared)
+    assert await case.redis.client.exists(key(USER_LOCK, user_id=case.user)) == 0
+    assert await case.sql("SELECT count(*) FROM leases WHERE kind = 'user-rebuild' AND name = $1", case.user) == 0
 
 
 async def test_a_redelivered_request_finds_its_own_lock(case: Case):
@@ -269,14 +459,22 @@ async def test_the_bound_is_recorded(case: Case):
     assert await case.state() == (1, 70, 1)
 
 
-async def test_the_window_and_all_novelty(case: Case):
-    """What is older than the window takes part once, while it is new."""
+async def test_the_window_counts_from_when_an_insight_was_first_shown(case: Case):
+    """What was old when it came stays as long as what was young: for the window's length from the version that first held it."""
     await case.user_is()
     await case.insights(30, age_days=90)
     await case.rebuild()
     await case.insights(20, age_days=1)
     await case.rebuild()
-    assert [rebuilt["dataset_size"] for rebuilt in await case.answers(CLUSTERS_REBUILT)] == [30, 20]
+    later = case.at(NOW_MS + 20 * DAY_MS)
+    await later.insights(1, age_days=80)
+    await later.rebuild()
+    last = later.at(NOW_MS + 31 * DAY_MS)
+    await last.insights(1)
+    await last.rebuild()
+    assert [rebuilt["dataset_size"] for rebuilt in await case.answers(CLUSTERS_REBUILT)] == [30, 50, 51, 2]
+    marks = "SELECT count(*) FROM user_cluster_marks WHERE user_id = $1"
+    assert await case.sql(marks, case.user) == 3
 
 
 async def test_retracted_insights_are_left_out(case: Case):
@@ -317,8 +515,8 @@ async def test_a_vector_in_the_active_basis_alone_holds_nothing_back(case: Case)
 async def test_old_versions_are_dropped(case: Case):
     """The last few versions are kept and no more."""
     await case.user_is()
-    await case.insights(12)
     for _ in range(4):
+        await case.insights(3)
         await case.rebuild(HIGHWATER_CLUSTER_VERSIONS_KEPT=2)
     assert await case.state() == (4, 12, 2)
 
@@ -333,7 +531,7 @@ async def test_too_few_points_are_a_version_too(case: Case):
 
 
 async def test_without_redis_the_lock_is_postgresqls(case: Case):
-    """With Redis away rebuilds go on, one a user: an advisory lock stands in, and it is let go afterwards."""
+    """With Redis away rebuilds go on, one a user: a lease stands in, and it is let go afterwards."""
     await case.user_is()
     await case.insights(30)
     away = await open_redis(None)

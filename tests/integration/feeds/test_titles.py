@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.feeds.titles import ClusterTitles
 from highwater.connectors.feeds.wiring import titles_of
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
@@ -22,7 +23,7 @@ from highwater.connectors.models.chat_service import ChatEndpoint
 from highwater.connectors.redis.keys import USER_LOCK, key
 from highwater.connectors.redis.link import RedisLink
 from highwater.connectors.run import Wiring
-from highwater.schemas.feeds import CLUSTERS_REBUILT
+from highwater.schemas.feeds import CLUSTERS_REBUILT, INSIGHT_RETRACTED
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.policy import load_policy
@@ -30,7 +31,7 @@ from highwater.streams.retry import REBUILD, RetryPolicy
 from highwater.streams.telemetry import CLUSTER_TITLES
 from tests.conftest import Stack
 from tests.integration.api_server import running_api
-from tests.integration.connecting import in_transaction, until
+from tests.integration.connecting import event, in_transaction, until
 from tests.integration.feeds.making import DAY_MS, NOW_MS, Case
 from tests.integration.models.chat_server import ChatServer
 
@@ -147,7 +148,7 @@ async def test_a_cluster_that_goes_on_costs_no_call(case: Titled, chat: ChatServ
     await case.rebuild()
     now = {one["cluster_id"]: one["written_version"] for one in await case.clusters()}
     (born,) = now.keys() - before.keys()
-    assert (_asked(chat)[1:], now) == ([[born]], {**dict.fromkeys(before, 1), born: 4})
+    assert (_asked(chat)[1:], now) == ([[born]], {**dict.fromkeys(before, 1), born: 3})
 
 
 async def test_a_cluster_that_became_another_is_named_again(case: Titled, chat: ChatServer) -> None:
@@ -173,6 +174,21 @@ async def test_a_model_that_fails_never_fails_a_rebuild(case: Titled, chat: Chat
     chat.always = None
     await case.rebuild()
     assert [one["written_version"] for one in await case.clusters()] == [2] * len(clusters)
+
+
+async def test_a_model_that_is_away_takes_no_title_back(case: Titled, chat: ChatServer) -> None:
+    """A cluster that is to be named again keeps its name while nobody gives it another, and is asked about until then."""
+    await case.rebuild()
+    before = {one["cluster_id"]: one["title"] for one in await case.clusters()}
+    await case.say("kafka", 30)
+    chat.always = "500"
+    await case.rebuild()
+    kept = await case.clusters()
+    assert {one["cluster_id"]: one["title"] for one in kept} == before
+    assert {one["written_version"] for one in kept} == {1}
+    chat.always = None
+    await case.rebuild()
+    assert sorted(one["written_version"] for one in await case.clusters()) == [1, 3]
 
 
 async def test_a_silent_model_costs_its_time_limit(case: Titled, chat: ChatServer) -> None:
@@ -249,3 +265,25 @@ async def test_the_worker_role_asks_the_configured_model(case: Titled, chat: Cha
     case.titles = titles_of(unset)
     await case.rebuild()
     assert len(chat.calls) == 1
+
+
+async def test_a_title_goes_with_what_it_was_written_of(case: Titled, chat: ChatServer) -> None:
+    """After a retraction the next version asks anew for the cluster that held it, without the text; other titles are kept."""
+    await case.rebuild()
+    first = await case.clusters()
+    lost = first[0]["insight_ids"][0]
+    text = await case.sql("UPDATE insights SET text = 'Falcon ' || text WHERE insight_id = $1 RETURNING text", lost)
+    sink = InsightsSink(case.around.codec, case.around.clock, case.around.pool, dimensions=384)
+    value = {"insight_id": lost, "channel_id": case.channel, "ts": 1}
+    await in_transaction(case.around, sink, [event(INSIGHT_RETRACTED, value, offset=int(lost.rsplit("-", 1)[1]))])
+    query = "SELECT redactions FROM user_clusters WHERE user_id = $1"
+    assert await case.sql(query, case.user) == 1
+    chat.calls.clear()
+    assert (await case.rebuild())["outcome"] == "rebuilt"
+    second = {one["cluster_id"]: one for one in await case.clusters()}
+    assert _asked(chat) == [[first[0]["cluster_id"]]]
+    assert text not in str(chat.calls)
+    assert [second[one["cluster_id"]]["written_version"] for one in first] == [2, 1]
+    assert all(lost not in one[name] for one in second.values() for name in ("insight_ids", "nearby_ids"))
+    query = "SELECT array_agg(redactions ORDER BY cluster_version) FROM user_clusters WHERE user_id = $1"
+    assert await case.sql(query, case.user) == [1, 0]

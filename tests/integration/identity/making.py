@@ -1,12 +1,13 @@
-"""Sessions as a client opens and uses them."""
+"""Sessions as a client opens and uses them, and organizations as their sink stores them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import httpx
+from redis.asyncio import Redis
 
-from tests.integration.api_server import Api
+from tests.integration.api_server import NOW, Api, Seeds
 
 
 async def open_session(client: httpx.AsyncClient, user: str, **more: Any) -> dict[str, Any]:
@@ -20,3 +21,14 @@ async def status_of(api: Api, token: str, path: str) -> int:
     """What a path answers a token."""
     async with api.client(token) as client:
         return (await client.get(path)).status_code
+
+
+async def organization(redis_url: str, seeds: Seeds, name: str, plan: str, status: str) -> None:
+    """An organization as its sink stores it, and no copy of its limits."""
+    await seeds.run(
+        "INSERT INTO organizations VALUES ($1, $2, $3, NULL, 1, 'p', $4) ON CONFLICT (organization_id) DO UPDATE SET "
+        "plan = excluded.plan, subscription_status = excluded.subscription_status",
+        name, plan, status, NOW,
+    )  # fmt: skip
+    async with Redis.from_url(redis_url) as redis:
+        await redis.delete(f"plan_limits:{name}")

@@ -16,7 +16,6 @@ from tests.integration.api_server import Api, eventually, running_api
 from tests.integration.identity.making import status_of
 
 ADA = "33333333-3333-4333-8333-333333333333"
-ROTATION_SECONDS_MAX = 2.0
 
 
 def add(path: Path, name: str, **more: str) -> str:
@@ -33,21 +32,19 @@ def revoke(path: Path, name: str) -> None:
         assert revoked(keys, name, time.time_ns() // 1_000_000) is not None
 
 
-async def seconds_until(api: Api, token: str, status: int) -> float:
-    """How long it takes until a key is answered so."""
-    begun = time.monotonic()
+async def until_answered(api: Api, token: str, status: int) -> None:
+    """Wait until a key is answered so; within how long stands in `tests/unit/core/test_keys.py`, with a clock that is moved."""
 
     async def is_so() -> bool:
         return await status_of(api, token, "/api/channels") == status
 
     await eventually(is_so, f"{token} is answered {status}")
-    return time.monotonic() - begun
 
 
 async def test_keys_change_under_a_running_api(
     own_settings: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Added and revoked within two seconds, beside a key of the settings; a revoked key's socket is closed, its stream ends."""
+    """Added and revoked without a restart, beside a key of the settings; a revoked key's socket is closed, its stream ends."""
     monkeypatch.setattr("highwater.api.core.sockets.RECHECK_SECONDS", 0.2)
     monkeypatch.setattr("highwater.api.core.changes.RECHECK_SECONDS", 0.2)
     path = tmp_path / "keys.json"
@@ -58,7 +55,7 @@ async def test_keys_change_under_a_running_api(
         assert await status_of(api, old, "/api/users/bob/feed") == 403
         assert await status_of(api, "hwk_other", "/api/channels") == 401
         new = add(path, "new")
-        assert await seconds_until(api, new, 200) < ROTATION_SECONDS_MAX
+        assert await status_of(api, new, "/api/channels") == 200, "known at its first use"
         url = f"{api.url.replace('http', 'ws', 1)}/api/ws"
         async with (
             connect(url, additional_headers={"Authorization": f"Bearer {old}"}) as socket,
@@ -69,7 +66,7 @@ async def test_keys_change_under_a_running_api(
             await socket.send('{"type": "ping"}')
             assert "pong" in await socket.recv()
             revoke(path, "old")
-            assert await seconds_until(api, old, 401) < ROTATION_SECONDS_MAX
+            await until_answered(api, old, 401)
             with pytest.raises(ConnectionClosed) as ending:
                 await socket.recv()
             assert ending.value.rcvd is not None

@@ -13,10 +13,14 @@ from highwater.connectors.kafka.records import Event
 from highwater.connectors.pages.statements import QUERIES as PAGE_QUERIES
 from highwater.connectors.slices import ERASURE
 from highwater.streams.clock import to_datetime
+from highwater.streams.telemetry import DEMANDS_SKIPPED
 from tests.integration.connecting import event, fresh, in_outbox, in_transaction
 
 # Everything that is kept of a user, and must be gone after an erasure.
-TABLES = ("subscriptions", "user_cluster_hwm", "user_clusters", "cluster_history", "feed_documents", "user_stats")
+TABLES = (
+    *("subscriptions", "user_cluster_hwm", "user_cluster_marks", "user_clusters", "cluster_history", "feed_documents"),
+    *("rebuild_demands", "user_stats"),
+)
 
 
 class Person:
@@ -99,11 +103,47 @@ async def test_a_bad_event_of_a_user_is_dead_and_the_others_count(person: Person
 
 async def test_a_demand_is_told(person: Person):
     """A demanded rebuild reaches the user's side, each one with a higher revision."""
+    await person.stores(person.says("plan-changed", plan="pro"))
     for _ in range(2):
         await person.stores(person.says("rebuild-demanded"))
-    first, second = await person.told()
+    _, first, second = await person.told()
     assert (first["rebuild_demanded"], second["rebuild_demanded"]) == (True, True)
     assert second["revision"] > first["revision"]
+
+
+async def test_a_demand_for_nobody_makes_nobody(person: Person):
+    """A mistyped user is no user: no row, nothing told, and the demand is counted; with others in the batch as alone."""
+    before = DEMANDS_SKIPPED._value.get()
+    assert await person.stores(person.says("rebuild-demanded")) == []
+    other = Person(person.around)
+    assert await person.stores(person.says("rebuild-demanded"), other.says("plan-changed", plan="pro")) == []
+    assert (await person.told(), DEMANDS_SKIPPED._value.get() - before) == ([], 2)
+    query = "SELECT user_id FROM user_stats WHERE user_id = ANY ($1::text[])"
+    rows = await person.around.pool.fetch(query, [person.id, other.id])
+    assert [row["user_id"] for row in rows] == [other.id]
+
+
+async def test_a_demand_is_remembered_by_its_position(person: Person):
+    """With the revision that tells it, so that the request that serves it can answer it; always to be met unless it says not."""
+    await person.stores(person.says("plan-changed", plan="pro"))
+    both = [person.says("rebuild-demanded"), person.says("rebuild-demanded", if_new=True)]
+    await person.stores(*both)
+    await person.stores(person.says("rebuild-demanded", if_new=True))
+    await person.stores(person.says("rebuild-demanded", if_new=True, force=True))
+    _, *told = await person.told()
+    assert [event["rebuild_forced"] for event in told] == [True, False, True]
+    rows = await person.around.pool.fetch(
+        "SELECT position, revision, outcome, forced FROM rebuild_demands WHERE user_id = $1 ORDER BY demanded_at",
+        person.id,
+    )
+    assert [row["position"] for row in rows][:2] == [str(one.record.position) for one in both]
+    first, second, third = (event["revision"] for event in told)
+    assert [row["revision"] for row in rows] == [first, first, second, third]
+    assert [row["forced"] for row in rows] == [False, False, False, True]
+    await person.stores(*(person.says("rebuild-demanded") for _ in range(120)))
+    assert (
+        await person.around.pool.fetchval("SELECT count(*) FROM rebuild_demands WHERE user_id = $1", person.id) == 100
+    )
 
 
 async def fill(person: Person) -> None:
@@ -111,7 +151,9 @@ async def fill(person: Person) -> None:
     pool, user, now = person.around.pool, person.id, to_datetime(1)
     await person.stores(person.says("subscriptions-replaced", channels=["a"]), person.says("plan-changed", plan="pro"))
     await pool.execute("INSERT INTO user_cluster_hwm VALUES ($1, 'a', 3)", user)
-    await pool.execute(QUERIES["insert_clusters"], user, 1, "[]", 0, 0, 0, "{}", now, "t/0/0", "b", "{}", b"", 0)
+    await pool.execute("INSERT INTO user_cluster_marks VALUES ($1, 'a', '1970-01-01', 3, $2)", user, now)
+    await pool.execute("INSERT INTO rebuild_demands VALUES ($1, $2, 1, $3)", user, f"t/0/{user}", now)
+    await pool.execute(QUERIES["insert_clusters"], user, 1, "[]", 0, 0, 0, "{}", now, "t/0/0", "b", "{}", b"", 0, 0)
     await pool.execute(
         "INSERT INTO cluster_history VALUES ($1, 'c', 1, 'born', 'l', 1, 0, 1, 1, 0, 0, 0, '{}', $2, 't/0/0')",
         user,
@@ -119,6 +161,7 @@ async def fill(person: Person) -> None:
     )
     await pool.execute("INSERT INTO feed_documents VALUES ($1, 1, $2, 1, '')", user, now)
     for kind in ("feed", "clusters"):
+        await pool.execute("INSERT INTO surrogate_keys VALUES ($1, 1, 'channel:a', '{[1,4)}')", f"{kind}:{user}")
         for _ in range(3):
             await pool.execute(PAGE_QUERIES["bump_version"], f"{kind}:{user}", "t/0/0", now, None)
 
@@ -133,6 +176,7 @@ async def test_an_erasure_leaves_no_row(person: Person):
     }
     assert dict.fromkeys(TABLES, 0) == left
     assert await pool.fetchval("SELECT count(*) FROM resource_versions WHERE key LIKE '%:' || $1", person.id) == 0
+    assert await pool.fetchval("SELECT count(*) FROM surrogate_keys WHERE document LIKE '%:' || $1", person.id) == 0
     last = (await person.told())[-1]
     assert (last["erased"], last["unsubscribed"], last["plan"]) == (True, ["a"], "free")
 

@@ -7,7 +7,7 @@ import math
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -17,19 +17,25 @@ from highwater.connectors.engines.watch import Watch
 from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.jobs.generation import GenerationSteps
 from highwater.connectors.jobs.semantic_cache import SemanticCache
+from highwater.connectors.jobs.sink_controls import JobControlsSink
 from highwater.connectors.jobs.steps import Steps
 from highwater.connectors.jobs.store import Jobs as JobStore
 from highwater.connectors.jobs.worker_jobs import JobCommands
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
+from highwater.connectors.models.embedding_calls import CountedEmbedder
+from highwater.connectors.models.embeddings import Embedded
 from highwater.connectors.models.recorded_calls import ModelCalls
+from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.redis.link import RedisLink, open_redis
+from highwater.schemas.jobs import CONTROL
 from highwater.streams.clock import fresh_number, to_datetime
+from highwater.streams.identity.plans import PLANS
 from highwater.streams.jobs.states import REQUESTED, Kind
 from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
-from tests.integration.connecting import event, in_outbox, until
+from tests.integration.connecting import event, in_outbox, in_transaction, until
 from tests.integration.databases import address_of, own_database
 from tests.integration.engines import LEASE_MS, Time, Worker, end_all
 from tests.integration.models.scripted_llm import ScriptedLLM
@@ -40,18 +46,23 @@ DIMENSIONS = 8
 class ScriptedEmbedder:
     """Vectors of a plane: a text in `cosines` has that cosine with every text that is not."""
 
-    basis_id = "scripted@8"
+    basis_id = model = "scripted@8"
+    is_paid = True
     calls_at_once = 1
     is_of_meaning = True
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.calls = self.tokens = 0
         self.cosines: dict[str, float] = {}
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Unit vectors."""
         self.calls += 1
         return [self._vector(text) for text in texts]
+
+    async def embed_counted(self, texts: Sequence[str]) -> Embedded:
+        """The same; as many tokens a text as it is told to take."""
+        return Embedded(await self.embed(texts), self.tokens * len(texts))
 
     def _vector(self, text: str) -> bytes:
         cosine = self.cosines.get(text, 1.0)
@@ -78,19 +89,21 @@ class Jobs:
         steps: Steps | None = None,
         *,
         slots: int = 16,
+        begun_max: int = 16,
         timeout_seconds: float = 30.0,
         has_cache: bool = False,
     ) -> Worker:
         """Another worker, watching; without steps given, one that makes decks."""
         around = self.around
-        cache = SemanticCache(around.pool, self.link, self.embedder) if has_cache else None
+        counted = CountedEmbedder(around.pool, self.embedder, parse_prices(""), self.time)
+        cache = SemanticCache(around.pool, self.link, counted) if has_cache else None
         calls = ModelCalls(
             Calls(around.pool),
             RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
             parse_prices("small=1000/2000"),
             self.time,
         )
-        jobs = JobStore(around.pool, around.codec, kind)
+        jobs = JobStore(around.pool, around.codec, kind, begun_max=begun_max)
         engine = JobEngine(
             jobs,
             steps or GenerationSteps(around.pool, cache, self.time, model="small"),
@@ -101,7 +114,7 @@ class Jobs:
             slots=slots,
         )
         watch = Watch(self.database, jobs, engine, self.time)
-        made = Worker(engine, JobCommands(engine, watch, self.time), watch)
+        made = Worker(engine, JobCommands(engine), watch)
         made.start()
         self.workers.append(made)
         return made
@@ -148,14 +161,25 @@ class Jobs:
     async def request(self, worker: Worker, *job_ids: str) -> None:
         """Commands, as the consumer hands them over."""
         topic = REQUESTED[worker.engine.jobs.kind]
-        await worker.commands.prepare([event(topic, {"job_id": job_id}) for job_id in job_ids])
+        events = [event(topic, {"job_id": job_id}) for job_id in job_ids]
+        await worker.commands.prepare(events)
+        async with transaction(self.around.pool) as tx:
+            await worker.commands.apply(tx, events, None)
+        await worker.commands.settle(None)
 
     async def revoke(self, job_id: str) -> None:
-        """As the sink of controls does."""
-        await self.around.pool.execute(
-            "UPDATE jobs SET status = 'revoked', epoch = epoch + 1, worker = NULL, lease_until_ms = NULL, due_ms = NULL, "
-            "checkpoint = NULL, seq = seq + 1 WHERE job_id = $1 AND status IN ('pending', 'running')", job_id,
-        )  # fmt: skip
+        """By the sink of controls."""
+        await self._control(job_id, "revoke")
+
+    async def restart(self, worker: Worker, job_id: str) -> None:
+        """By the sink of controls; the command that follows is handed over."""
+        await self._control(job_id, "restart")
+        await self.request(worker, job_id)
+
+    async def _control(self, job_id: str, action: str) -> None:
+        sink = JobControlsSink(replace(self.around, clock=self.time), PLANS)
+        said = event(CONTROL, {"job_id": job_id, "action": action, "reason": "", "ts": 1})
+        assert await in_transaction(self.around, sink, [said]) == []
 
     async def job(self, job_id: str) -> dict[str, Any]:
         """The row of a job."""

@@ -24,6 +24,7 @@ from highwater.connectors.jobs.blobs import PART_BYTES, BlobTooLargeError
 from highwater.connectors.postgres.pool import open_pool
 from highwater.deploy.local.ports import is_free
 from highwater.schemas.errors import UnavailableError
+from highwater.streams.access import trusts_nobody
 from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.api_server import NOW, Api, Seeds, running_api, wait_until
@@ -97,7 +98,8 @@ async def test_a_document_is_read_as_it_was_put(editor, seeds: Seeds, size: int)
     assert (found.headers["content-length"], found.headers["etag"]) == (str(size), f'"{name}"')
     assert found.headers["cache-control"] == "private, max-age=31536000, immutable"
     assert found.headers["content-digest"] == f"sha-256=:{base64.b64encode(bytes.fromhex(name)).decode()}:"
-    assert (found.headers["x-content-type-options"], found.headers["content-disposition"]) == ("nosniff", "attachment")
+    assert found.headers["x-content-type-options"] == "nosniff"
+    assert found.headers["content-disposition"] == f'attachment; filename="{name[:12]}.md"'
     again = {"If-None-Match": found.headers["etag"]}
     unchanged = await editor.get(f"/api/blobs/{name}", params={"organization_id": org}, headers=again)
     assert (unchanged.status_code, unchanged.content) == (304, b"")
@@ -117,6 +119,20 @@ async def test_the_same_bytes_again_are_nothing_new(editor, seeds: Seeds) -> Non
         for org in (one, two)
     ]
     assert [kind.split(";")[0] for kind in kinds] == ["text/plain", "application/pdf"]
+
+
+async def test_a_document_is_saved_under_its_name(editor, seeds: Seeds) -> None:
+    """The name that its organization gave it first, in ASCII and in full; another organization's is its own."""
+    one, two, body = await organization(seeds), await organization(seeds), content(7)
+    for org, name in ((one, "Отчёт 7.pdf"), (one, "other.pdf"), (two, "report.pdf")):
+        assert (await put(editor, org, body, filename=name)).status_code in (200, 201)
+    answers = [
+        await editor.get(f"/api/blobs/{hexadecimal(body)}", params={"organization_id": org}) for org in (one, two)
+    ]
+    assert [answer.headers["content-disposition"] for answer in answers] == [
+        "attachment; filename=\"_____ 7.pdf\"; filename*=UTF-8''%D0%9E%D1%82%D1%87%D1%91%D1%82%207.pdf",
+        'attachment; filename="report.pdf"',
+    ]
 
 
 async def test_only_owners_and_admins_read(api: Api, editor, seeds: Seeds) -> None:
@@ -179,6 +195,8 @@ async def test_digests_are_checked(editor, seeds: Seeds) -> None:
     ("given", "field"),
     [
         ({"sha256": "abc"}, "sha256"),
+        ({"filename": "../x"}, "filename"),
+        ({"filename": 'a"\r\nX: y'}, "filename"),
         ({"headers": {"Content-Digest": "sha-256=abc"}}, "Content-Digest"),
         ({"headers": {"Content-Digest": "sha-256=:a:"}}, "Content-Digest"),
         ({"headers": {"Content-Type": "words"}}, "Content-Type"),
@@ -423,7 +441,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
     def is_ready() -> bool:
         assert process.poll() is None
         try:
-            return httpx.get(f"{url}/readyz").status_code == 200
+            return httpx.get(f"{url}/readyz", verify=trusts_nobody()).status_code == 200
         except httpx.TransportError:
             return False
 

@@ -5,17 +5,24 @@ from __future__ import annotations
 import io
 import json
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pptx
 import pypdf
 import pytest
 
+from highwater.api.jobs.routes import result_url
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.export import FORMATS, ExportSteps
+from highwater.connectors.jobs.google_slides import NOT_CONFIGURED, SCOPE, GoogleSlides, read_credentials
+from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.states import Kind
+from highwater.streams.settings import read_settings
 from tests.integration.jobs.making import Jobs
+from tests.integration.jobs.scripted_google import ACCOUNT, ScriptedGoogle
 
 TITLE = "KRaft: Überblick — обзор"
 SLIDES: list[dict[str, Any]] = [
@@ -63,6 +70,7 @@ def words(text: str) -> str:
 async def test_a_pptx_holds_every_title_and_point(j: Jobs):
     """Opened again: a title slide, then each slide with its points in order and what its speaker says."""
     result = await exported(j, await deck(j), "pptx")
+    assert result["file_name"] == "KRaft Überblick — обзор.pptx"
     content, media_type = await content_of(j, result["sha256"])
     assert (media_type, len(content)) == (FORMATS["pptx"].media_type, result["size_bytes"])
     first, *slides = pptx.Presentation(io.BytesIO(content)).slides
@@ -114,3 +122,101 @@ async def test_a_deck_of_others_is_not_there(j: Jobs, organization: str | None):
     row = await j.until_status(job_id, "failed")
     assert row["error"] == f"there is no presentation {presentation_id}"
     assert await j.around.pool.fetchval("SELECT count(*) FROM blobs") == 0
+
+
+# -- Google Slides --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def google() -> Iterator[ScriptedGoogle]:
+    """Google, scripted."""
+    with ScriptedGoogle() as service:
+        yield service
+
+
+async def to_google(j: Jobs, google: GoogleSlides | None, *, status: str = "completed") -> dict[str, Any]:
+    """The row of a job that writes a deck to Google Slides, once it stands there."""
+    worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time, google))
+    job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": await deck(j), "format": "google_slides"})
+    await j.request(worker, job_id)
+    return await j.until_status(job_id, status)
+
+
+def account(google: ScriptedGoogle, path: Path, document: Any, **more: str) -> GoogleSlides:
+    """The account that a file of credentials stands for, as the worker opens it."""
+    path.write_text(json.dumps(document))
+    names = {"HIGHWATER_GOOGLE_CREDENTIALS_FILE": str(path), "HIGHWATER_GOOGLE_API_URL": google.url, **more}
+    opened = GoogleSlides.of(read_settings(names))
+    assert opened is not None
+    return opened
+
+
+async def test_a_deck_becomes_a_presentation_of_google(j: Jobs, google: ScriptedGoogle, tmp_path: Path):
+    """Made of the file that an export to PPTX writes, in the folder of the settings, by a service account."""
+    opened = account(google, tmp_path / "a.json", google.service_account(), HIGHWATER_GOOGLE_FOLDER_ID="folder-7")
+    row = await to_google(j, opened)
+    (file,) = google.files
+    assert file.about == {
+        "name": TITLE, "mimeType": "application/vnd.google-apps.presentation", "parents": ["folder-7"],
+        "appProperties": {"highwater_job": str(row["job_id"])},
+    }  # fmt: skip
+    assert (file.media_type, file.parameters["uploadType"]) == (FORMATS["pptx"].media_type, "multipart")
+    assert pptx.Presentation(io.BytesIO(file.content)).slides[0].shapes.title.text == TITLE
+    result = json.loads(row["result"])
+    assert (result["file_id"], result["url"]) == ("file-1", "https://docs.google.com/presentation/d/file-1/edit")
+    assert result["format"] == "google_slides"
+    assert result_url("export", str(row["job_id"]), result) == result["url"]
+    claims = google.claims()
+    assert (claims["iss"], claims["scope"], claims["aud"]) == (ACCOUNT, SCOPE, f"{google.url}/token")
+    assert claims["exp"] - claims["iat"] == 3_600
+    assert google.requests == ["GET /drive/v3/files", "POST /upload/drive/v3/files"]
+    await opened.close()
+
+
+async def test_what_passes_is_waited_for_and_nothing_is_made_twice(j: Jobs, google: ScriptedGoogle, tmp_path: Path):
+    """A 503, a rate limit, a lost answer, a token that is no longer taken: one presentation in the end."""
+    user = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
+    opened = account(google, tmp_path / "a.json", {**user, "token_uri": f"{google.url}/token"})
+    limited = {"error": {"code": 403, "message": "slow down", "errors": [{"reason": "userRateLimitExceeded"}]}}
+    google.script((401, {}), (503, None), (403, limited))
+    google.loses_answers = 1
+    row = await to_google(j, opened)
+    assert [file.id for file in google.files] == [json.loads(row["result"])["file_id"]]
+    assert (
+        google.grants
+        == [{"grant_type": "refresh_token", "client_id": "c", "client_secret": "s", "refresh_token": "r"}] * 2
+    )
+    await opened.close()
+
+
+async def test_what_google_refuses_fails_the_job(j: Jobs, google: ScriptedGoogle, tmp_path: Path):
+    """With Google's words, so that it can be mended and the job restarted; so does a deployment without credentials."""
+    opened = account(google, tmp_path / "a.json", google.service_account())
+    google.script((404, {"error": {"code": 404, "message": "File not found: folder-7."}}))
+    row = await to_google(j, opened, status="failed")
+    assert row["error"] == "Google answered 404: File not found: folder-7."
+    await j.restart(j.workers[0], str(row["job_id"]))
+    await j.until_status(str(row["job_id"]), "completed")
+    await j.workers[0].end()
+    assert (await to_google(j, None, status="failed"))["error"] == NOT_CONFIGURED
+    await opened.close()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {},
+        {"type": "service_account"},
+        {"type": "external_account"},
+        {"type": "service_account", "client_email": "a", "private_key": "secret"},
+    ],
+)
+def test_credentials_that_cannot_be_used_are_refused(tmp_path: Path, document: Any):
+    """With the name of the setting, and nothing of what it holds."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigurationError, match="HIGHWATER_GOOGLE_CREDENTIALS_FILE") as caught:
+        read_credentials(read_settings({"HIGHWATER_GOOGLE_CREDENTIALS_FILE": str(path)}))
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None

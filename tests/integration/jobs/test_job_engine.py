@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 
+from highwater.connectors.engines.watch import LOOK_SECONDS
 from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.jobs.steps import Done, JobFailedError, Step
 from highwater.connectors.jobs.store import Change, Deck, job_of
@@ -20,7 +22,7 @@ from highwater.streams.jobs.states import Kind
 from tests.integration.connecting import until
 from tests.integration.engines import LEASE_MS, Worker
 from tests.integration.jobs.making import Jobs
-from tests.integration.models.scripted_llm import answer
+from tests.integration.models.scripted_llm import answer, status
 
 
 def stages(slides: int) -> list[str]:
@@ -202,7 +204,7 @@ async def test_commands_come_again_and_to_all(j: Jobs):
 
 
 async def test_a_job_revoked_during_a_call(j: Jobs):
-    """The call is paid, and nothing follows from it (R2.40)."""
+    """The call is paid and counted once it is answered, and nothing else follows from it (R2.40)."""
     worker = j.worker()
     held = j.llm.hold("slide-1")
     job_id = await j.submit(slides=3)
@@ -210,13 +212,21 @@ async def test_a_job_revoked_during_a_call(j: Jobs):
     await asyncio.to_thread(held.reached.wait, 10)
     await j.revoke(job_id)
     before = await j.job(job_id)
+    assert before["tokens"] == 120
     held.release.set()
     await until(_idle(worker.engine), "the worker lets go")
-    assert await j.job(job_id) == before
+    after = await j.job(job_id)
+    late = {name: after[name] for name in ("tokens", "cost_usd", "cost_cents", "epoch")}
+    assert after == {**before, **late}
+    assert (after["tokens"], after["cost_cents"]) == (240, 28)
+    told = [
+        (one["seq"], one["presentations"], one["tokens"], one["cost_cents"]) for one in await j.events(USAGE_RECORDED)
+    ]
+    assert told == [(1, 0, 120, 14), (2, 0, 120, 14)]
     assert j.llm.by_stage() == {"outline": 1, "slide-1": 1}
     assert [call["outcome"] for call in await j.calls(job_id)] == ["answered", "answered"]
     await j.request(worker, job_id)
-    assert (await j.deck(job_id), await j.events(USAGE_RECORDED)) == (None, [])
+    assert (await j.deck(job_id), len(await j.events(USAGE_RECORDED))) == (None, 2)
     assert len(j.llm.calls) == 2
 
 
@@ -262,7 +272,7 @@ async def _waits(j: Jobs, job_id: str, attempt: int) -> dict[str, object] | None
 
 
 async def test_a_third_failure_ends_the_job(j: Jobs):
-    """With its error told and its checkpoint marked as failed; nothing is counted (R2.14)."""
+    """With its error told and its checkpoint marked as failed; what its calls used is counted, and no deck (R2.14)."""
     worker = j.worker()
     j.llm.script("slide-2", "503", "503", "503")
     job_id = await j.submit(slides=2)
@@ -271,12 +281,92 @@ async def test_a_third_failure_ends_the_job(j: Jobs):
         await until(lambda n=attempt: _waits(j, job_id, n), f"attempt {attempt} is due later")
         j.time.now_ms += 10_000
     row = await j.until_status(job_id, "failed")
-    assert (len(j.llm.seen("slide-2")), row["progress_pct"], row["cost_cents"]) == (3, 50, None)
+    assert (len(j.llm.seen("slide-2")), row["progress_pct"], row["cost_cents"]) == (3, 50, 28)
     saved, told = (await j.events(CHECKPOINT_SAVED))[-1], (await j.events(PROGRESS))[-1]
     assert (saved["status"], saved["slides_completed"]) == ("failed", 1)
     assert (told["event_type"], told["error_message"], told["progress_pct"]) == ("error", row["error"], 50)
-    assert (await j.deck(job_id), await j.events(USAGE_RECORDED)) == (None, [])
-    assert row["tokens"] == 240  # what was answered was paid
+    assert (await j.deck(job_id), row["tokens"]) == (None, 240)  # what was answered was paid
+    (used,) = await j.events(USAGE_RECORDED)
+    assert (used["presentations"], used["slides"], used["tokens"], used["cost_cents"]) == (0, 0, 240, 28)
+
+
+async def test_a_failed_job_goes_on_from_its_checkpoint(j: Jobs):
+    """Restarted, the slide that failed is asked for under new keys and no other one again; its calls are limited anew, and only
+    what was used since is counted.
+    """
+    worker = j.worker()
+    j.llm.script("slide-2", status(400), "503", "503")
+    job_id = await j.submit(slides=3)
+    await j.request(worker, job_id)
+    await j.until_status(job_id, "failed")
+    await j.restart(worker, job_id)
+    for attempt in (3, 4):
+        await until(lambda n=attempt: _waits(j, job_id, n), f"attempt {attempt} is due later")
+        j.time.now_ms += 10_000
+    row = await j.until_status(job_id, "completed")
+    keys = Counter({f"{job_id}/{stage}/1": 1 for stage in stages(3)})
+    assert j.llm.by_key() == keys + Counter(f"{job_id}/slide-2/{attempt}" for attempt in (2, 3, 4))
+    assert (row["error"], row["tokens"], row["cost_cents"], row["attempts_before"]) == (None, 480, 56, 0)
+    told = [(one["seq"], one["event_type"], one["progress_pct"]) for one in await j.events(PROGRESS)]
+    assert told == [
+        (1, "slide_started", 0), (2, "slide_completed", 33), (3, "slide_started", 33), (4, "error", 33),
+        (5, "job_restarted", 33), (6, "slide_completed", 66), (7, "slide_started", 66), (8, "slide_completed", 100),
+        (9, "generation_done", 100),
+    ]  # fmt: skip
+    saved = [
+        None if one is None else (one["status"], one["slides_completed"]) for one in await j.events(CHECKPOINT_SAVED)
+    ]
+    assert saved == [
+        ("running", 0), ("running", 1), ("failed", 1), ("running", 1), ("running", 2), ("running", 3), None
+    ]  # fmt: skip
+    used = [(one["seq"], one["presentations"], one["slides"], one["tokens"]) for one in await j.events(USAGE_RECORDED)]
+    assert used == [(1, 0, 0, 240), (2, 1, 3, 240)]
+
+
+async def test_an_answer_that_was_paid_is_not_asked_for_again_after_a_restart(j: Jobs):
+    """A job that failed since its workers ended takes the answer that its last call gave."""
+    job_id = await j.submit(slides=1)
+    for turn in range(4):
+        worker = j.worker()
+        held = j.llm.hold("slide-1")
+        await until(lambda: _pending(j, job_id), f"it waits for turn {turn}")
+        await j.request(worker, job_id)
+        await asyncio.to_thread(held.reached.wait, 10)
+        await worker.die()
+    other = j.worker()
+    await j.until_status(job_id, "failed")
+    slide = '{"title": "Paid", "bullets": ["a"], "notes": "b"}'
+    await j.around.pool.execute(
+        "UPDATE llm_calls SET outcome = 'answered', answer = $2, prompt_tokens = 1, completion_tokens = 1 "
+        "WHERE run_id = $1 AND stage = 'slide-1'", job_id, slide,
+    )  # fmt: skip
+    calls = len(j.llm.calls)
+    await j.restart(other, job_id)
+    await j.until_status(job_id, "completed")
+    deck = await j.deck(job_id)
+    assert deck is not None
+    assert (deck["slides"][0]["title"], len(j.llm.calls)) == ("Paid", calls)
+
+
+async def test_slots_are_shared_out_between_organizations(j: Jobs):
+    """Eight jobs of one are asked for before another's: that one has its slot at once, and none has more than the cap."""
+    many = [await j.submit(slides=1) for _ in range(8)]
+    one = await j.submit(slides=1, organization="umbrella")
+    for _ in range(3):
+        j.llm.hold("outline")
+    workers = [j.worker(slots=2, begun_max=2), j.worker(slots=2, begun_max=2)]
+    await j.request(workers[0], *many, one)
+    await until(lambda: _has_called(j, 3), "three of four slots are taken")
+    await asyncio.sleep(3 * LOOK_SECONDS)  # looks of both, of which nothing may come
+    rows = await j.around.pool.fetch("SELECT organization_id FROM jobs WHERE status = 'running' ORDER BY 1")
+    assert [row["organization_id"] for row in rows] == ["acme", "acme", "umbrella"]
+    j.llm.release_all()
+    for job_id in (*many, one):
+        await j.until_status(job_id, "completed")
+
+
+def _has_called(j: Jobs, count: int) -> bool:
+    return len(j.llm.seen("outline")) == count
 
 
 @pytest.mark.parametrize("bad", ["no JSON", '{"title": "x", "slides": []}'])
@@ -469,6 +559,16 @@ async def test_a_miss_asks_the_model(cached: Jobs, more: dict[str, object]):
     row = await made(cached, **given)  # type: ignore[arg-type]
     assert row["calls"] == 3
     assert all(entry[b"hit_count"] == b"0" for entry in await _entries(cached))
+
+
+async def test_vectors_of_the_cache_are_paid(cached: Jobs):
+    """A deck that was made before costs its question's vector; one that is made anew also that of its entry, after its end."""
+    cached.embedder.tokens = 1_000
+    row = await made(cached, "KRaft briefly")
+    assert (row["tokens"], row["calls"]) == (1_000, 0)
+    row = await made(cached, "No KRaft")
+    told = [one["tokens"] for one in await cached.events(USAGE_RECORDED)]
+    assert told[1:] == [1_000, 1_360, 1_000]
 
 
 async def test_an_entry_that_is_gone_is_a_miss(cached: Jobs):

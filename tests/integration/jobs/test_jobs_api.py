@@ -12,13 +12,15 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
+from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
 from highwater.streams.identity.plans import load_plans
 from tests.integration.api_server import NOW, Api, Seeds
+from tests.integration.identity.making import organization
 from tests.integration.jobs.watching import ADA, BOB, ORG, change_job, new_id, store_job
 from tests.integration.records import record_at
 
-KEYS = f"admin:root-key,viewer:eye-key,viewer:ada-key:{ADA}:{ORG},editor:bob-key:{BOB}"
+KEYS = f"admin:root-key,viewer:eye-key,editor:ada-key:{ADA}:{ORG},viewer:look-key:{ADA}:{ORG},editor:bob-key:{BOB}"
 DECK = {"kind": "generation", "organization_id": ORG, "user_id": ADA, "args": {"query": "why?", "slides": 3}}
 
 
@@ -117,13 +119,28 @@ async def test_a_month_that_is_used_up(redis_url, api, seeds):
     assert room is not None
     now = (await seeds.run("SELECT clock_timestamp() AS now"))[0]["now"]
     for _ in range(room):
-        done = {"status": "completed", "completed_at": now, "cost_cents": 1, "created_at": now, "updated_at": now}
-        await store_job(seeds, organization_id="busy", **done)
+        await seeds.run(METER["count_usage"], "busy", f"{now:%Y-%m}", new_id(), 1, 3, 100, 1, now)
     answer = await submit(api, {**DECK, "organization_id": "busy"})
     assert (answer.status_code, answer.json()["limit"]) == (402, "max_presentations_per_month")
     assert "busy" in answer.json()["detail"]
     await organization(redis_url, seeds, "busy", "enterprise", "active")
     assert (await submit(api, {**DECK, "organization_id": "busy"})).status_code == 202
+
+
+async def test_used_up_says_the_same_as_usage(redis_url, api, seeds):
+    """Tokens of a deck that failed are shown, and are what the limit is judged by; a restart is refused as a new deck is."""
+    await organization(redis_url, seeds, "tokens", "free", "active")
+    now = (await seeds.run("SELECT clock_timestamp() AS now"))[0]["now"]
+    limit = load_plans()["free"].ai_tokens_per_month
+    job = await store_job(seeds, organization_id="tokens", status="failed", tokens=limit, completed_at=now)
+    await seeds.run(METER["count_usage"], "tokens", f"{now:%Y-%m}", job, 0, 0, limit, 1, now)
+    shown = (await api.get("/api/organizations/tokens/usage")).json()
+    assert (shown["tokens"], shown["presentations"]) == (limit, 0)
+    for answer in (
+        await submit(api, {**DECK, "organization_id": "tokens"}),
+        await api.post(f"/api/jobs/{job}/restart", None),
+    ):
+        assert (answer.status_code, answer.json()["limit"]) == (402, "ai_tokens_per_month")
 
 
 # -- how a job stands -----------------------------------------------------------------------------------------------------
@@ -211,6 +228,36 @@ async def test_a_job_is_revoked_by_an_event(stack, api, seeds, codec):
     assert (await api.get(f"/api/jobs/{job}", X_Min_Position=position)).status_code == 200
 
 
+# -- restarting ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_job_is_restarted_by_an_event(stack, api, seeds, codec):
+    """202 with its position, which feeds the job's page."""
+    job = await store_job(seeds, status="failed", error="no model")
+    answer = await api.post(f"/api/jobs/{job}/restart", None)
+    assert (answer.status_code, answer.json()["job_id"]) == (202, job)
+    record = record_at(stack, answer.json()["positions"][0])
+    event = codec.decode(CONTROL, record.value())
+    assert (event["job_id"], event["action"], record.key()) == (job, "restart", job.encode())
+
+
+async def test_only_failed_jobs_are_restarted(api, seeds):
+    """409 that says how the job stands; 404 for one that nobody knows."""
+    for status in ("pending", "running", "completed", "revoked", "expired"):
+        answer = await api.post(f"/api/jobs/{await store_job(seeds, status=status)}/restart", None)
+        assert (answer.status_code, answer.json()["job_status"]) == (409, status)
+        assert status in answer.json()["detail"]
+    assert (await api.post(f"/api/jobs/{new_id()}/restart", None)).status_code == 404
+
+
+async def test_a_restart_needs_an_editor(guarded, seeds):
+    """It costs what a new job does; jobs of others are as none."""
+    job = await store_job(seeds, status="failed", user_id=BOB)
+    for token, status in (("eye-key", 403), ("look-key", 403), ("bob-key", 202), ("root-key", 202), ("x", 401)):
+        async with guarded.client(token) as client:
+            assert (await client.post(f"/api/jobs/{job}/restart")).status_code == status, token
+
+
 # -- who may --------------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +282,7 @@ async def test_keys_of_users_have_their_own_jobs_only(guarded, seeds):
     own = {name: value for name, value in DECK.items() if name != "user_id"}
     assert (await submit(guarded, own, "ada-key")).status_code == 202
     assert (await submit(guarded, own, "eye-key")).status_code == 403
+    assert (await submit(guarded, own, "look-key")).status_code == 403  # a viewer has nothing made that is paid
     for token, status in (("bob-key", 404), ("eye-key", 403)):
         async with guarded.client(token) as client:
             assert (await client.delete(f"/api/jobs/{job}")).status_code == status
@@ -243,7 +291,7 @@ async def test_keys_of_users_have_their_own_jobs_only(guarded, seeds):
 
 
 async def test_sessions_see_their_organization(guarded, seeds):
-    """Jobs of colleagues are read by all and revoked by editors; a session submits for its own organization alone."""
+    """Jobs of colleagues are read by all and revoked by editors; an editor's session submits for its own organization alone."""
     job = await store_job(seeds)
     async with guarded.client("root-key") as client:
 
@@ -252,16 +300,17 @@ async def test_sessions_see_their_organization(guarded, seeds):
             made: str = (await client.post("/api/sessions", json=body)).json()["session_id"]
             return made
 
-        viewer, editor, other = await session(), await session(role="editor"), await session(organization_id="else")
+        viewer, editor = await session(), await session(role="editor")
+        other = await session(organization_id="else", role="editor")
     assert (await guarded.get(f"/api/jobs/{job}", viewer)).status_code == 200
     assert (await guarded.get(f"/api/jobs/{job}", other)).status_code == 404
     for token, status in ((viewer, 403), (editor, 202), (other, 404)):
         async with guarded.client(token) as client:
             assert (await client.delete(f"/api/jobs/{job}")).status_code == status
     bare = {"kind": "generation", "args": {"query": "q"}}
-    assert (await submit(guarded, bare, viewer)).status_code == 202
+    assert [(await submit(guarded, bare, token)).status_code for token in (viewer, editor)] == [403, 202]
     assert (await submit(guarded, {**bare, "organization_id": ORG}, other)).status_code == 403
-    assert (await submit(guarded, {**bare, "user_id": ADA}, viewer)).status_code == 403
+    assert (await submit(guarded, {**bare, "user_id": ADA}, editor)).status_code == 403
 
 
 # -- lists and decks ------------------------------------------------------------------------------------------------------
@@ -290,20 +339,36 @@ async def test_jobs_of_an_organization_in_pages(api, guarded, seeds):
     assert (await api.get("/api/organizations/none/jobs")).json()["jobs"] == []
 
 
+async def test_filters_of_a_list_work_or_are_refused(api, guarded, seeds):
+    """By status, kind and user, together too; 422 for a value or a name that there is not, 403 for another user's."""
+    jobs = [
+        await store_job(seeds, organization_id="sifted", status=status, kind=kind, user_id=user)
+        for status, kind, user in (
+            ("failed", "export", ADA), ("failed", "generation", BOB), ("running", "generation", BOB)
+        )
+    ]  # fmt: skip
+
+    async def listed(query: str, token: str | None = None) -> Any:
+        answer = await (api if token is None else guarded).get(f"/api/organizations/sifted/jobs{query}", token)
+        if answer.status_code != 200:
+            return answer.status_code
+        return {jobs.index(job["job_id"]) for job in answer.json()["jobs"]}
+
+    assert await listed("") == {0, 1, 2}
+    assert await listed("?status=failed") == {0, 1}
+    assert await listed("?kind=generation") == {1, 2}
+    assert await listed(f"?user_id={BOB}&status=failed") == {1}
+    assert await listed("?status=expired") == set()
+    for query in ("?status=broken", "?kind=dance", "?state=failed", "?status=failed&x=1"):
+        assert await listed(query) == 422, query
+    assert (await api.get("/api/organizations/sifted/jobs?state=failed")).json()["field"] == "state"
+    assert await listed(f"?user_id={BOB}&status=running", "bob-key") == {2}
+    assert await listed(f"?user_id={ADA}", "bob-key") == 403
+
+
 async def submit(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
     """POST /api/jobs."""
     return await api.post("/api/jobs", body, token, **headers)
-
-
-async def organization(redis_url: str, seeds: Seeds, name: str, plan: str, status: str) -> None:
-    """An organization as its sink stores it, and no copy of its limits."""
-    await seeds.run(
-        "INSERT INTO organizations VALUES ($1, $2, $3, NULL, 1, 'p', $4) ON CONFLICT (organization_id) DO UPDATE SET "
-        "plan = excluded.plan, subscription_status = excluded.subscription_status",
-        name, plan, status, NOW,
-    )  # fmt: skip
-    async with Redis.from_url(redis_url) as redis:
-        await redis.delete(f"plan_limits:{name}")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import signal
 import subprocess
@@ -119,6 +120,67 @@ async def test_a_job_is_submitted(seeds, api, api_environment):
     for arguments in (("dance", "{}"), ("generation", "{"), ("generation", "{}"), ("generation", "[]")):
         code, out, err = await ended(command(api_environment, "submit", *arguments, *options))
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
+
+
+async def test_jobs_are_listed(seeds, api, api_environment):
+    """The newest first; by the filters of the API, and none that it does not have."""
+    jobs = [
+        await store_job(seeds, organization_id="cli-list", status=status) for status in ("failed", "running", "failed")
+    ]
+    listing = ("list", "--organization", "cli-list")
+    code, out, err = await ended(command(api_environment, *listing, "--json"))
+    assert (code, {json.loads(one)["job_id"] for one in out.splitlines()}, err) == (0, set(jobs), "")
+    code, out, err = await ended(command(api_environment, *listing, "--status", "running"))
+    assert (code, [jobs[n] in out for n in range(3)], err) == (0, [False, True, False], "")
+    code, out, err = await ended(command(api_environment, *listing, "--limit", "1", "--json"))
+    assert (code, len(out.splitlines())) == (0, 1)
+    code, out, err = await ended(command(api_environment, *listing, "--status", "broken"))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+async def test_a_job_is_revoked_and_restarted(seeds, api, api_environment, progress):
+    """Its id is printed; what cannot be restarted is said. With `--watch` what follows the old error is shown."""
+    running_job = await store_job(seeds)
+    assert await ended(command(api_environment, "revoke", running_job)) == (0, f"{running_job}\n", "")
+    code, out, err = await ended(command(api_environment, "restart", running_job))
+    assert (code, out, "running" in err) == (1, "", True)
+    failed = await store_job(seeds, status="failed", error="no model", seq=1)
+    await materialize(progress, [step(failed, 1, "error", pct=0, error_message="no model")])
+    assert await ended(command(api_environment, "restart", failed)) == (0, f"{failed}\n", "")
+    await change_job(seeds, failed, status="running", error=None, seq=3)
+    await materialize(progress, [step(failed, 2, "job_restarted", pct=0), step(failed, 3, "slide_started", pct=0)])
+    watching = command(api_environment, "watch", failed)
+    assert [await line(watching) for _ in range(3)] == [
+        "0% error no model\n",
+        "0% job_restarted\n",
+        "0% slide_started\n",
+    ]
+    await change_job(seeds, failed, seq=4, status="completed", progress_pct=100, result='{"presentation_id": "x"}')
+    await materialize(progress, [step(failed, 4, "generation_done", pct=100)])
+    assert (await ended(watching))[:2] == (0, f"100% generation_done\ncompleted /api/presentations/{failed}\n")
+
+
+async def test_documents_are_put_and_saved(seeds, api, api_environment, tmp_path):
+    """Under their own name, whole or not at all, and nothing is replaced unasked."""
+    document = tmp_path / "Обзор.md"
+    document.write_bytes(b"# KRaft\n")
+    name = hashlib.sha256(document.read_bytes()).hexdigest()
+    put = ("blobs", "put", str(document), "--organization", ORG)
+    assert await ended(command(api_environment, *put)) == (0, f"{name}\n", "")
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    get = ("blobs", "get", name, "--organization", ORG)
+    saved = folder / "Обзор.md"
+    code, out, err = await ended(started(api_environment, "jobs", *get, cwd=folder))
+    assert (code, out, err) == (0, "Обзор.md\n", "")
+    assert saved.read_bytes() == document.read_bytes()
+    code, out, err = await ended(started(api_environment, "jobs", *get, cwd=folder))
+    assert (code, out, "--force" in err) == (1, "", True)
+    assert (await ended(started(api_environment, "jobs", *get, "--force", cwd=folder)))[0] == 0
+    assert await ended(command(api_environment, *get, "--output", "-")) == (0, "# KRaft\n", "")
+    code, out, err = await ended(command(api_environment, "blobs", "get", "0" * 64, "--organization", ORG))
+    assert (code, out, "404" in err) == (1, "", True)
+    assert [one.name for one in folder.iterdir()] == ["Обзор.md"]
 
 
 async def test_wrong_use(api, api_environment):

@@ -11,17 +11,22 @@ from typing import Any
 import orjson
 import pytest
 
+from highwater.connectors.identity import organizations
 from highwater.connectors.identity.sink_users import UsersSink
+from highwater.connectors.jobs import counting
 from highwater.connectors.jobs.sink_controls import JobControlsSink
 from highwater.connectors.jobs.sink_jobs import JobsSink
+from highwater.connectors.jobs.store import job_of
+from highwater.connectors.jobs.usage import usage_of
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.postgres.pool import transaction
 from highwater.connectors.slices import ERASURE
 from highwater.schemas.feeds import USER_ERASED
-from highwater.schemas.jobs import CHECKPOINT_SAVED, CONTROL, JOB_SUBMITTED, PROGRESS
+from highwater.schemas.jobs import CHECKPOINT_SAVED, CONTROL, JOB_SUBMITTED, PROGRESS, USAGE_RECORDED
 from highwater.streams.clock import to_datetime
-from highwater.streams.identity.plans import PLANS
+from highwater.streams.identity.plans import PLANS, Usage
 from highwater.streams.jobs.jobs import period_of
 from highwater.streams.jobs.states import ENDED, REQUESTED, JobStatus, Kind
 from tests.conftest import Stack
@@ -49,7 +54,7 @@ class Customer(Speaker):
             around,
             {
                 JOB_SUBMITTED: JobsSink(around, PLANS),
-                CONTROL: JobControlsSink(around),
+                CONTROL: JobControlsSink(around, PLANS),
                 USER_ERASED: UsersSink(around.codec, around.clock, ERASURE, dimensions=384),
             },
         )
@@ -94,6 +99,19 @@ class Customer(Speaker):
         for name, value in columns.items():
             query = f"UPDATE jobs SET {name} = $2 WHERE job_id = $1"
             assert await self.around.pool.execute(query, job_id, value) == "UPDATE 1"
+
+    async def counted(self, job_id: str, *, at_ms: int = NOW_MS, decks: int = 1) -> None:
+        """What a job used is counted, as whoever ends it does."""
+        async with transaction(self.around.pool) as tx:
+            await counting.count(tx, [counting.Ended(job_of(await self.row(job_id)), at_ms, decks)])
+
+    async def has_called(self, job_id: str) -> None:
+        """A call of a job that was answered: 120 tokens, 29 cents."""
+        await self.around.pool.execute(
+            "INSERT INTO llm_calls (run_id, stage, attempt, user_id, model, prompt_ids, started_at, prompt_tokens, "
+            "completion_tokens, cost_usd) VALUES ($1, 'outline', 1, NULL, 'm', '{}', now(), 100, 20, 0.29)",
+            job_id,
+        )
 
     async def has(self, plan: str, status: str = "active") -> None:
         """A plan and a subscription, as the sink of organizations stores them."""
@@ -271,12 +289,16 @@ async def test_who_decides_on_the_last_deck_of_a_month_decides_alone(customer: C
 
 async def test_what_is_counted_of_a_month(customer: Customer):
     """Decks of another month, those that failed, and other kinds leave room; those under way take it."""
-    before = to_datetime(NOW_MS - 20 * 86_400_000)
-    await customer.submitted(status="completed", created_at=before, completed_at=before)
+    before_ms = NOW_MS - 20 * 86_400_000
+    before = to_datetime(before_ms)
+    earlier = await customer.submitted(status="completed", created_at=before, completed_at=before)
+    await customer.counted(earlier, at_ms=before_ms)
     await customer.submitted(status="failed", completed_at=to_datetime(NOW_MS))
     await customer.submitted("export")
     await customer.submitted(status="running", created_at=before)
-    await customer.submitted(status="completed", created_at=before, completed_at=to_datetime(NOW_MS))
+    await customer.counted(
+        await customer.submitted(status="completed", created_at=before, completed_at=to_datetime(NOW_MS))
+    )
     wanted = [customer.wants() for _ in range(4)]
     assert await customer.stores(*wanted) == []
     assert [(await customer.row(one.value["job_id"]))["status"] for one in wanted] == ["pending"] * 3 + ["failed"]
@@ -284,10 +306,12 @@ async def test_what_is_counted_of_a_month(customer: Customer):
 
 async def test_tokens_of_the_month_are_a_limit(customer: Customer):
     """What was used up, also by a deck that failed, leaves nothing for the next one."""
-    await customer.submitted(status="failed", tokens=99_999, completed_at=to_datetime(NOW_MS))
+    failed = await customer.submitted(status="failed", tokens=99_999, completed_at=to_datetime(NOW_MS))
+    await customer.counted(failed, decks=0)
     last, refused = customer.wants(), customer.wants()
     assert await customer.stores(last) == []
     await customer.is_at(last.value["job_id"], status="completed", tokens=1, completed_at=to_datetime(NOW_MS))
+    await customer.counted(last.value["job_id"])
     assert await customer.stores(refused) == []
     await _is_refused(customer, refused, "ai_tokens_per_month")
 
@@ -344,16 +368,88 @@ async def test_a_revoked_job_ends(customer: Customer, status: JobStatus):
 
 
 async def test_a_revoked_job_keeps_what_its_calls_used(customer: Customer):
-    """They were paid for, so they count for the month."""
+    """They were paid for, so they count for the month: once, for its limit, for who reads it and in the log."""
     job_id = await customer.submitted(status="running", epoch=1, worker=7)
-    await customer.around.pool.execute(
-        "INSERT INTO llm_calls (run_id, stage, attempt, user_id, model, prompt_ids, started_at, prompt_tokens, "
-        "completion_tokens, cost_usd) VALUES ($1, 'outline', 1, NULL, 'm', '{}', now(), 100, 20, 0.29)",
-        job_id,
-    )
-    assert await customer.stores(customer.controls(job_id)) == []
+    await customer.has_called(job_id)
+    assert await customer.stores(customer.controls(job_id), customer.controls(job_id)) == []
     row = await customer.row(job_id)
-    assert (row["tokens"], float(row["cost_usd"]), row["error"]) == (120, 0.29, "revoked")
+    assert (row["tokens"], float(row["cost_usd"]), row["cost_cents"], row["error"]) == (120, 0.29, 29, "revoked")
+    used = await usage_of(customer.around.pool, customer.id, period_of(NOW_MS))
+    assert (used.presentations, used.tokens, used.cost_cents, used.upto_seq) == (0, 120, 29, 1)
+    limit = await _used_for_limits(customer)
+    assert (limit.presentations, limit.tokens) == (0, 120)
+    (told,) = await customer.told(USAGE_RECORDED, customer.id)
+    assert (told["job_id"], told["seq"], told["presentations"], told["tokens"], told["cost_cents"]) == (
+        job_id,
+        1,
+        0,
+        120,
+        29,
+    )
+
+
+async def _used_for_limits(customer: Customer) -> Usage:
+    async with transaction(customer.around.pool) as tx:
+        return (await organizations.usages_of(tx, [customer.id], NOW_MS))[customer.id]
+
+
+async def test_an_erased_job_under_way_is_counted(customer: Customer):
+    """What its calls used was paid, although the job and its calls are gone."""
+    job_id = await customer.submitted(status="running", epoch=1, worker=7)
+    await customer.has_called(job_id)
+    assert await customer.stores(customer.erased()) == []
+    assert (await _used_for_limits(customer)).tokens == 120
+    (told,) = await customer.told(USAGE_RECORDED, customer.id)
+    assert (told["seq"], told["tokens"], told["cost_cents"]) == (1, 120, 29)
+
+
+async def test_a_failed_job_is_restarted(customer: Customer):
+    """It waits with its checkpoint and what it had told; its calls go on from their number, and its watchers are told."""
+    state = {"epoch": 3, "seq": 7, "progress_pct": 46, "attempt": 3, "unusable": 1, "returns": 2, "tokens": 120}
+    job_id = await customer.submitted(
+        status="failed", error="no", checkpoint='{"outline": {"x": 1}}', completed_at=to_datetime(NOW_MS), **state
+    )
+    await customer.counted(job_id, decks=0)
+    again = [customer.controls(job_id, "restart") for _ in range(2)]
+    assert await customer.stores(*again) == []
+    row = await customer.row(job_id)
+    assert (row["status"], row["error"], row["completed_at"], row["epoch"], row["seq"]) == ("pending", None, None, 4, 8)
+    assert (row["attempt"], row["attempts_before"], row["unusable"], row["returns"]) == (3, 3, 0, 0)
+    assert (orjson.loads(row["checkpoint"]), row["progress_pct"]) == ({"outline": {"x": 1}}, 46)
+    assert row["caused_by"] == str(again[0].record.position)
+    (told,) = await customer.told(PROGRESS, job_id)
+    assert (told["event_type"], told["seq"], told["progress_pct"]) == ("job_restarted", 8, 46)
+    (saved,) = await customer.told(CHECKPOINT_SAVED, job_id)
+    assert (saved["status"], saved["epoch"]) == ("running", 4)
+    assert len(await customer.told(REQUESTED[Kind.GENERATION], job_id)) == 2
+    assert await customer.stores(customer.controls(job_id), customer.controls(job_id, "restart")) == []
+    assert (await customer.row(job_id))["status"] == "revoked"
+
+
+async def test_a_job_restarted_and_revoked_in_one_batch_is_revoked(customer: Customer):
+    """In the order of the log, each from where the one before left it."""
+    job_id = await customer.submitted(status="failed", completed_at=to_datetime(NOW_MS))
+    said = [customer.controls(job_id, action) for action in ("revoke", "restart", "republish", "revoke", "restart")]
+    assert await customer.stores(*said) == []
+    row = await customer.row(job_id)
+    assert (row["status"], row["seq"], row["epoch"]) == ("revoked", 2, 2)
+    assert [one["event_type"] for one in await customer.told(PROGRESS, job_id)] == ["job_restarted", "error"]
+
+
+async def test_a_restart_is_judged_as_a_new_job(customer: Customer):
+    """Who has used up the month, or is suspended, has the job stay failed with the limit as its error; watchers are told."""
+    failed = await customer.submitted(status="failed", error="no", completed_at=to_datetime(NOW_MS))
+    used = await customer.submitted(status="completed", completed_at=to_datetime(NOW_MS))
+    await customer.counted(used, decks=4)
+    for wanted, status in ((failed, "pending"), (None, "failed")):
+        job_id = wanted or await customer.submitted("generation", status="failed", completed_at=to_datetime(NOW_MS))
+        assert await customer.stores(customer.controls(job_id, "restart")) == []
+        row = await customer.row(job_id)
+        assert row["status"] == status
+    assert "max_presentations_per_month" in row["error"]
+    (told, *_) = await customer.told(PROGRESS, job_id)
+    assert (told["event_type"], told["error_message"]) == ("error", row["error"])
+    assert row["completed_at"] == to_datetime(NOW_MS)
 
 
 @pytest.mark.parametrize("status", sorted(ENDED))
@@ -361,7 +457,8 @@ async def test_what_ended_stays_ended(customer: Customer, status: JobStatus):
     """A control that comes late changes nothing."""
     job_id = await customer.submitted(status=status)
     before = await customer.everything(job_id)
-    assert await customer.stores(customer.controls(job_id), customer.controls(job_id, "republish")) == []
+    late = ["revoke", "republish", *(["restart"] if status is not JobStatus.FAILED else [])]
+    assert await customer.stores(*(customer.controls(job_id, action) for action in late)) == []
     assert before == await customer.everything(job_id)
 
 
@@ -392,7 +489,7 @@ async def test_a_control_waits_for_its_submission(customer: Customer, stack: Sta
     for topic, values in ((CONTROL, controls), (JOB_SUBMITTED, [wanted])):
         encoded = [(one.value["job_id"].encode(), around.codec.encode(topic, one.value)) for one in values]
         send(stack.kafka, topic, encoded)
-    consumer = BatchConsumer(JobControlsSink(around), around)
+    consumer = BatchConsumer(JobControlsSink(around, PLANS), around)
     stop = asyncio.Event()
     task = asyncio.create_task(consumer.run(stop))
     try:

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from highwater.schemas.jobs import CHECKPOINT_SAVED, PROGRESS
+from highwater.streams.clock import to_datetime
 from tests.conftest import Stack
 from tests.integration.connecting import fresh, running, send, until
 from tests.integration.databases import own_database
@@ -214,22 +216,12 @@ async def test_usage_counts_each_number_once(link, progress):
 
 
 async def test_usage_that_does_not_follow_is_read_from_postgres(around, link, progress):
-    """After Redis was emptied the totals are those of the jobs, and go on from there."""
+    """After Redis was emptied the totals are what was counted, and go on from there."""
     org = fresh("org")
     await materialize(progress, [used(org, n) for n in (1, 2, 3)])
     for n in range(4):
-        job = new_id()
-        await around.pool.execute(
-            "INSERT INTO jobs (job_id, kind, organization_id, user_id, args, status, tokens, cost_cents, arrived_ms, position, "
-            "caused_by, created_at, updated_at, completed_at) VALUES ($1, 'generation', $2, 'ada', '{}', 'completed', 100, 29, "
-            "1, 'p', 'p', to_timestamp($3), to_timestamp($3), to_timestamp($3))",
-            job, org, AT_MS // 1000 + n,
-        )  # fmt: skip
-        await around.pool.execute(
-            "INSERT INTO presentations VALUES ($1, $2, 'ada', 't', $3, 'p', to_timestamp($4))",
-            job, org, orjson.dumps([{}] * 15).decode(), AT_MS // 1000,
-        )  # fmt: skip
-    await around.pool.execute("INSERT INTO usage_sequences VALUES ($1, '2023-11', 4)", org)
+        at = to_datetime(AT_MS + n)
+        await around.pool.execute(METER["count_usage"], org, "2023-11", new_id(), 1, 15, 100, 29, at)
     await link.client.delete(f"usage:{org}:2023-11")
     await materialize(progress, [used(org, 4)])
     found = await held(link, f"usage:{org}:2023-11")

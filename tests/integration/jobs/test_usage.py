@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import signal
 import uuid
@@ -16,6 +15,7 @@ import asyncpg
 import pytest
 from redis import Redis
 
+from highwater.connectors.identity.statements import QUERIES as METER
 from highwater.connectors.jobs.sink_usage import UsageSink
 from highwater.connectors.jobs.usage import Amounts, recompute_usage, usage_of
 from highwater.connectors.kafka.handler import Surroundings
@@ -68,26 +68,11 @@ async def records(pool: asyncpg.Pool[asyncpg.Record]) -> list[tuple[Any, ...]]:
     return [(row["organization_id"], row["period"], row["upto_seq"], row["cost_cents"], row["slides"]) for row in rows]
 
 
-async def deck(run: Any, org: str, cents: int, *, at_ms: int = NOON, slides: int = 15, **columns: Any) -> str:
-    """A deck that was made and counted, as the engine stores it; `run` executes a statement."""
+async def deck(run: Any, org: str, cents: int, *, at_ms: int = NOON, slides: int = 15, decks: int = 1) -> str:
+    """What a deck of 20,000 tokens was counted for, as whoever ended it stored it; `run` executes a statement."""
     job_id = str(uuid.uuid4())
-    row = {
-        "job_id": job_id, "kind": "generation", "organization_id": org, "user_id": "ada", "args": "{}",
-        "status": "completed", "tokens": 20_000, "cost_usd": Decimal(cents) / 100, "cost_cents": cents, "arrived_ms": 1,
-        "position": "jobs.job-submitted/0/7", "caused_by": "jobs.job-submitted/0/7", "created_at": to_datetime(at_ms),
-        "updated_at": to_datetime(at_ms), "completed_at": to_datetime(at_ms), **columns,
-    }  # fmt: skip
-    places = ", ".join(f"${place}" for place in range(1, len(row) + 1))
-    await run(f"INSERT INTO jobs ({', '.join(row)}) VALUES ({places})", *row.values())
-    await run(
-        "INSERT INTO presentations VALUES ($1, $2, 'ada', 'A deck', $3, 'p', $4)",
-        job_id, org, json.dumps([{"number": number} for number in range(slides)]), to_datetime(at_ms),
-    )  # fmt: skip
-    await run(
-        "INSERT INTO usage_sequences VALUES ($1, to_char($2::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM'), 1) "
-        "ON CONFLICT (organization_id, period) DO UPDATE SET last_seq = usage_sequences.last_seq + 1",
-        org, to_datetime(at_ms),
-    )  # fmt: skip
+    period = f"{to_datetime(at_ms):%Y-%m}"
+    await run(METER["count_usage"], org, period, job_id, decks, slides, 20_000, cents, to_datetime(at_ms))
     return job_id
 
 
@@ -115,22 +100,21 @@ async def test_totals_that_make_no_sense_are_put_aside(around: Surroundings):
 # -- recomputed ----------------------------------------------------------------------------------------------------------
 
 
-async def test_usage_can_be_recomputed_from_the_jobs(around: Surroundings):
-    """Once a job, by the month in UTC in which it ended; jobs that were not counted are not, and others' are others'."""
+async def test_usage_can_be_recomputed_from_what_was_counted(around: Surroundings):
+    """Every count once, by the month in UTC in which its job ended; jobs that failed count their tokens, others' are others'."""
     run = around.pool.execute
     for _ in range(3):
         await deck(run, "acme", 29)
     await deck(run, "acme", 1, at_ms=NOON + 19 * 86_400_000)  # 2026-12-01
+    await deck(run, "acme", 99, slides=0, decks=0)
     await deck(run, "umbrella", 50, slides=3)
-    await deck(run, "acme", 99, status="failed", cost_cents=None)
-    await deck(run, "acme", 99, kind="export")
     found = await recompute_usage(around.pool, now_ms=NOON)
-    assert [(one.organization_id, one.period, *one.recomputed) for one in found if one.recomputed.presentations] == [
-        ("acme", PERIOD, 3, 45, 60_000, 87),
-        ("acme", "2026-12", 1, 15, 20_000, 1),
-        ("umbrella", PERIOD, 1, 3, 20_000, 50),
+    assert [(one.organization_id, one.period, *one.recomputed, one.unflushed) for one in found] == [
+        ("acme", PERIOD, 3, 45, 80_000, 186, 4),
+        ("acme", "2026-12", 1, 15, 20_000, 1, 1),
+        ("umbrella", PERIOD, 1, 3, 20_000, 50, 1),
     ]
-    assert all(one.is_behind and one.flushed == Amounts() for one in found)
+    assert all(one.flushed == Amounts() and one.is_summed for one in found)
     assert await records(around.pool) == []
     assert [
         one.organization_id for one in await recompute_usage(around.pool, organization_id="umbrella", now_ms=NOON)
@@ -138,20 +122,39 @@ async def test_usage_can_be_recomputed_from_the_jobs(around: Surroundings):
     assert [one.period for one in await recompute_usage(around.pool, period="2026-12", now_ms=NOON)] == ["2026-12"]
 
 
+async def test_a_flush_that_lags_is_no_difference(around: Surroundings):
+    """It is compared with what was counted up to its own position; less than that there is one, and so is a wrong sum."""
+    run = around.pool.execute
+    for _ in range(3):
+        await deck(run, "acme", 29)
+    await apply(around.pool, totals(2))
+    (lags,) = await recompute_usage(around.pool, now_ms=NOON)
+    assert (lags.is_behind, lags.is_above, lags.is_summed, lags.unflushed) == (False, False, True, 1)
+    await run("UPDATE usage_records SET tokens = tokens - 1")
+    (lost,) = await recompute_usage(around.pool, now_ms=NOON)
+    assert (lost.is_behind, lost.is_above) == (True, False)
+    await run("UPDATE usage_records SET tokens = tokens + 2")
+    (above,) = await recompute_usage(around.pool, now_ms=NOON)
+    assert (above.is_behind, above.is_above) == (False, True)
+    await run("UPDATE usage_sequences SET tokens = tokens + 1")
+    (wrong,) = await recompute_usage(around.pool, now_ms=NOON)
+    assert not wrong.is_summed
+
+
 async def test_recomputed_totals_are_only_raised(around: Surroundings):
-    """What was flushed above the jobs, of which some may be erased, stays; below them it is raised, once."""
+    """What was flushed above what was counted stays; below it it is raised, once."""
     await deck(around.pool.execute, "acme", 29)
     await deck(around.pool.execute, "umbrella", 29)
     await apply(around.pool, totals(3))
     found = await recompute_usage(around.pool, is_stored=True, now_ms=NOON)
-    assert [(one.organization_id, one.is_behind, one.is_above) for one in found] == [
-        ("acme", False, True),
-        ("umbrella", True, False),
+    assert [(one.organization_id, one.is_above, one.unflushed) for one in found] == [
+        ("acme", True, 0),
+        ("umbrella", False, 1),
     ]
     expected = [("acme", PERIOD, 3, 87, 45), ("umbrella", PERIOD, 1, 29, 15)]
     assert await records(around.pool) == expected
     again = await recompute_usage(around.pool, is_stored=True, now_ms=NOON)
-    assert not any(one.is_behind for one in again)
+    assert not any(one.unflushed for one in again)
     assert await records(around.pool) == expected
 
 
@@ -177,9 +180,16 @@ async def test_29_cents_are_29_cents(stack: Stack, monkeypatch: pytest.MonkeyPat
         await case.tick(j.time() + QUARTER_SECONDS * 1000)
         (flushed,) = [told for topic, told, _ in case.sent if topic == USAGE_FLUSHED]
         await apply(j.around.pool, flushed, flushed)
+        (again,) = await recompute_usage(j.around.pool, now_ms=j.time())
+        assert (
+            again.flushed
+            == again.recomputed
+            == again.recomputed_then
+            == again.summed
+            == Amounts(1, 1, row["tokens"], 29)
+        )
         found = await usage_of(j.around.pool, "acme", recorded["period"])
-        assert found.flushed == found.recomputed == Amounts(1, 1, row["tokens"], 29)
-        assert found.upto_seq == 1
+        assert (found.tokens, found.cost_cents, found.upto_seq) == (row["tokens"], 29, 1)
 
 
 # -- the worker ----------------------------------------------------------------------------------------------------------
@@ -246,39 +256,31 @@ async def shown(api: Api, org: str, period: str | None = PERIOD) -> dict[str, An
     return dict(answer.json())
 
 
-async def test_totals_do_not_fall_when_redis_is_emptied(api: Api, seeds: Seeds, redis: Any):
-    """What Redis counted is shown; without it the jobs are counted, which is as much though nothing was flushed yet."""
+async def test_totals_are_the_number_of_limits_whatever_redis_holds(api: Api, seeds: Seeds, redis: Any):
+    """What was counted is shown, although nothing was flushed yet and Redis holds other numbers, of a backup or of nothing."""
     for _ in range(3):
         await deck(seeds.run, "acme", 29)
     counted = {"presentations": 3, "slides": 45, "tokens": 60_000, "cost_cents": 87}
-    redis.hset(f"usage:acme:{PERIOD}", mapping={**counted, "seq": 3, "at": NOON})
-    assert await shown(api, "acme") == {
-        "organization_id": "acme", "period": PERIOD, **counted, "source": "redis", "upto_seq": 3,
+    expected = {
+        "organization_id": "acme", "period": PERIOD, **counted, "source": "postgresql", "upto_seq": 3,
         "upto": "2026-11-12T12:00:00Z",
     }  # fmt: skip
+    redis.hset(
+        f"usage:acme:{PERIOD}",
+        mapping={"presentations": 1, "slides": 9, "tokens": 9, "cost_cents": 9, "seq": 2, "at": 9},
+    )
+    assert await shown(api, "acme") == expected
     redis.flushall()
-    after = await shown(api, "acme")
-    assert {name: after[name] for name in counted} == counted
-    assert (after["source"], after["upto_seq"], after["upto"]) == ("postgresql", 3, "2026-11-12T12:00:00Z")
+    assert await shown(api, "acme") == expected
 
 
-async def test_flushed_totals_outlive_the_jobs(api: Api, seeds: Seeds, redis: Any):
-    """Jobs that were erased stay counted, since they were flushed."""
-    job_id = await deck(seeds.run, "erased", 29)
+async def test_flushed_totals_outlive_a_restored_database(api: Api, seeds: Seeds, redis: Any):
+    """Nothing that was flushed is taken back."""
+    await deck(seeds.run, "restored", 29)
     async with await open_pool(seeds.url) as pool:
-        await recompute_usage(pool, organization_id="erased", is_stored=True, now_ms=NOON)
-    await seeds.run("DELETE FROM jobs WHERE job_id = $1", job_id)
-    assert (await shown(api, "erased"))["cost_cents"] == 29
-
-
-async def test_a_hash_that_lacks_something_is_none(api: Api, seeds: Seeds, redis: Any):
-    """PostgreSQL is asked instead; so it is for one of another type."""
-    await deck(seeds.run, "partial", 29)
-    redis.hset(f"usage:partial:{PERIOD}", mapping={"presentations": 9, "seq": 9})
-    assert (await shown(api, "partial"))["presentations"] == 1
-    redis.delete(f"usage:partial:{PERIOD}")
-    redis.set(f"usage:partial:{PERIOD}", "text")
-    assert (await shown(api, "partial"))["presentations"] == 1
+        await recompute_usage(pool, organization_id="restored", is_stored=True, now_ms=NOON)
+    await seeds.run("DELETE FROM usage_sequences WHERE organization_id = 'restored'")
+    assert (await shown(api, "restored"))["cost_cents"] == 29
 
 
 async def test_nothing_was_used_in_another_month(api: Api, redis: Any):

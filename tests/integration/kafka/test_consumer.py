@@ -256,6 +256,61 @@ async def test_one_bad_event_is_found_in_its_batch(case: Case):
     assert len(reader.messages) == 1
 
 
+async def test_a_cancelled_statement_is_no_fault_of_an_event(case: Case):
+    """An operator cancels the sink's statement, which waits for a lock: nothing is dead-lettered or split, all is stored once."""
+    tally = case.tally(batch_max=50)
+    member = BatchConsumer(tally, case.around)
+    backend: list[int] = []
+    pool = case.around.pool
+    with capture_logs() as logs:
+        async with pool.acquire() as holder, pool.acquire() as operator, running(member):
+            lock = holder.transaction()
+            await lock.start()
+            await holder.execute("LOCK TABLE tally IN EXCLUSIVE MODE")
+            case.send(names(50), 0)
+            for _ in range(2):  # also the attempt that follows
+                await until(lambda: waiting(operator, backend), "the sink waits for the lock", 20)
+                assert await operator.fetchval("SELECT pg_cancel_backend($1)", backend.pop())
+            await until(lambda: "57014" in (member.problem or ""), "it says so")
+            case.send(names(100, "later"), 0)
+            await lock.rollback()
+            await case.all_stored(names(50) + names(100, "later"))
+            await until(lambda: member.problem is None, "ready again")
+    assert await case.dead() == []
+    assert [entry["event"] for entry in logs if entry["event"] in {"batch_split", "event_failed"}] == []
+    assert (len(set(tally.batches[:2])), max(tally.batches)) == (1, 50)  # repeated whole, and as large as before
+
+
+async def waiting(operator: Any, found: list[int]) -> bool:
+    """Whether a session waits for a lock on the tally; its process goes to `found`."""
+    found[:] = [
+        row["pid"]
+        for row in await operator.fetch(
+            "SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'tally'::regclass AND pid <> pg_backend_pid()"
+        )
+    ]
+    return bool(found)
+
+
+async def test_around_a_bad_event_batches_stay_large(case: Case):
+    """A bad event is found by halves: it costs some dozen batches, not one for each event around it."""
+
+    async def fail(events: Sequence[Event]) -> None:
+        if any(event.value["user_id"] == "n0150" for event in events):
+            raise ZeroDivisionError
+
+    tally = case.tally(batch_max=256, on_prepare=fail)
+    case.send(names(256), 0)
+    with capture_logs() as logs:  # a traceback an event
+        async with running(BatchConsumer(tally, case.around)):
+            await case.all_stored([name for name in names(256) if name != "n0150"])
+            await until(case.dead, "it is dead-lettered")
+            case.send(names(100, "later"), 0)
+            await case.all_stored([name for name in names(256) if name != "n0150"] + names(100, "later"))
+    assert len(tally.batches) < 40, tally.batches
+    assert len([entry for entry in logs if entry["event"] == "batch_split"]) == 1
+
+
 async def test_a_dead_letter_is_the_original_and_says_why(case: Case):
     """Key, bytes and headers are as they came; reason, detail, origin and group stand beside them."""
     (place,) = case.send_raw([b"not avro"], 1)

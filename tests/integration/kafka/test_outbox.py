@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Message
 
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.outbox import OutboxRow, Relay
 from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.schemas.feeds import CHANNEL_ADVANCED as ADVANCED
+from highwater.schemas.feeds import ChannelAdvanced
 from highwater.schemas.positions import Position
 from highwater.schemas.topics import TOPICS
 from tests.conftest import Stack
+from tests.integration.children import child
 from tests.integration.connecting import Reader, fresh, running, until
+from tests.integration.kafka.stopped_relay import LEASE_SECONDS
 
 TOPIC = "feeds.plan-changed"
 
@@ -77,12 +85,15 @@ async def test_two_relays_keep_the_order_of_a_key(stack: Stack, around: Surround
 
 
 async def test_one_relay_holds_each_shard(stack: Stack, around: Surroundings, producer: AsyncProducer):
-    """Two relays never hold the same shard, and one that ends leaves its shards to the other."""
+    """Two relays never hold the same shard and come to equal shares, and one that ends leaves its shards to the other."""
     first, second = Relay(stack.database, producer), Relay(stack.database, producer)
     async with running(second):
         async with running(first):
-            assert set() == first._shards & second._shards
-        await until(lambda: len(second._shards) == outbox.SHARDS, "the other has all")
+            assert set() == first.shards & second.shards
+            half = outbox.SHARDS // 2
+            await until(lambda: (len(first.shards), len(second.shards)) == (half, half), "they have equal shares")
+            assert set() == first.shards & second.shards
+        await until(lambda: len(second.shards) == outbox.SHARDS, "the other has all")
 
 
 async def test_headers_say_who_and_why(stack: Stack, around: Surroundings, producer: AsyncProducer):
@@ -125,6 +136,76 @@ async def test_a_relay_killed_before_the_deletion_repeats_with_the_same_id(
             found = await reader.until(lambda m: m.key() == user.encode(), 2, "both")
     assert len({dict(message.headers())["ce_id"] for message in found}) == 1
     assert await left(around, [user]) == 0
+
+
+async def add_heads(around: Surroundings, channel: str, heads: Sequence[int]) -> None:
+    """One row a head, in one transaction."""
+    rows = [
+        outbox.event_row(
+            around.codec, ADVANCED, {"channel_id": channel, "head": head, "arrived_at": 1, "retractions": 0},
+            source="/test", now_ms=0, caused_by=None,
+        )
+        for head in heads
+    ]  # fmt: skip
+    async with around.pool.acquire() as tx, tx.transaction():
+        await outbox.add(tx, rows)
+
+
+class Heads(Handler[ChannelAdvanced, None]):
+    """Remembers the heads of a channel."""
+
+    topics = (ADVANCED,)
+    batch_max = 100
+
+    def __init__(self, channel: str) -> None:
+        self.group = fresh("heads")
+        self.channel = channel
+        self.heads: list[int] = []
+
+    async def prepare(self, events: Sequence[Event[ChannelAdvanced]]) -> None:
+        """Remember."""
+        self.heads += [event.value["head"] for event in events if event.value["channel_id"] == self.channel]
+
+    async def apply(self, tx: object, events: object, prepared: None) -> Sequence[DeadLetter]:
+        """Only the positions move."""
+        return []
+
+
+async def test_a_relay_that_was_stopped_brings_nothing_old_back(
+    stack: Stack, around: Surroundings, producer: AsyncProducer, tmp_path: Path
+):
+    """A relay is stopped with a batch in hand; another follows within the lease and publishes it and what is newer. When the
+    first goes on, it publishes its batch behind that: a consumer deals with none of it, also one that begins anew in between.
+    """
+    channel = fresh("c")
+    handler = Heads(channel)
+    with (
+        Reader(stack.kafka, ADVANCED) as reader,
+        child(stack, "tests.integration.kafka.stopped_relay", channel, str(tmp_path), folder=tmp_path) as process,
+    ):
+        await until((tmp_path / "running").exists, "the first holds shards")
+        await add_heads(around, channel, [1, 2, 3])
+        await until(lambda: "T (stopped)" in Path(f"/proc/{process.pid}/status").read_text(), "it is stopped")
+        async with running(
+            Relay(stack.database, producer, lease_seconds=LEASE_SECONDS), BatchConsumer(handler, around)
+        ):
+            await until(lambda: handler.heads == [1, 2, 3], "the next relay publishes what the first had in hand", 10)
+            await add_heads(around, channel, [4, 5])
+            await until(lambda: handler.heads == [1, 2, 3, 4, 5], "and what is newer")
+        async with running(BatchConsumer(handler, around)):
+            process.send_signal(signal.SIGCONT)
+            of_channel = await reader.until(lambda m: m.key() == channel.encode(), 8, "what the first had in hand too")
+            last = of_channel[-1]
+            query = 'SELECT next FROM positions WHERE "group" = $1 AND topic = $2 AND partition = $3'
+
+            async def is_past() -> bool:
+                at = await around.pool.fetchval(query, handler.group, ADVANCED, last.partition())
+                return bool(at > (last.offset() or 0))
+
+            await until(is_past, "the consumer has read all of it")
+    heads = [around.codec.decode(ADVANCED, m.value())["head"] for m in of_channel]
+    assert (handler.heads, heads) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 1, 2, 3])
+    assert await left(around, [channel]) == 0
 
 
 async def test_kafka_away_keeps_the_rows(stack: Stack, around: Surroundings, monkeypatch: pytest.MonkeyPatch):

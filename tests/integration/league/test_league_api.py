@@ -117,7 +117,7 @@ async def test_every_page_is_conditional(http, path: str, member: str | None) ->
 async def test_what_a_cache_is_told(http) -> None:
     """A page may be kept and must be asked about; what belongs to a user is private; lives are those of the server."""
     table = (await http.get(f"{PATH}/table")).headers
-    assert table["vary"] == "Accept-Encoding"
+    assert table["vary"] == "Accept-Encoding, X-Min-Position"
     assert table["cache-control"] == "no-cache"
     assert table["cdn-cache-control"] == "public, max-age=0, stale-while-revalidate=120, stale-if-error=120"
     assert 0 <= int(table["age"]) < 30
@@ -395,7 +395,9 @@ async def test_the_verdict_tells_what_the_parts_count(http, guarded: Api) -> Non
     assert document["redis"]["connected_clients"] >= 1
     assert document["database"]["pool"]["size"] >= 1
     assert document["database"]["transactions"] > 0
-    assert document["database"]["slow_statements"] is None
+    assert (document["redis"]["is_up"], document["database"]["is_up"]) == (True, True)
+    assert document["database"]["slow_statements"] >= 0
+    assert all(value is not None for part in ("redis", "database", "http") for value in document[part].values())
     assert set(document["http"]) == {"requests", "error_ratio", "p95_seconds", "p99_seconds"}
     metrics = (await http.get("/metrics")).text
     for name in ("redis_memory_bytes", "database_transactions", "http_quantile_seconds", "upgrade_advised"):

@@ -36,9 +36,10 @@ def changed(league: League, match_id: str, *parts: str, state: str = "final") ->
     return league.says("league.match-changed", {"match_id": league.match(match_id), "changed": parts, "state": state})
 
 
-def tick(league: League, now_ms: int) -> Event:
-    """A tick."""
-    return league.says("streams.tick", {"number": now_ms // 30_000, "now": now_ms})
+def tick(league: League, now_ms: int, *, appended_ms: int | None = None) -> Event:
+    """A tick; by the broker's clock of another time, if that is given."""
+    event = {"number": now_ms // 30_000, "now": now_ms, "clock_offset_ms": 0}
+    return league.says("streams.tick", event, at=now_ms if appended_ms is None else appended_ms)
 
 
 async def ratings(league: League) -> dict[str, tuple[int, int, int, int]]:
@@ -141,6 +142,20 @@ async def test_all_are_rated_once_in_six_hours_of_ticks(league: League):
     assert await ratings(league) == {"u": (1, 0, 1, 1)}
     assert [asked["keys"][0] for asked in await league.asked("ratings")] == ["lb:1", "lb:1"]
     assert await league.around.pool.fetchval("SELECT count(*) FROM league_rating_runs") == 1
+
+
+async def test_a_clock_that_is_wrong_holds_up_no_run(league: League):
+    """A tick of the future begins none, and one that was begun by such a tick does not hold up the next."""
+    start = 1_000 * RUN_MS
+    await league.rates(tick(league, start))
+    await league.rates(tick(league, start + 9 * RUN_MS, appended_ms=start))
+    await league.rates(tick(league, start + RUN_MS))
+    assert await league.around.pool.fetchval("SELECT number FROM league_rating_runs") == 1_001
+    await league.around.pool.execute("UPDATE league_rating_runs SET number = 9999")
+    await league.rates(tick(league, start + 2 * RUN_MS))
+    assert await league.around.pool.fetchval("SELECT number FROM league_rating_runs") == 1_002
+    await league.rates(tick(league, start + RUN_MS + 1))
+    assert await league.around.pool.fetchval("SELECT number FROM league_rating_runs") == 1_002
 
 
 async def test_a_run_finds_ratings_that_nothing_stands_behind(league: League):

@@ -119,6 +119,15 @@ async def test_a_field_that_a_model_refuses_is_learnt_once(llm: ScriptedLLM, cha
     assert forms == [new, ("max_tokens", "temperature"), old, old, new]
 
 
+async def test_what_is_refused_in_every_form_teaches_nothing(llm: ScriptedLLM, chat: RemoteChat) -> None:
+    """A limit that is too high for a model is told as such, and the model's next call is asked in the form that it takes."""
+    too_high = status(400, '{"error": {"message": "max_completion_tokens is too large: 2000"}}')
+    llm.script("analyzer", too_high, _refused("max_tokens"))
+    assert "too large" in str(await _failure(chat))
+    await chat.complete(CALL)
+    assert ["max_completion_tokens" in call.body for call in llm.seen()] == [True, False, True]
+
+
 async def test_a_call_that_is_refused_for_its_content_is_not_repeated(llm: ScriptedLLM, chat: RemoteChat) -> None:
     """A 400 that names none of the fields that can be put otherwise."""
     llm.script("analyzer", status(400, '{"error": {"message": "content policy"}}'))

@@ -11,7 +11,7 @@ from highwater.connectors.kafka.records import Event
 from highwater.connectors.pages.maker import DocumentMaker
 from highwater.connectors.pages.refreshes import RELATIVES_MADE_MAX, Refreshes
 from highwater.connectors.postgres.pool import transaction
-from highwater.connectors.redis.keys import DOCUMENT
+from highwater.connectors.redis.keys import DOCUMENT, RESOURCE_VERSION, resource_key
 from highwater.connectors.redis.link import RedisLink, ResourceCache
 from highwater.schemas.cache import INVALIDATION_REQUESTED, PREWARM_REQUESTED
 from highwater.schemas.league import REFRESH_REQUESTED
@@ -163,7 +163,7 @@ async def test_what_went_with_its_user_goes_from_redis(world: World) -> None:
     assert await world.link.client.exists(own.key) == 1
     await world.pool.execute("DELETE FROM documents WHERE key = $1", own.key)
     await world.takes(refresh(dropped=(own.key,)))
-    assert await world.link.client.exists(own.key, f"__v:{own.key}") == 0
+    assert await world.link.client.exists(own.key, resource_key(RESOURCE_VERSION, own.key)) == 0
 
 
 @pytest.mark.parametrize("key", ["no such key", "predictions:legacy", "md:\0:meta"])

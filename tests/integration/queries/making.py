@@ -23,7 +23,7 @@ from highwater.streams.clock import fresh_number, to_datetime
 from highwater.streams.models.costs import parse_prices
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
-from tests.integration.connecting import event, in_outbox, until
+from tests.integration.connecting import event, in_outbox, in_transaction, until
 from tests.integration.databases import address_of, own_database
 from tests.integration.engines import LEASE_MS, Time, Worker, end_all
 from tests.integration.models.scripted_llm import ScriptedLLM
@@ -36,14 +36,14 @@ class Queries:
     around: Surroundings
     database: str
     llm: ScriptedLLM
-    time: Time = field(default_factory=Time)
+    time: Any = field(default_factory=Time)
     workers: list[Worker] = field(default_factory=list)
     ordinals: Counter[str] = field(default_factory=Counter)
 
-    def worker(self, *, slots: int = 16, timeout_seconds: float = 2.0) -> Worker:
+    def worker(self, *, slots: int = 16, timeout_seconds: float = 2.0, begun_max: int = 16) -> Worker:
         """Another worker, watching."""
         around = self.around
-        runs = Runs(around.pool, around.codec)
+        runs = Runs(around.pool, around.codec, begun_max=begun_max)
         engine = Engine(
             runs,
             Stages(around.pool, model="small", strong_model="strong"),
@@ -59,12 +59,14 @@ class Queries:
             slots=slots,
         )
         watch = Watch(self.database, runs, engine, self.time)
-        made = Worker(engine, StageCommands(engine, watch, self.time), watch)
+        made = Worker(engine, StageCommands(engine), watch)
         made.start()
         self.workers.append(made)
         return made
 
-    async def ask(self, query: str = "What is new?", *, user: str | None = None) -> str:
+    async def ask(
+        self, query: str = "What is new?", *, user: str | None = None, organization_id: str | None = None
+    ) -> str:
         """A run as the sink makes it; its id."""
         user, run_id = user or str(uuid.uuid4()), str(uuid.uuid4())
         self.ordinals[user] += 1
@@ -72,8 +74,8 @@ class Queries:
         async with self.around.pool.acquire() as tx, tx.transaction():
             await tx.execute(
                 "INSERT INTO pipeline_runs (id, user_id, ordinal, user_query, status, position, caused_by, created_at, "
-                "updated_at) VALUES ($1, $2, $3, $4, 'NEW', $6, $6, $5, $5)",
-                run_id, user, self.ordinals[user], query, now, "queries.query-submitted/0/7",
+                "updated_at, organization_id) VALUES ($1, $2, $3, $4, 'NEW', $6, $6, $5, $5, $7)",
+                run_id, user, self.ordinals[user], query, now, "queries.query-submitted/0/7", organization_id,
             )  # fmt: skip
             await tx.execute(
                 "INSERT INTO raw_logs (user_id, message_type, content, pipeline_run_id, ordinal, created_at) "
@@ -82,9 +84,10 @@ class Queries:
             )  # fmt: skip
         return run_id
 
-    async def request(self, worker: Worker, run_id: str, stage: Stage = Stage.ANALYZER) -> None:
-        """A command, as the consumer hands it over."""
-        await worker.commands.prepare([event(STAGE_REQUESTED, {"request_id": run_id, "stage": str(stage)})])
+    async def request(self, worker: Worker, *run_ids: str, stage: Stage = Stage.ANALYZER) -> None:
+        """Commands, as the consumer hands them over."""
+        commands = [event(STAGE_REQUESTED, {"request_id": run_id, "stage": str(stage)}) for run_id in run_ids]
+        await in_transaction(self.around, worker.commands, commands)
 
     async def run(self, run_id: str) -> dict[str, Any]:
         """The row of a run."""

@@ -27,7 +27,8 @@ async def taken_down(stack: Any, seeds: Seeds, log: Reader, user: str) -> str:
     codec = await Registry(stack.schema_registry).codec([TOPICS[QUERY_SUBMITTED]])
     (message,) = await log.until(lambda m: m.key() == user.encode(), 1, "the query is in the log")
     event = codec.decode(QUERY_SUBMITTED, message.value())
-    run = await store_run(seeds, user, id=event["request_id"], user_query=event["query"])
+    said = {"user_query": event["query"], "organization_id": event["organization_id"]}
+    run = await store_run(seeds, user, id=event["request_id"], **said)
     await seeds.account_for(f"{QUERY_SUBMITTED}/{message.partition()}/{message.offset()}")
     return run
 
@@ -36,9 +37,11 @@ async def test_the_answer_is_printed(stack, api, seeds, api_environment):
     """And nothing else in a pipe; exit status 0. What a terminal would obey is escaped."""
     user = new_id()
     with Reader(stack.kafka, QUERY_SUBMITTED) as log:
-        command = ask(api_environment, user.upper(), "what changed?")
+        command = ask(api_environment, user.upper(), "what changed?", "--organization", "acme")
         await complete(seeds, await taken_down(stack, seeds, log, user), "two\nlines\x1b[2J")
         assert await ended(command) == (0, "two\nlines\\x1b[2J\n", "")
+    rows = await seeds.run("SELECT organization_id FROM pipeline_runs WHERE user_id = $1", user)
+    assert [row["organization_id"] for row in rows] == ["acme"]
 
 
 async def test_the_status_document_is_printed(stack, api, seeds, api_environment):
@@ -88,7 +91,7 @@ async def test_who_stops_waiting_leaves_the_run_alone(stack, api, seeds, api_env
 async def test_the_key_that_may_ask_is_used(own_settings, stack, seeds, api_environment):
     """Of the keys in the settings the first that may ask for the user; none is one line."""
     user = new_id()
-    keys = f"viewer:tom-key:tom,viewer:own-key:{user}"
+    keys = f"editor:tom-key:tom:acme,viewer:look-key:{user}:acme,editor:poor-key:{user},editor:own-key:{user}:acme"
     with running_api(own_settings(HIGHWATER_API_KEYS=keys)) as guarded, Reader(stack.kafka, QUERY_SUBMITTED) as log:
         there = {**api_environment, "HIGHWATER_PORT": guarded.url.rsplit(":", 1)[1], "HIGHWATER_API_KEYS": keys}
         command = ask(there, user, "q")

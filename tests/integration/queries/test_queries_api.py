@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 from datetime import timedelta
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
+from highwater.api.queries import routes
+from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.schemas.positions import parse_position
 from highwater.schemas.queries import PIPELINE_STAGE, PROMPT_CHANGED, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED
+from highwater.streams.identity.plans import load_plans
 from tests.integration.api_server import NOW, Api, Seeds
+from tests.integration.connecting import until
+from tests.integration.identity.making import organization
 from tests.integration.queries.pipeline import (
     change_run,
     complete,
@@ -22,12 +29,19 @@ from tests.integration.queries.pipeline import (
     store_run,
     told_sources,
 )
-from tests.integration.records import record_at
+from tests.integration.records import ends, record_at
 
 ADA, BOB = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+# Asks as often as may be.
+CARL = "33333333-3333-4333-8333-333333333333"
 KEYS = (
-    f"admin:root-key,editor:pen-key,viewer:eye-key,viewer:ada-key:{ADA.upper()},viewer:bob-key:{BOB},viewer:tom-key:tom"
+    f"admin:root-key,editor:pen-key,viewer:eye-key,editor:ada-key:{ADA.upper()}:acme,viewer:bob-key:{BOB},editor:tom-key:tom:acme,"
+    f"viewer:look-key:{ADA}:acme,editor:owing-key:{ADA}:owing,"
+    f"editor:carl-key:{CARL}:acme"
 )
+
+
+LINES = {"Content-Type": "application/x-ndjson"}
 
 
 async def ask(api: Api, body: dict[str, Any], token: str | None = None, **headers: str) -> httpx.Response:
@@ -51,7 +65,8 @@ async def test_a_query_is_taken_down_as_an_event(stack, api, codec):
     record = record_at(stack, answer.json()["positions"][0])
     event = codec.decode(QUERY_SUBMITTED, record.value())
     assert event.pop("ts") == pytest.approx(api.clock(), abs=60_000)
-    assert event == {"request_id": answer.json()["request_id"], "user_id": user, "query": "what changed?"}
+    asked = {"request_id": answer.json()["request_id"], "user_id": user, "query": "what changed?"}
+    assert event == {**asked, "organization_id": None}
     assert record.key() == user.encode()
 
 
@@ -98,15 +113,54 @@ async def test_what_cannot_be_asked_is_refused(api, body, field):
 
 
 async def test_users_ask_for_themselves(guarded):
-    """A bound key needs not name its user and may name no other; a viewer's key of nobody asks for none, an editor's for each."""
+    """A bound key needs not name its user and may name no other; a viewer asks for nobody, an editor's key of nobody for each."""
     assert (await ask(guarded, {"query": "q"}, "ada-key")).status_code == 202
     assert (await ask(guarded, {"user_id": ADA, "query": "q"}, "ada-key")).status_code == 202
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "ada-key")).status_code == 403
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "eye-key")).status_code == 403
+    assert (await ask(guarded, {"query": "q"}, "look-key")).status_code == 403  # what is paid needs an editor
     assert (await ask(guarded, {"user_id": BOB, "query": "q"}, "pen-key")).status_code == 202
     assert (await ask(guarded, {"query": "q"}, "pen-key")).json()["field"] == "user_id"
     assert (await ask(guarded, {"query": "q"}, "tom-key")).json()["field"] == "user_id"
     assert (await ask(guarded, {"user_id": ADA, "query": "q"})).status_code == 401
+
+
+async def test_a_query_is_limited_as_jobs_are(guarded, redis_url, seeds):
+    """402 with the limit that its organization has reached, 403 for a suspended one, also where many come as events; then 202."""
+    event = {"request_id": new_id(), "query": "q", "user_id": ADA, "ts": 1}
+    for status, plan, code in (("past_due", "pro", 402), ("suspended", "pro", 403), ("active", "pro", 202)):
+        await organization(redis_url, seeds, "owing", plan, status)
+        answer = await ask(guarded, {"query": "q"}, "owing-key")
+        told = await guarded.post("/api/events/queries.query-submitted", event, "owing-key")
+        assert (answer.status_code, told.status_code) == (code, code)
+        assert code == 202 or answer.json()["limit"] == told.json()["limit"] == status
+    now = (await seeds.run("SELECT clock_timestamp() AS now"))[0]["now"]
+    await seeds.insert(
+        "usage_records", organization_id="owing", period=f"{now:%Y-%m}", presentations=0, slides=0,
+        tokens=load_plans()["pro"].ai_tokens_per_month, cost_cents=0, upto_seq=1, flushed_at=now,
+    )  # fmt: skip
+    answer = await ask(guarded, {"query": "q"}, "owing-key")
+    assert (answer.status_code, answer.json()["limit"]) == (402, "ai_tokens_per_month")
+    run = await store_run(seeds, ADA, organization_id="owing", status="FAILED")
+    async with guarded.client("root-key") as client:
+        again = await client.post(f"/api/query/{run}/restart", json={"stage": "analyzer"})
+    assert (again.status_code, again.json()["limit"]) == (402, "ai_tokens_per_month")
+
+
+async def test_queries_count_for_the_minute_of_the_plan(guarded, redis_url, seeds):
+    """The eleventh of the free plan's ten is 429 with the fields that other limited answers have; events count one by one."""
+    guarded.clock.offset_ms += 60_000 - guarded.clock() % 60_000 + 1_000
+    first = await ask(guarded, {"query": " "}, "carl-key")  # refused, and counted
+    assert (first.status_code, first.headers["ratelimit-policy"]) == (422, '"key";q=10;w=60, "user";q=10;w=60')
+    events = [{"request_id": new_id(), "query": "q", "user_id": CARL, "ts": 1} for _ in range(9)]
+    async with guarded.client("carl-key") as client:
+        lines = b"\n".join(map(orjson.dumps, events))
+        assert (
+            await client.post("/api/events/queries.query-submitted", content=lines, headers=LINES)
+        ).status_code == 202
+        answer = await client.post("/api/query", json={"query": "q"})
+    assert (answer.status_code, answer.json()["violated-policies"]) == (429, ["key", "user"])
+    assert 1 <= int(answer.headers["retry-after"]) <= 60
 
 
 async def test_a_repeat_under_one_key_is_the_same_request(api, seeds):
@@ -130,6 +184,21 @@ async def test_a_repeat_under_one_key_is_the_same_request(api, seeds):
     other = await ask(api, {"user_id": ada, "query": "another"}, Idempotency_Key="k1")
     assert (other.status_code, other.json()["request_id"]) == (422, ids[0])
     assert ids[0] in other.json()["detail"]
+
+
+async def test_of_two_at_once_under_one_key_the_first_in_the_log_counts(stack, api, seeds, monkeypatch):
+    """Neither finds the other stored before it is written: the later one hears what conflicts once its sink has read both."""
+    monkeypatch.setattr(routes, "SINK_WAIT_MS", 30_000)
+    user, topic = new_id(), QUERY_SUBMITTED
+    at = murmur2_partition(user.encode(), 8)
+    before = ends(stack, topic)[at]
+    asking = asyncio.create_task(ask(api, {"user_id": user, "query": "mine"}, Idempotency_Key="k"))
+    await until(lambda: ends(stack, topic)[at] > before, "the query is written")
+    run_id = routes.request_id_of(user, "k")
+    await store_run(seeds, user, id=run_id, user_query="another's", position=f"{topic}/{at}/{before - 1}")
+    await seeds.account_for(f"{topic}/{at}/{before}")
+    answer = await asking
+    assert (answer.status_code, answer.json()["request_id"]) == (422, run_id)
 
 
 @pytest.mark.parametrize("key", ["", '""', "k" * 256, "k\u00e9".encode(), b"k\tk"])
@@ -434,4 +503,4 @@ async def test_what_is_an_admins_is_so_by_every_door(guarded):
         assert (await client.post("/api/events/queries.run-controlled", json={})).status_code == 403
         assert (await client.put("/api/prompts/Mentor", json={"prompt_template": "x"})).status_code == 403
         assert (await client.get("/api/prompts")).status_code == 200
-    assert (await guarded.get("/api/prompts", "ada-key")).status_code == 403
+    assert (await guarded.get("/api/prompts", "look-key")).status_code == 403

@@ -27,6 +27,7 @@ from highwater.schemas.queries import (
     RUN_CONTROLLED,
     RUN_FAILED,
 )
+from highwater.streams.identity.plans import PLANS
 from highwater.streams.queries.states import Stage, Status, waiting_status
 from highwater.streams.telemetry import RAW_LOG_FAILURES
 from tests.conftest import Stack
@@ -43,8 +44,8 @@ class Asker(Speaker):
         super().__init__(
             around,
             {
-                QUERY_SUBMITTED: QueriesSink(around),
-                PROMPT_CHANGED: QueriesSink(around),
+                QUERY_SUBMITTED: QueriesSink(around, PLANS),
+                PROMPT_CHANGED: QueriesSink(around, PLANS),
                 RUN_CONTROLLED: ControlsSink(around),
                 USER_ERASED: UsersSink(around.codec, lambda: NOW_MS, ERASURE, dimensions=384),
             },
@@ -192,13 +193,39 @@ async def test_bad_submissions_are_dead_and_those_around_them_count(asker: Asker
     assert [row["user_query"] for row in await asker.rows()] == ["a", "b"]
 
 
+async def test_what_an_organization_may_not_is_a_run_that_failed(asker: Asker):
+    """It is stored and told with the limit, holds nobody back, and is never asked for; others of the batch are taken."""
+    await asker.around.pool.execute(
+        "INSERT INTO organizations VALUES ('late', 'pro', 'suspended', NULL, 1, 'p', now()), "
+        "('owing', 'pro', 'past_due', NULL, 1, 'p', now()) ON CONFLICT DO NOTHING"
+    )
+    names = ("late", "owing", "acme", None)
+    batch = [asker.asks(f"q{number}", organization_id=name) for number, name in enumerate(names)]
+    assert await asker.stores(*batch) == []
+    rows = await asker.rows()
+    assert [(row["status"], row["released"], row["organization_id"]) for row in rows] == [
+        ("FAILED", True, "late"), ("FAILED", True, "owing"), ("NEW", False, "acme"), ("NEW", False, None),
+    ]  # fmt: skip
+    assert [row["error"].split(":")[0] for row in rows[:2]] == [
+        "the organization late is suspended", "the organization owing is past_due",
+    ]  # fmt: skip
+    assert [(told["status"], told["waiting"]) for told in await asker.told(PIPELINE_STAGE)] == [
+        ("FAILED", False), ("FAILED", False), ("NEW", True), ("NEW", True),
+    ]  # fmt: skip
+    for refused in batch[:2]:
+        (failed,) = await asker.told(RUN_FAILED, refused.value["request_id"])
+        assert (failed["reason"], failed["is_alert"]) == ("limit", False)
+    repeated = asker.says(QUERY_SUBMITTED, {**batch[2].value, "organization_id": "other"})
+    assert await asker.stores(batch[2], repeated) == ["conflicting_repeat"]
+
+
 async def test_batches_of_the_same_users_at_once(around: Surroundings):
     """Batches over the same users in different orders neither block each other for good nor give a place twice."""
     askers = [Asker(around) for _ in range(4)]
     work = []
     for number in range(12):
         order = askers[number % 4 :] + askers[: number % 4]
-        sink = QueriesSink(around)
+        sink = QueriesSink(around, PLANS)
         work.append(in_transaction(around, sink, [one.asks(partition=number) for one in order]))
     await asyncio.gather(*work)
     for one in askers:
@@ -282,7 +309,7 @@ async def test_a_control_waits_for_its_submission(asker: Asker, stack: Stack, ar
     task = asyncio.create_task(consumer.run(stop))
     try:
         await until(lambda: "submissions behind" in (consumer.problem or ""), "it waits and says why")
-        async with running(BatchConsumer(QueriesSink(around), around)):
+        async with running(BatchConsumer(QueriesSink(around, PLANS), around)):
 
             async def is_cancelled() -> bool:
                 return [row["status"] for row in await asker.rows()] == ["FAILED"]
@@ -388,7 +415,7 @@ async def test_the_last_word_on_a_prompt_counts(asker: Asker):
         await outer.start()
         try:
             await tx.execute("DELETE FROM system_prompts")
-            sink = QueriesSink(asker.around)
+            sink = QueriesSink(asker.around, PLANS)
 
             async def says(*words: tuple[int, str, bool]) -> list[tuple[str, bool]]:
                 value = {"role_name": "Mentor", "ts": 1}
@@ -503,7 +530,7 @@ async def test_what_was_said_before_an_erasure_is_void(asker: Asker):
     told = await asker.told(PIPELINE_STAGE)
     assert await asker.stores(*old) == []
     assert await asker.around.pool.fetch("SELECT FROM query_users WHERE user_id = $1", asker.id) == []
-    async with running(BatchConsumer(QueriesSink(asker.around), asker.around)):
+    async with running(BatchConsumer(QueriesSink(asker.around, PLANS), asker.around)):
         await until_accounted(asker.around)
         assert await asker.stores(*controls) == []
     assert (await asker.rows(), await asker.told(PIPELINE_STAGE)) == ([], told)
@@ -533,7 +560,7 @@ async def test_a_query_that_is_being_stored_while_its_user_is_erased_is_gone(ask
     batch = [asker.asks(f"{n}") for n in range(20)]
     erased = asker.erased()
     users = UsersSink(asker.around.codec, lambda: NOW_MS, ERASURE, dimensions=384)
-    sink = QueriesSink(asker.around)
+    sink = QueriesSink(asker.around, PLANS)
     prepared = await sink.prepare(batch)
     async with asker.around.pool.acquire() as tx, tx.transaction():
         await sink.apply(tx, batch, prepared)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator
 
 import orjson
 import pytest
 
-from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_FAILED
+from highwater.connectors.engines.lease_clock import LeaseClock
+from highwater.connectors.engines.watch import LOOK_SECONDS
+from highwater.connectors.feeds.sink_insights import InsightsSink
+from highwater.connectors.identity import organizations
+from highwater.connectors.queries.sink_controls import ControlsSink
+from highwater.connectors.slices import REDACTION
+from highwater.schemas.feeds import INSIGHT_RETRACTED
+from highwater.schemas.jobs import USAGE_RECORDED
+from highwater.schemas.queries import PIPELINE_STAGE, RUN_ARCHIVED, RUN_CONTROLLED, RUN_FAILED
+from highwater.streams.clock import ProductClock
+from highwater.streams.jobs.jobs import cents
+from highwater.streams.queries.redaction import WITHDRAWN_ANSWER, WITHDRAWN_MEMORY
 from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
-from tests.integration.connecting import until
+from tests.integration.connecting import event, in_transaction, until
 from tests.integration.engines import LEASE_MS
 from tests.integration.models.scripted_llm import Reply, answer
 from tests.integration.models.scripted_llm import status as replied
@@ -47,6 +59,53 @@ async def test_a_run_from_a_command_to_its_memory(q: Queries):
     ids = await q.around.pool.fetchval("SELECT array_agg(id ORDER BY id) FROM raw_logs")
     assert (str(memory["pipeline_run_id"]), memory["raw_log_ids"]) == (run_id, ids)
     assert {(call["outcome"], call["sends"]) for call in await q.calls(run_id)} == {("answered", 1)}
+
+
+async def test_what_a_run_used_is_counted_for_who_pays(q: Queries):
+    """Once, at its end, with the tokens of all its calls, where limits and `/usage` read it; the operator's for nobody."""
+    worker = q.worker()
+    paid, own = await q.ask(organization_id="acme"), await q.ask()
+    for run_id in (paid, own):
+        await q.request(worker, run_id)
+        await q.until_status(run_id, "COMPLETED", archive="STORED")
+    calls = await q.calls(paid)
+    tokens = sum(call["prompt_tokens"] + call["completion_tokens"] for call in calls)
+    cost_cents = cents(sum(call["cost_usd"] for call in calls))
+    (told,) = await q.events(USAGE_RECORDED)
+    assert (told["organization_id"], told["job_id"], told["seq"]) == ("acme", paid, 1)
+    assert (told["tokens"], told["cost_cents"], told["presentations"], told["slides"]) == (tokens, cost_cents, 0, 0)
+    async with q.around.pool.acquire() as connection:
+        used = await organizations.usages_of(connection, ["acme"], q.time.now_ms)
+    assert (used["acme"].tokens, tokens > 0) == (tokens, True)
+
+
+async def test_a_run_that_ends_during_a_call_is_counted_with_it(q: Queries):
+    """A cancelled run is counted at once with what it used until then; what its last call used follows when it is answered."""
+    worker = q.worker(timeout_seconds=60)
+    held = q.llm.hold("assembler", answer("<context></context>"))
+    run_id = await q.ask(organization_id="acme")
+    await q.request(worker, run_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    user = str((await q.run(run_id))["user_id"])
+    control = {
+        "request_id": run_id,
+        "user_id": user,
+        "action": "cancel",
+        "stage": None,
+        "new_request_id": None,
+        "ts": 1,
+    }
+    assert await in_transaction(q.around, ControlsSink(q.around), [event(RUN_CONTROLLED, control)]) == []
+    (first,) = await q.events(USAGE_RECORDED)
+    held.release.set()
+
+    async def is_told() -> bool:
+        return len(await q.events(USAGE_RECORDED)) == 2
+
+    await until(is_told, "the last call is counted")
+    used = [call["prompt_tokens"] + call["completion_tokens"] for call in await q.calls(run_id)]
+    assert [one["tokens"] for one in await q.events(USAGE_RECORDED)] == [first["tokens"], sum(used) - first["tokens"]]
+    assert first["tokens"] == used[0]
 
 
 async def test_two_workers_and_every_command_twice(q: Queries):
@@ -132,7 +191,7 @@ async def test_a_worker_that_dies_during_a_call(q: Queries, stage: str):
         await q.until_status(run_id, waits)
         told = (await q.events(PIPELINE_STAGE))[-1]
         assert (told["status"], told["waiting"]) == (waits, True)
-        await q.request(other, run_id, Stage(stage))
+        await q.request(other, run_id, stage=Stage(stage))
     await q.until_status(run_id, "COMPLETED", archive="STORED")
     assert q.llm.by_key() == {f"{run_id}/{one}/1": 2 if one == stage else 1 for one in STAGES}
     assert {call["stage"]: call["sends"] for call in await q.calls(run_id)} == {
@@ -156,7 +215,7 @@ async def test_a_worker_that_dies_after_a_call(q: Queries, stage: str):
     other = q.worker()
     if stage != "archivist":
         await q.until_status(run_id, {"analyzer": "NEW", "assembler": "ANALYZED", "responder": "READY"}[stage])
-        await q.request(other, run_id, Stage(stage))
+        await q.request(other, run_id, stage=Stage(stage))
     await q.until_status(run_id, "COMPLETED", archive="STORED")
     assert set(q.llm.by_key().values()) == {1}
     assert {call["sends"] for call in await q.calls(run_id)} == {1}
@@ -180,7 +239,7 @@ async def test_a_silent_worker_loses_its_run_when_the_lease_ends(q: Queries):
     await q.until_status(run_id, "READY")
     other = q.worker(timeout_seconds=60)
     held_too = q.llm.hold("responder", answer("the second"))
-    await q.request(other, run_id, Stage.RESPONDER)
+    await q.request(other, run_id, stage=Stage.RESPONDER)
     await asyncio.to_thread(held_too.reached.wait, 10)
     held.release.set()
     await until(lambda: not silent.engine._tasks, "the silent one comes to its end")
@@ -192,13 +251,41 @@ async def test_a_silent_worker_loses_its_run_when_the_lease_ends(q: Queries):
     assert stored["responder"] == row["final_answer"] == "the first"
 
 
+class AnHourAhead(ProductClock):
+    """The clock of a machine that is wrong."""
+
+    def __call__(self) -> int:
+        """Now, an hour too late."""
+        return super().__call__() + 3_600_000
+
+
+async def test_a_worker_whose_clock_is_ahead_takes_nothing_from_others(q: Queries):
+    """A lease ends by PostgreSQL's clock: the run stays with the worker that holds it."""
+    q.time = ProductClock()
+    holder = q.worker(timeout_seconds=60)
+    held = q.llm.hold("responder", answer("the first"))
+    run_id = await q.ask()
+    await q.request(holder, run_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    clock = q.time = LeaseClock(AnHourAhead())
+    wrong = q.worker(timeout_seconds=60)
+    for _ in range(2):
+        before = wrong.watch._searched_at
+        await until(lambda before=before: wrong.watch._searched_at > before, "it looked for what is lost")
+    assert abs(clock() - ProductClock()()) < 60_000
+    row = await q.run(run_id)
+    assert (row["status"], row["worker"], row["returns"]) == ("RESPONDING", holder.engine.worker, 0)
+    held.release.set()
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+
+
 @pytest.mark.parametrize(("status", "stage"), [("READY", "analyzer"), ("NEW", "responder"), ("ANALYZED", "analyzer")])
 async def test_a_void_command_changes_nothing(q: Queries, status: str, stage: str):
     """A run that waits for another stage than the command names is not captured (R1.6)."""
     worker = q.worker()
     run_id = await q.ask()
     await q.around.pool.execute("UPDATE pipeline_runs SET status = $2 WHERE id = $1", run_id, status)
-    await q.request(worker, run_id, Stage(stage))
+    await q.request(worker, run_id, stage=Stage(stage))
     row = await q.run(run_id)
     assert (row["status"], row["epoch"], row["worker"]) == (status, 0, None)
     assert (q.llm.calls, await q.events(PIPELINE_STAGE)) == ([], [])
@@ -331,6 +418,37 @@ async def test_slots_bound_what_is_worked_on_at_once(q: Queries):
         await q.until_status(run_id, "COMPLETED", archive="STORED")
 
 
+async def test_slots_are_shared_out_between_organizations(q: Queries):
+    """Forty queries of one are asked for before another's: that one has its slot at once, and none has more than the cap."""
+    many = [await q.ask(organization_id="acme") for _ in range(40)]
+    one = await q.ask(organization_id="umbrella")
+    for _ in range(3):
+        q.llm.hold("analyzer")
+    workers = [q.worker(slots=2, begun_max=2, timeout_seconds=30) for _ in range(2)]
+    await q.request(workers[0], *many, one)
+    await until(lambda: len(q.llm.seen("analyzer")) == 3, "three of four slots are taken")
+    await asyncio.sleep(3 * LOOK_SECONDS)  # looks of both, of which nothing may come
+    rows = await q.around.pool.fetch("SELECT organization_id FROM pipeline_runs WHERE status = 'ANALYZING' ORDER BY 1")
+    assert [row["organization_id"] for row in rows] == ["acme", "acme", "umbrella"]
+    q.llm.release_all()
+    for run_id in (one, many[-1]):
+        await q.until_status(run_id, "COMPLETED", archive="STORED")
+
+
+async def test_a_given_up_archivist_is_begun_again(q: Queries):
+    """The memory of a completed run whose worker died is made by another, whatever waits for its slots."""
+    first = q.worker(slots=1, timeout_seconds=60)
+    held = q.llm.hold("archivist")
+    run_id, waiting = await q.ask(), await q.ask()
+    await q.request(first, run_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    await q.request(first, waiting)
+    await first.die()
+    q.worker(slots=1)
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    await q.until_status(waiting, "COMPLETED", archive="STORED")
+
+
 async def test_unique_markers_reach_the_assembler_in_order(q: Queries):
     """R1.20: the query, what was said, what is remembered, the Mentor; the Assembler's own prompt is the system's."""
     for role in ("Mentor", "Assembler"):
@@ -391,3 +509,80 @@ async def test_what_was_ingested_is_told_as_sources(q: Queries):
     (call,) = q.llm.seen("assembler")
     assert "Release 7.1 of the engine" in call.user
     assert "Release 9.9" not in call.user
+
+
+# -- sources that are withdrawn ---------------------------------------------------------------------------------------------
+
+SECRET = "Falcon buys Acme tomorrow at noon"
+
+
+async def _channel(q: Queries) -> None:
+    """Two insights that a query about Falcon finds, the newest first."""
+    await q.around.pool.execute("INSERT INTO channels (channel_id, current_seq) VALUES ('desk', 2)")
+    for seq, text in ((1, "Falcon opens a branch in Oslo"), (2, SECRET)):
+        await q.around.pool.execute(
+            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset) "
+            "VALUES ($1, 'desk', $2::bigint, to_timestamp($2::bigint), now(), $3, 0, $2::bigint)",
+            f"d{seq}", seq, text,
+        )  # fmt: skip
+
+
+async def _retract(q: Queries, insight_id: str) -> None:
+    sink = InsightsSink(q.around.codec, q.around.clock, q.around.pool, dimensions=384, redaction=REDACTION)
+    told = event(INSIGHT_RETRACTED, {"insight_id": insight_id, "channel_id": "desk", "ts": 1}, offset=5)
+    await in_transaction(q.around, sink, [told])
+
+
+async def _texts(q: Queries) -> str:
+    """All that is stored of runs, as text."""
+    tables = ("pipeline_runs", "raw_logs", "lsm_storage", "llm_calls")
+    rows = [await q.around.pool.fetch(f"SELECT t::text FROM {table} AS t") for table in tables]
+    return "\n".join(row["t"] for found in rows for row in found)
+
+
+async def test_an_answer_goes_with_its_source(q: Queries):
+    """Answer, source, context, log, memory and what the model said tell nothing of it; an answer that told nothing stays."""
+    await _channel(q)
+    worker = q.worker()
+    user = str(uuid.uuid4())
+    q.llm.script(
+        "responder", answer(f"{SECRET} [1]."), answer("A branch opens in Oslo [1]."), answer(f"As said: {SECRET}.")
+    )
+    q.llm.script("archivist", answer({"tags": ["Falcon"], "text": f"They asked; {SECRET}."}))
+    runs = []
+    for query in ("What of Falcon?", "What does Falcon open?", "Falcon again?"):
+        runs.append(await q.ask(query, user=user))
+        await q.request(worker, runs[-1])
+        await q.until_status(runs[-1], "COMPLETED", archive="STORED")
+    before = [await q.run(run_id) for run_id in runs]
+    await _retract(q, "d2")
+    after = [await q.run(run_id) for run_id in runs]
+    assert [row["final_answer"] for row in after] == [WITHDRAWN_ANSWER, "A branch opens in Oslo [1].", WITHDRAWN_ANSWER]
+    assert [row["redactions"] for row in after] == [1, 1, 1]
+    assert [row["status"] for row in after] == ["COMPLETED"] * 3
+    told = orjson.loads(after[0]["sources"])
+    assert [(one["insight_id"], one.get("withdrawn", False)) for one in told] == [("", True), ("d1", False)]
+    assert [one["insight_id"] for one in orjson.loads(before[0]["sources"])] == ["d2", "d1"]
+    assert SECRET not in await _texts(q)
+    assert await q.around.pool.fetchval("SELECT bool_and(withdrawn IS NULL) FROM pipeline_runs")
+    await _retract(q, "d2")
+    assert (await q.run(runs[0]))["redactions"] == 1
+
+
+async def test_a_run_at_work_answers_nothing_of_what_is_withdrawn(q: Queries):
+    """A source that is retracted while the model answers: answer and memory are withdrawn as they are stored."""
+    await _channel(q)
+    worker = q.worker()
+    held = q.llm.hold("responder", answer(f"{SECRET} [1]."))
+    remembering = q.llm.hold("archivist", answer({"tags": ["Falcon"], "text": SECRET}))
+    run_id = await q.ask("What of Falcon?")
+    await q.request(worker, run_id)
+    await asyncio.to_thread(held.reached.wait, 10)
+    await _retract(q, "d2")
+    held.release.set()
+    await asyncio.to_thread(remembering.reached.wait, 10)
+    assert (await q.run(run_id))["final_answer"] == WITHDRAWN_ANSWER
+    remembering.release.set()
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert SECRET not in await _texts(q)
+    assert await q.around.pool.fetchval("SELECT summary FROM lsm_storage") == WITHDRAWN_MEMORY.text

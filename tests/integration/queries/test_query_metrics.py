@@ -18,6 +18,7 @@ from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.errors import UnavailableError
 from highwater.streams import telemetry
 from highwater.streams.clock import to_ms
+from highwater.streams.queries.analysis import finds_context
 from tests.conftest import Stack
 from tests.integration.api_server import NOW, Api, Seeds, make_database, running_api
 
@@ -106,8 +107,8 @@ async def test_of_nothing_nothing_is_known(pool: Any) -> None:
     """Counts are 0, and what was never measured is null."""
     found = await report(pool)
     assert found["pipeline"] == {
-        "requests": 0, "requests_per_minute": 0.0, "completed": 0, "failed": 0, "failed_rate": None, "mean_ms": None,
-        "p95_ms": None, "backlog": 0,
+        "requests": 0, "requests_per_minute": 0.0, "completed": 0, "failed": 0, "cancelled": 0, "failed_rate": None,
+        "mean_ms": None, "p95_ms": None, "backlog": 0,
     }  # fmt: skip
     nothing = {"mean_ms": None, "mean_llm_ms": None, "retry_rate": None}
     assert found["modules"] == {
@@ -126,6 +127,9 @@ async def test_the_pipeline_is_told_of_its_span(seeds: Seeds, pool: Any) -> None
     for took in (1.0, 2.0, 3.0, 10.0):
         await a_run(seeds, "COMPLETED", 600, took=took)
     await a_run(seeds, "FAILED", 600)
+    for _ in range(2):
+        cancelled = await a_run(seeds, "FAILED", 600)
+        await seeds.change("pipeline_runs", "id", cancelled, is_cancelled=True)
     await a_run(seeds, "ANALYZING", 10)
     await a_run(seeds, "NEW", 5)
     for age in (3_601, -1):  # before, and after
@@ -134,10 +138,10 @@ async def test_the_pipeline_is_told_of_its_span(seeds: Seeds, pool: Any) -> None
     await a_run(seeds, "NEW", 100_000)
     found = (await report(pool))["pipeline"]
     assert found == {
-        "requests": 7, "requests_per_minute": round(7 / 60, 3), "completed": 4, "failed": 1, "failed_rate": 0.2,
+        "requests": 9, "requests_per_minute": round(9 / 60, 3), "completed": 4, "failed": 1, "cancelled": 2, "failed_rate": 0.2,
         "mean_ms": 4_000.0, "p95_ms": 8_950.0, "backlog": 2,
     }  # fmt: skip
-    assert (await report(pool, 1_440))["pipeline"]["requests"] == 9
+    assert (await report(pool, 1_440))["pipeline"]["requests"] == 11
     assert (await report(pool, 1))["pipeline"]["requests"] == 2
 
 
@@ -161,14 +165,23 @@ async def test_stages_are_told_from_capture_to_end(seeds: Seeds, pool: Any) -> N
 
 async def test_contexts_are_told(seeds: Seeds, pool: Any) -> None:
     """The share of analyses that found one, and how long what was given to the responder is."""
-    await a_run(seeds, "ANALYZED", 5, found={})
+    forms: list[Any] = [
+        {},
+        {"lsm_ids": []},
+        {"lsm_ids": [], "note": " \n", "of": {"x": None, "y": False}},
+        {"a": {"b": ["x"]}},
+    ]
+    for form in forms:
+        await a_run(seeds, "ANALYZED", 5, found=form)
+    await a_run(seeds, "ANALYZED", 5, found={"is": True})
     await a_run(seeds, "READY", 5, found={"lsm_ids": [7]}, payload="x" * 100)
     await a_run(seeds, "READY", 5, found={"lsm_ids": [7]}, payload="é" * 300)
-    await a_run(seeds, "READY", 5, found=[])
     await a_run(seeds, "NEW", 5)
     await a_run(seeds, "READY", 4_000, found={"lsm_ids": [7]}, payload="x" * 1_000)
     found = (await report(pool))["modules"]
-    assert found["analyzer"]["context_found_share"] == 0.5
+    named = [finds_context({"context_found": form}) for form in forms]
+    assert named == [False, False, False, True]
+    assert found["analyzer"]["context_found_share"] == round(4 / 7, 4)
     assert found["assembler"]["mean_context_characters"] == 200.0
 
 

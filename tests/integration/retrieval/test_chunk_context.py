@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,24 @@ import pytest
 
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.generation import GenerationSteps
+from highwater.connectors.models.call_rows import Totals, totals_of
+from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
+from highwater.connectors.models.embeddings import Embedded
 from highwater.connectors.queries.stages import Stages
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.jobs.jobs import Job
+from highwater.streams.models.costs import parse_prices
 from tests.integration.chunks.chunk_rows import NOW_MS, Rows
+
+WORK = Work("22222222-2222-4222-8222-222222222222", "11111111-1111-4111-8111-111111111111")
 
 
 class Scripted:
     """An embedder with two directions: of texts with `sail` in them, and of all others."""
 
-    basis_id = "scripted@2"
+    basis_id = model = "scripted@2"
+    is_paid = True
     calls_at_once = 1
     is_of_meaning = True
     is_away = False
@@ -31,6 +39,10 @@ class Scripted:
         if self.is_away:
             raise UnavailableError("scripted")
         return [np.asarray([1.0, 0.0] if "sail" in text else [0.0, 1.0], "<f4").tobytes() for text in texts]
+
+    async def embed_counted(self, texts: Sequence[str]) -> Embedded:
+        """The same; seven tokens a text."""
+        return Embedded(await self.embed(texts), 7 * len(texts))
 
 
 async def _ingested(rows: Rows, ns: str, source_id: str, status: str = "complete", slot: str = "s") -> None:
@@ -47,22 +59,29 @@ async def test_a_query_is_told_of_open_namespaces_alone(rows: Rows):
     await rows.namespace("closed", is_open=False)
     for ns in ("open", "closed"):
         await rows.put("a", ["The sail was mended", "Nothing of it"], ns=ns)
-    found = await ChunkContext(rows.pool).of_query("Which sail?", ["sail"], limit=5, as_of_ms=NOW_MS)
+    found = await ChunkContext(rows.pool).of_query("Which sail?", ["sail"], WORK, limit=5, as_of_ms=NOW_MS)
     assert [(one.ns, one.chunk_no) for one in found] == [("open", 0)]
 
 
 async def test_vectors_of_the_same_model_count(rows: Rows):
-    """The nearer of two chunks with the word comes first; of another model, or with the embedder away, the words decide."""
+    """The nearer of two chunks with the word comes first; of another model, or with the embedder away, the words decide.
+
+    What the service reads is what the work used, each time that it is asked.
+    """
     embedder = Scripted()
+    counted = CountedEmbedder(rows.pool, embedder, parse_prices("scripted=1/0,scripted@2=2/0"), lambda: NOW_MS)
     await rows.namespace(dimensions=2, embedding_model="scripted@2")
     await rows.put("a", ["word, word, word"], vector=[[0.0, 1.0]])
     await rows.put("b", ["a word"], vector=[[1.0, 0.0]])
 
     async def order() -> list[str]:
-        found = await ChunkContext(rows.pool, embedder).of_query("sail", ["word"], limit=5, as_of_ms=NOW_MS)
+        found = await ChunkContext(rows.pool, counted).of_query("sail", ["word"], WORK, limit=5, as_of_ms=NOW_MS)
         return [one.source_id for one in found]
 
     assert await order() == ["b", "a"]
+    assert await order() == ["b", "a"]
+    async with rows.pool.acquire() as tx:
+        assert await totals_of(tx, [WORK.id]) == {WORK.id: Totals(14, Decimal("0.000028"))}
     embedder.is_away = True
     assert await order() == ["a", "b"]
     embedder.is_away = False
@@ -80,7 +99,7 @@ async def test_documents_that_were_ingested_as_a_whole(rows: Rows):
     await _ingested(rows, "closed", "cold")
     context = ChunkContext(rows.pool)
     asked = {"characters_max": 100, "as_of_ms": NOW_MS}
-    ingested, found = await context.of_documents(["part", "cold", "whole", "none"], "sails", **asked)
+    ingested, found = await context.of_documents(["part", "cold", "whole", "none"], "sails", WORK, **asked)
     assert ingested == {"whole"}
     assert [(one.source_id, one.chunk_no) for one in found] == [("whole", 0), ("whole", 2)]
 
@@ -105,6 +124,7 @@ async def test_the_sources_of_a_query(rows: Rows, monkeypatch: pytest.MonkeyPatc
 
 def _run(query: str) -> Any:
     class Run:
+        id = WORK.id
         user_id = "11111111-1111-4111-8111-111111111111"
         analysis: dict[str, Any] = {"search_keywords": ["sail"]}  # noqa: RUF012
         updated_ms = NOW_MS

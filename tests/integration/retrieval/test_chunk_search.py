@@ -9,10 +9,10 @@ import pytest
 
 from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.retrieval import search as chunk_search
-from highwater.connectors.retrieval.search import Found, WrongVectorError, search
+from highwater.connectors.retrieval.search import Found, NothingToCompareError, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.streams.chunks.scoring import TEXT_SHARE, Mode
-from highwater.streams.clock import to_datetime
+from highwater.streams.clock import ProductClock, to_datetime
 from tests.integration.chunks.chunk_rows import DAY_MS, NOW_MS, Rows
 
 NAN = float("nan")
@@ -100,18 +100,55 @@ async def test_vectors_without_a_direction(rows: Rows):
     await rows.put("zero", ["", "x"], vector=[[0.0, 0.0], [1.0, 0.0]])
     told = await found(rows, [1.0, 0.0])
     assert [(one.chunk_no, one.similarity) for one in told.results] == [(1, 1.0), (0, 0.0)]
-    assert [one.similarity for one in (await found(rows, [0.0, 0.0])).results] == [0.0, 0.0]
+    with pytest.raises(NothingToCompareError):
+        await found(rows, [0.0, 0.0])
 
 
 async def test_a_vector_of_another_length_is_refused(rows: Rows):
-    """Nothing is compared with it, and the error says both lengths; a namespace without vectors refuses none."""
+    """Nothing is compared with it, and the error says both lengths; a namespace without vectors has nothing to compare."""
     await rows.namespace(dimensions=2)
     with pytest.raises(WrongVectorError, match=r"3 numbers.* 2"):
         await found(rows, [1.0, 0.0, 0.0])
     await rows.namespace("empty")
     empty = Rows(rows.pool, "empty")
     await empty.put("a", ["x"])
-    assert ids(await found(empty, [1.0, 0.0, 0.0])) == [("a", 0)]
+    with pytest.raises(NothingToCompareError):
+        await found(empty, [1.0, 0.0, 0.0])
+    assert ids(await found(empty)) == [("a", 0)]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
+async def test_words_decide_where_no_vector_can_be_compared(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch, mode: Mode, compared_max: int
+):
+    """In either mode, and by the index too: not the age alone, which would be the same order for every question."""
+    monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
+    await rows.namespace(dimensions=2, embedding_model="another@2")
+    await rows.put("young", ["Apples and pears"], vector=[[1.0, 0.0]])
+    await rows.put("old", ["The outbox publishes rows"], vector=[[0.0, 1.0]], age_days=90)
+    told = await found(rows, words="outbox rows", mode=mode)
+    assert [one.source_id for one in told.results] == ["old", "young"]
+    best = told.results[0]
+    assert best.text_score is not None
+    assert best.final == pytest.approx(0.8 * best.text_score + 0.2 * best.decay)
+    assert [one.source_id for one in (await found(rows, words="pears", mode=mode)).results] == ["young", "old"]
+    for words in ("the of and", "?!"):
+        with pytest.raises(NothingToCompareError):
+            await found(rows, words=words, mode=mode)
+
+
+async def test_what_is_hidden_for_its_age_is_counted(rows: Rows):
+    """Of what the search is about, by slot and source; nothing where old chunks are found, or are to be deleted anyway."""
+    await rows.namespace(dimensions=1, ttl_days=10.0)
+    await rows.put("new", ["a"], vector=[[1.0]], age_days=10)
+    await rows.put("old", ["b", "c"], vector=[[1.0], [1.0]], age_days=11)
+    await rows.put("gone", ["d"], vector=[[1.0]], age_days=11, to_delete=True, marked_at=to_datetime(NOW_MS))
+    assert [(await found(rows, [1.0])).cold_hidden, ids(await found(rows, [1.0]))] == [2, [("new", 0)]]
+    assert (await found(rows, [1.0], source_ids=["new"])).cold_hidden == 0
+    assert (await found(rows, [1.0], slot="x")).cold_hidden == 0
+    await rows.pool.execute("UPDATE chunk_namespaces SET ttl_mode = 'zero_weight'")
+    assert (await found(rows, [1.0])).cold_hidden == 0
 
 
 async def test_hybrid_weighs_words(rows: Rows):
@@ -159,7 +196,7 @@ async def _large(rows: Rows, monkeypatch: pytest.MonkeyPatch, ages: Any) -> Any:
         },
     )
     await rows.pool.execute("ANALYZE chunks")
-    await ChunkIndexes(_url(rows))._look()
+    await ChunkIndexes(_url(rows), ProductClock())._look()
     return made
 
 
@@ -182,7 +219,7 @@ async def test_a_large_namespace_is_searched_by_its_index(rows: Rows, monkeypatc
         for row in await rows.pool.fetch("SELECT indexname FROM pg_indexes WHERE indexdef LIKE '%hnsw%'")
     ]
     assert len(names) == 1
-    await ChunkIndexes(_url(rows))._look()  # finds nothing to do
+    await ChunkIndexes(_url(rows), ProductClock())._look()  # finds nothing to do
     hits = 0
     for number in range(20):
         asked = np.random.default_rng(100 + number).standard_normal(LENGTH)

@@ -131,6 +131,26 @@ def test_a_folder_is_published_each_file_a_source(importer, tmp_path):
     assert all(position.startswith("chunks.") for position in told["positions"])
 
 
+def test_files_are_found_however_old_they_are_unless_their_namespace_has_a_life(importer, tmp_path):
+    """A life that the namespace's own table gives it is said before anything is stored, with how many files are older."""
+    folder = put(tmp_path / "docs", a__md=b"a", b__md=b"b")
+    assert importer.run("files", str(folder)) == ""
+    assert [event["lasts"] for event in importer.events(CHUNK_SUBMITTED)] == [True, True]
+    assert importer.told["too_old"] == 0
+    namespaces = tmp_path / "namespaces.toml"
+    namespaces.write_text(f"[namespaces.{importer.ns}]\nttl_days = 30\n", encoding="utf-8")
+    importer.environment["HIGHWATER_NAMESPACES"] = str(namespaces)
+    (said,) = importer.run("files", str(folder)).splitlines()
+    assert said.startswith(f"2 of 2 documents are older than the 30 days of '{importer.ns}'")
+    assert importer.told["too_old"] == 2
+    del importer.environment["HIGHWATER_NAMESPACES"]
+    lines = b'{"source_id": "old", "text": "t", "published_at": "2020-01-01"}\n{"source_id": "none", "text": "t"}\n'
+    (said,) = importer.run("jsonl", "-", stdin=lines).splitlines()
+    assert "documents older than the 365 days" in said
+    assert importer.told["too_old"] == 1
+    assert {event["lasts"] for event in importer.events(CHUNK_SUBMITTED)} == {False}
+
+
 def test_importing_again_publishes_the_same(importer, tmp_path):
     """Only the id of the ingest and the time of its end differ, so that everything is found unchanged."""
     folder = put(tmp_path / "docs", a__md=b"# A\n\ntext", b__txt=b"one\n\ntwo")

@@ -20,6 +20,7 @@ from highwater.schemas.topics import PARTITIONS
 from tests.integration.agents import (
     CODEC,
     CONSUMED,
+    TICK_SECONDS,
     Answer,
     Kafka,
     Worker,
@@ -153,6 +154,24 @@ def test_sigterm_ends_it_in_order(lone: Callable[..., Worker]) -> None:
     started = time.monotonic()
     worker.start()
     assert time.monotonic() - started < 40
+
+
+def test_a_clock_that_is_an_hour_ahead_holds_nothing_up(kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
+    """Ticks of the future are refused and reported, the broker's time is taken meanwhile, and one taken before is overruled."""
+    worker = lone(settings={"HIGHWATER_TEST_CLOCK_AHEAD_SECONDS": "3600"}).start()
+    kafka.advanced(user, 5)
+    (told,) = the(lambda: kafka.dirty(user), 1)
+    assert abs(told.event["now"] - worker.now()) < 120_000
+    assert worker.metric("highwater_ticks_refused_total") > 0
+    assert "the clock of this machine is 3600 s ahead" in worker.degraded()["clock"]
+    assert worker.log().count('"clocks_differ"') == 1
+    worker.move_clock(3600)  # what only the offset says is as it should be: these ticks are taken
+    worker.after_ticks(int(2 / TICK_SECONDS))  # the offset is read once a second
+    worker.move_clock(-3600)
+    until(lambda: "time_overruled" in worker.log(), "the next tick overrules them")
+    kafka.advanced(user, 6)
+    _, later = the(lambda: kafka.dirty(user), 2)
+    assert abs(later.event["now"] - worker.now()) < 120_000
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ class Case:
     def restart(self) -> None:
         """Another worker takes over: rows and ticks as they were written, nothing else."""
         names = [IngestAgent.name, NamespaceAgent.name]
-        wiring = Wiring(CODEC, self.send, Heartbeats(names), pytest.fail, lambda now, newest: None)
+        wiring = Wiring(CODEC, self.send, Heartbeats(names), pytest.fail, lambda noted: None)
         self.agent = self.make(wiring, Intake("test", CODEC, self.learn, self.send), self.rows, self.ticks)
 
     async def learn(self, schema_id: int) -> None:

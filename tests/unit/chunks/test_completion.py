@@ -13,6 +13,7 @@ from highwater.schemas.chunks import IngestProgressed
 from highwater.streams.chunks.completion import (
     ABANDONED_MS,
     KEPT_MS,
+    Counted,
     Ingest,
     decide,
     decided,
@@ -21,6 +22,7 @@ from highwater.streams.chunks.completion import (
     encode_row,
     plan_tick,
     progressed,
+    reason_of,
 )
 from highwater.streams.chunks.states import Outcome
 
@@ -229,3 +231,25 @@ def test_ingests_of_a_source_have_rows_of_their_own():
     ]
     assert len(set(found)) == len(found)
     assert replace(progressed(None, progress()), revision=9).row_key == progressed(None, progress()).row_key
+
+
+@given(st.sampled_from(list(Outcome)), st.integers(0, 99), st.integers(0, 99), st.none() | st.integers(0, 99))
+def test_every_end_but_the_complete_one_has_a_reason(
+    outcome: Outcome, seen: int, failed: int, expected: int | None
+) -> None:
+    """Whatever was counted; no reason speaks of refused chunks where none was refused."""
+    reason = reason_of(outcome, Counted(seen, failed, expected))
+    assert (reason is None) == (outcome is Outcome.COMPLETE)
+    assert failed or "refused" not in (reason or "")
+
+
+def test_more_chunks_than_the_end_told_of_are_named_as_the_reason() -> None:
+    """It failed although no chunk was refused."""
+    row = progressed(None, progress(seen=12))
+    decision = decide(row, NOON)
+    assert decision is not None
+    reason = reason_of(decision.outcome, Counted(12, 0, 10))
+    assert (decision.outcome, reason) == (
+        Outcome.FAILED,
+        "12 chunks came, and its end tells of 10: which number is right is unknown",
+    )

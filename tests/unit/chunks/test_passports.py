@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from highwater.schemas.errors import ConfigurationError
-from highwater.streams.chunks.passports import PASSPORT_KEYS, Passport, Removal, TtlMode, load_passports
+from highwater.streams.chunks.passports import DAYS_MAX, PASSPORT_KEYS, Passport, Removal, TtlMode, load_passports
 from tests import ROOT
 
 DEFAULT = Passport(
@@ -48,6 +48,17 @@ def test_only_docs_come_open():
 def test_a_namespace_that_nobody_named_has_the_default():
     """Under any name."""
     assert load_passports().of("Wörter, die niemand kennt") == DEFAULT
+
+
+def test_documents_have_no_life_of_their_own(tmp_path: Path):
+    """What holds documents ends of no age, unless the table of the namespace itself gives it a life."""
+    path = written(
+        tmp_path, "[default]\nttl_days = 90\n[namespaces.news]\nttl_days = 10\n[namespaces.open]\nis_open = true"
+    )
+    passports = load_passports(path)
+    lives = {ns: passports.of(ns, is_lasting=True).ttl_days for ns in ("news", "open", "docs", "unknown")}
+    assert lives == {"news": 10, "open": DAYS_MAX, "docs": DAYS_MAX, "unknown": DAYS_MAX}
+    assert passports.of("unknown").ttl_days == 90
 
 
 def test_a_file_overrides_single_keys(tmp_path: Path):

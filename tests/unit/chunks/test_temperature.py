@@ -17,11 +17,13 @@ from highwater.streams.chunks.temperature import (
     DAY_MS,
     HOUR_MS,
     Asked,
+    IndexSize,
     count,
     decode_row,
     encode_row,
     is_hot,
     is_sweep_due,
+    is_to_be_rebuilt,
     queries_per_day,
     rate,
     rated_event,
@@ -216,3 +218,22 @@ def test_a_row_of_a_newer_release_stops_the_worker():
     """Rather than be misread."""
     with pytest.raises(ValueError, match="version 2"):
         decode_row(b"[2]")
+
+
+@pytest.mark.parametrize(
+    ("vectors", "taken", "is_hot", "is_made_anew"),
+    [
+        (100, 1_000, True, False),
+        (100, 1_240, True, False),
+        (100, 1_260, True, True),
+        (100, 1_260, False, False),
+        (100, 2_010, False, True),
+        (79, 1_000, True, True),
+        (0, 1_000, False, True),
+        (200, 2_000, True, False),
+        (100, 0, True, False),
+    ],
+)
+def test_an_index_of_holes_is_made_anew(vectors: int, taken: int, is_hot: bool, is_made_anew: bool):
+    """R3.21: a fifth of holes in a hot namespace, a half in another; what grows with its vectors has none."""
+    assert is_to_be_rebuilt(IndexSize(100, 1_000), IndexSize(vectors, taken), is_hot=is_hot) is is_made_anew

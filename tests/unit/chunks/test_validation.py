@@ -40,7 +40,6 @@ def refused(topic: str, event: dict[str, Any]) -> tuple[str, str | None]:
 
 GOOD: list[dict[str, Any]] = [
     {},
-    {"content": ""},
     {"content": "x" * CONTENT_BYTES_MAX},
     {"content": "ü" * (CONTENT_BYTES_MAX // 2)},
     {"content": "😀\t\r\n\x01"},
@@ -139,3 +138,10 @@ def test_a_good_end_is_taken(window: str | None):
 def test_a_bad_end_is_refused(changes: dict[str, Any], reason: str):
     """With the field at fault."""
     assert refused(INGEST_FINISHED, {**END, **changes}) == (reason, *changes)
+
+
+@pytest.mark.parametrize("content", ["", " ", "\t\n\u00a0\u3000", "\u200b\ufeff", "\x01\u00ad "])
+def test_an_empty_chunk_is_refused(content: str):
+    """Also one of white space, or of characters that show nothing; one visible character makes a text."""
+    assert refused(CHUNK_SUBMITTED, {**CHUNK, "content": content}) == ("empty_text", "content")
+    check_chunks_event(CHUNK_SUBMITTED, {**CHUNK, "content": f"{content}."})

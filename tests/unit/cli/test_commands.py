@@ -7,19 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from highwater.api.cli.bench import bench_names
-from highwater.api.cli.checks import clock_verdict, disk_verdict, migrations_verdict
+from highwater.api.cli.checks import bottleneck_verdict, clock_verdict, disk_verdict, migrations_verdict
 from highwater.api.cli.doctor import settings_rows
 from highwater.api.cli.main import highwater
 from highwater.api.cli.reset import Target, parse_target, place_in
 from highwater.api.cli.stack import ROLES, greet, make_plan
 from highwater.api.command.command import run_command
+from highwater.api.command.connection import stack_line
 from highwater.api.command.terminal import printable
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.run import resolve_names
 from highwater.deploy.local.errors import PortTakenError
+from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import SETTINGS, read_settings
 
 NOW_MS = 1_790_000_000_000
@@ -69,6 +72,24 @@ def test_without_a_stack_one_line_says_how_to_start_one(capsys):
     said = capsys.readouterr().err
     assert "KAFKA_BOOTSTRAP_SERVERS" in said
     assert "highwater up" in said
+    assert said.count("\n") == 1
+
+
+def test_what_ended_a_group_of_tasks_is_named(capsys):
+    """Each error in a group is said with its type, once, however deep; "unhandled errors in a TaskGroup" says nothing."""
+
+    @click.command()
+    def role():
+        inner = ExceptionGroup("unhandled errors in a TaskGroup", [TimeoutError(), KeyError("gone"), KeyError("gone")])
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [inner, UnavailableError("Kafka is away")])
+
+    group = click.Group(commands=[role])
+    assert run_command(group, ["role"]) == 1
+    said = capsys.readouterr().err
+    assert "TimeoutError" in said
+    assert said.count("KeyError: 'gone'") == 1
+    assert "Kafka is away" in said
+    assert "unhandled errors" not in said
     assert said.count("\n") == 1
 
 
@@ -136,6 +157,15 @@ def test_verdicts_name_what_to_do():
     assert migrations_verdict({"a": "1"}, {}).remedy == "`highwater init`"
     assert migrations_verdict({"a": "1"}, {"a": "2"}).state == "bad"
     assert migrations_verdict({}, {"a": "2"}).state == "warning"
+
+
+def test_the_next_bottleneck_is_the_consumer_furthest_behind():
+    """By seconds, of those that run; what to add is said once it is noticeably behind."""
+    assert bottleneck_verdict([]).detail == bottleneck_verdict([("users", 0, 0.0)]).detail
+    near = bottleneck_verdict([("users", 900, 0.4), ("insights", 3, 0.9)])
+    assert (near.detail, near.remedy) == ("consumer insights, the furthest behind: 3 events, 0.9 s", "")
+    assert "`highwater connect rebuild`" in bottleneck_verdict([("rebuild", 70, 61.0), ("users", 900, 4.0)]).remedy
+    assert "`highwater worker`" in bottleneck_verdict([("worker", 70, 6.0)]).remedy
 
 
 @pytest.mark.parametrize(("text", "state"), [("0", "ok"), ("-3600", "warning"), ("soon", "bad"), (None, "warning")])
@@ -206,3 +236,43 @@ def test_outside_a_checkout_there_are_no_benchmarks(tmp_path):
     for name in ("ingest", "cluster_quality"):
         (folder / f"{name}.py").write_text("import json\n\n\ndef run(runs):\n    return []\n")
     assert bench_names(tmp_path) == ["cluster-quality", "ingest"]
+
+
+# Each command that reads or writes a stack, with arguments that are right.
+_OF_A_STACK = (
+    ("ask", "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b", "why?"),
+    ("backtest", "--from", "-1d"),
+    ("chunks", "search", "--ns", "docs", "why?"),
+    ("chunks", "lifecycle"),
+    ("chunks", "show", "i1"),
+    ("dlq", "list"),
+    ("explain", "feed", "ada"),
+    ("jobs", "show", "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"),
+    ("jobs", "watch", "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"),
+    ("health", "--api"),
+    ("lag",),
+    ("publish", "feeds.user-active", "-"),
+    ("replay", "feeds.user-active"),
+    ("tail", "feeds.user-active"),
+    ("describe", "feeds.user-active"),
+    ("verify",),
+)
+
+
+@pytest.mark.parametrize("arguments", _OF_A_STACK, ids=" ".join)
+def test_no_stack_is_guessed(arguments, capsys, monkeypatch):
+    """Where no stack runs in the folder and no setting names one, a command says so and asks nobody."""
+    asked: list[object] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda _socket, address: asked.append(address))
+    assert run_command(highwater, list(arguments)) == 1
+    told = capsys.readouterr()
+    assert "no local stack runs in" in told.err, told.err
+    assert "`highwater up` starts" in told.err
+    assert (told.err.count("\n"), asked) == (1, [])
+
+
+def test_which_stack_a_command_speaks_to():
+    """Folder and addresses in one line, without passwords."""
+    addresses = {"Kafka": "k:9092", "PostgreSQL": "postgresql://u:secret@h/d"}
+    assert stack_line(addresses) == "stack: Kafka k:9092, PostgreSQL postgresql://u:***@h/d"
+    assert stack_line({"API": "http://h:1"}, Path("/x")) == "stack: the local stack in /x, API http://h:1"

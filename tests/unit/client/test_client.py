@@ -17,6 +17,7 @@ from highwater.api.client.client import Client, NoTopicError, RefusedError
 from highwater.api.client.frames import TIME, Frame, table_of
 from highwater.api.client.read_models import READ_MODELS
 from highwater.api.client.topic_frames import text_of
+from highwater.api.command.command import CommandFailedError
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.schemas.positions import Position
 from highwater.streams.settings import SETTINGS
@@ -43,6 +44,16 @@ def _clean(monkeypatch, tmp_path):
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
+
+
+def test_no_installation_is_guessed() -> None:
+    """In a folder without a stack a client that nobody told where to read refuses, and says so of itself."""
+    with pytest.raises(CommandFailedError, match="no local stack runs in"):
+        Client().clusters("ada")
+    assert "no local stack runs in" in repr(Client())
+    with pytest.raises(CommandFailedError, match="no local stack runs in"):
+        Client(kafka="127.0.0.1:1").clusters("ada")
+    assert repr(Client("http://api", kafka="k:1")) == "<Client of api http://api, Kafka k:1>"
 
 
 def served(answer: Callable[[httpx.Request], httpx.Response]) -> Client:

@@ -14,14 +14,16 @@ NOW = 10_000_000
 _TIMES = st.none() | st.integers(NOW - 6_000_000, NOW + 200_000)
 
 
-@given(st.integers(0, 20), st.booleans(), _TIMES, _TIMES, _TIMES, _TIMES, _TIMES)
-def test_the_conditions_explain_the_verdict(pending, subscribed, active, clustered, checked, enqueued, in_flight):
-    """It is due exactly when novelty or time suffices and everything else holds; the verdict is the rules' own."""
-    facts = UserFacts("free", pending, subscribed, active, clustered, checked, enqueued, in_flight)
+@given(st.integers(0, 20), st.booleans(), st.booleans(), _TIMES, _TIMES, _TIMES, _TIMES, _TIMES)
+def test_the_conditions_explain_the_verdict(
+    pending, subscribed, changed, active, clustered, checked, enqueued, in_flight
+):
+    """It is due exactly when novelty, a change or time suffices and everything else holds; the verdict is the rules' own."""
+    facts = UserFacts("free", pending, subscribed, active, clustered, checked, enqueued, in_flight, is_changed=changed)
     told = why(facts, 3, POLICY, NOW)
     decision = should_rebuild(facts, POLICY, NOW)
     holds = {one.name: one.holds for one in told.conditions}
-    suffices = holds["enough is new"] or holds["enough time passed"]
+    suffices = holds["enough is new"] or holds["what is shown has changed"] or holds["enough time passed"]
     needed = ("subscribed", "active", "cooldown is over", "none under way")
     assert isinstance(decision, Rebuild) == told.is_due == bool(suffices and all(holds[name] for name in needed))
 

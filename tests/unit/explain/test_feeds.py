@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -55,15 +56,15 @@ class Story:
         value = {"heads": [{"channel_id": channel, "head": head, "users": list(users)}]}
         self.log.add("feeds.novelty", None, T + at, value, cause, partition=murmur2_partition(USER.encode(), 8))
 
-    def rebuilt(self, at: int, **fields: Any) -> None:
-        """A request, and what it led to."""
+    def rebuilt(self, at: int, *, clusters_at: int = 45, feed_at: int = 1_000, **fields: Any) -> None:
+        """A request, and what it led to; so long after the request the broker has the versions of clusters and feed."""
         self.request = self.log.add("feeds.rebuild-requested", USER, T + at, requested(**fields))
         finished = {
             "user_id": USER, "request_position": str(self.request), "outcome": "rebuilt", "reason": "", "cluster_version": 1,
             "hwm": {}, "last_clustered_at": T, "last_checked_at": None, "finished_at": T,
         }  # fmt: skip
         self.log.add("feeds.rebuild-finished", USER, T + at + 40, finished, self.request)
-        for key, later in ((f"clusters:{USER}", 45), (f"feed:{USER}", 1_000)):
+        for key, later in ((f"clusters:{USER}", clusters_at), (f"feed:{USER}", feed_at)):
             bumped = {
                 "key": key,
                 "version": 3,
@@ -127,19 +128,72 @@ def test_first_and_last_insight_of_a_channel_are_followed(story: Story) -> None:
 
 
 def test_an_insight_that_came_after_the_request_is_said_to_have_been_taken_along(story: Story) -> None:
-    """It is no cause of the request, so its delay is none, and the chain does not lead to it."""
+    """It is no cause of the request: it stands below the rebuild that took it along, and the chain does not lead to it."""
     story.insight("c", 1, 0)
     story.told("c", 1, 1_000)
     story.insight("late", 1, 1_500)
     story.rebuilt(2_000)
-    story.told("late", 1, 2_500)
+    story.told("late", 1, 2_010)
     tree = story.tree(NovelChannel("late", 0, 1), NovelChannel("c", 0, 1))
-    request = _request(tree)
-    assert [step.numbers["channel_id"] for step in request.causes] == ["c", "late"]
-    assert request.causes[1].numbers["came_after_request"] is True
+    assert [step.numbers["channel_id"] for step in _request(tree).causes] == ["c"]
+    _, late = tree.causes[0].causes[0].causes
+    assert (late.kind, late.numbers["channel_id"], late.numbers["came_after_request"]) == ("novelty", "late", True)
     assert "c#1" in [step.numbers.get("insight_id") for step, _ in chain(tree)]
-    late = Explanation("", 1, "", tree).document()["tree"]["causes"][0]["causes"][0]["causes"][0]["causes"][1]
-    assert late["delay_ms"] is None
+    assert_in_order(Explanation("", 1, "", tree).tree)
+
+
+@pytest.mark.parametrize("told_at", [2_030, 2_038, 2_100, 9_000])
+def test_no_cause_is_later_than_its_effect(story: Story, told_at: int) -> None:
+    """What was told after the rebuild had taken it along caused nothing; the insight itself did, and is still there."""
+    story.insight("c", 1, 0)
+    story.told("c", 1, 1_000)
+    story.rebuilt(2_000)
+    story.insight("late", 1, 1_990)
+    story.told("late", 1, told_at)
+    tree = Explanation("", 1, "", story.tree(NovelChannel("c", 0, 1), NovelChannel("late", 0, 1))).tree
+    assert_in_order(tree)
+    rebuild = tree.causes[0].causes[0]
+    assert "late#1" in {step.numbers.get("insight_id") for step in _all(rebuild)}
+    assert "late#1" not in {step.numbers.get("insight_id") for step in _all(rebuild.causes[0])}
+
+
+def test_events_of_one_rebuild_may_reach_the_broker_in_any_order(story: Story) -> None:
+    """The bump overtook the end of the rebuild, and the feed's own bump that of its clusters: other relays carried them."""
+    story.insight("c", 1, 0)
+    story.told("c", 1, 1_000)
+    story.rebuilt(2_000, clusters_at=30, feed_at=20)
+    tree = Explanation("", 1, "", story.tree(NovelChannel("c", 0, 1))).tree
+    assert _kinds(tree) == ["insight", "advance", "dirty", "novelty", "request", "rebuild", "bump", "served"]
+    assert_in_order(tree)
+    document = Explanation("", 1, "", tree).document()
+    assert [step["delay_ms"] for step in document["chain"]][-4:] == [20, 0, 0, None]
+
+
+def test_what_a_channel_reached_after_a_subscription_is_no_cause_of_it(story: Story) -> None:
+    """It was told with the subscription, and stands beside it."""
+    story.insight("c", 1, 0)
+    subscribed = story.log.add("feeds.subscription-changed", USER, T + 5_000, _subscription())
+    changed = story.log.add("feeds.user-changed", USER, T + 5_005, _changed(subscribed=["c"]), subscribed)
+    story.insight("c", 2, 5_003)
+    story.novelty("c", 2, 5_010, changed)
+    story.rebuilt(6_000)
+    tree = Explanation("", 1, "", story.tree(NovelChannel("c", 0, 2), subscribed_ms={"c": T + 5_000})).tree
+    (novelty,) = _request(tree).causes
+    assert [step.kind for step in novelty.causes] == ["subscription", "advance"]
+    assert novelty.causes[1].causes[0].numbers["insight_id"] == "c#2"
+    assert_in_order(tree)
+
+
+def _all(step: Step) -> list[Step]:
+    return [step, *(one for cause in step.causes for one in _all(cause))]
+
+
+def assert_in_order(tree: Step, limit_ms: float = math.inf) -> None:
+    """No step is later than one that it led to."""
+    at_ms = limit_ms if tree.at_ms is None else tree.at_ms
+    assert at_ms <= limit_ms, (tree.kind, tree.about)
+    for cause in tree.causes:
+        assert_in_order(cause, at_ms)
 
 
 def test_another_users_novelty_is_not_taken_for_it(story: Story) -> None:

@@ -48,6 +48,17 @@ def test_only_a_higher_head_makes_dirty_and_the_oldest_time_counts() -> None:
     assert channel == Channel(7, None)
 
 
+def test_a_retraction_makes_dirty_once() -> None:
+    """Who shows the channel is told, though its head is where it was; the same count again tells nobody."""
+    channel = Channel(7, None)
+    advance(channel, 7, 300, 1)
+    assert channel == Channel(7, 300, 1)
+    clear(channel, 7)
+    advance(channel, 7, 400, 1)
+    advance(channel, 6, 400, 0)
+    assert channel == Channel(7, None, 1)
+
+
 def test_an_advance_between_telling_and_clearing_keeps_the_channel_dirty() -> None:
     """Cleared is what was told, not what came since (R0.30)."""
     channel = Channel()
@@ -57,8 +68,9 @@ def test_an_advance_between_telling_and_clearing_keeps_the_channel_dirty() -> No
     assert channel.dirty_since == 100
 
 
-@given(st.builds(Channel, st.integers(0, 2**53), st.none() | st.integers(0, 2**53)))
+@given(st.builds(Channel, st.integers(0, 2**53), st.none() | st.integers(0, 2**53), st.integers(0, 2**53)))
 def test_a_row_is_read_as_it_was_written(channel: Channel) -> None:
     """Encoding loses nothing, and no row is a channel never heard of."""
     assert decode_channel(encode_channel(channel)) == channel
     assert decode_channel(None) == Channel()
+    assert decode_channel(b"[4,null]") == Channel(4)

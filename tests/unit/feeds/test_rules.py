@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from highwater.streams.feeds.policy import PlanPolicy, make_policy
-from highwater.streams.feeds.rules import Idle, Rebuild, Trigger, UserFacts, Wait, reason_to_skip, should_rebuild
+from highwater.streams.feeds.rules import (
+    WRONG_AHEAD_MS,
+    Idle,
+    Rebuild,
+    Trigger,
+    UserFacts,
+    Wait,
+    reason_to_skip,
+    should_rebuild,
+    without_wrong_times,
+)
 
 POLICY = make_policy({"free": PlanPolicy(10, 1_000, 5_000, 100)})
 NOW = 10_000_000
@@ -37,6 +47,18 @@ CALM = UserFacts("free", 0, is_subscribed=True, last_active_at=NOW, last_cluster
         (replace(CALM, pending=10, in_flight_until=NOW + 1), Wait(NOW + 1)),
         (replace(CALM, pending=10, in_flight_until=NOW), Rebuild(Trigger.NOVELTY)),
         (replace(CALM, is_subscribed=False, last_clustered_at=None), Idle("nothing subscribed")),
+        (replace(CALM, is_changed=True), Rebuild(Trigger.NOVELTY)),
+        (replace(CALM, is_changed=True, is_subscribed=False), Rebuild(Trigger.NOVELTY)),
+        (replace(CALM, is_changed=True, last_enqueued_at=NOW - 1), Wait(NOW - 1 + 100_000)),
+        (replace(CALM, is_changed=True, last_active_at=None), Idle("inactive")),
+        # Noted by a clock that was wrong: counts as never, and up to the bound as what it says.
+        (replace(CALM, last_clustered_at=NOW + WRONG_AHEAD_MS + 1, last_checked_at=NOW - 5), Wait(NOW - 5 + 1_000_000)),
+        (replace(CALM, last_clustered_at=NOW + WRONG_AHEAD_MS), Wait(NOW + WRONG_AHEAD_MS + 1_000_000)),
+        (replace(CALM, pending=10, last_enqueued_at=NOW + WRONG_AHEAD_MS + 1), Rebuild(Trigger.NOVELTY)),
+        (
+            replace(CALM, pending=10, last_enqueued_at=NOW + 3_600_000, in_flight_until=NOW + 4_000_000),
+            Rebuild(Trigger.NOVELTY),
+        ),
         (replace(CALM, is_demanded=True), Rebuild(Trigger.MANUAL)),
         (replace(CALM, is_demanded=True, last_active_at=None, last_enqueued_at=NOW), Rebuild(Trigger.MANUAL)),
         (replace(CALM, is_demanded=True, in_flight_until=NOW + 7), Wait(NOW + 7)),
@@ -59,6 +81,7 @@ all_facts = st.builds(
     last_enqueued_at=times,
     in_flight_until=times,
     is_demanded=st.booleans(),
+    is_changed=st.booleans(),
 )
 
 
@@ -78,6 +101,7 @@ def test_a_rebuild_keeps_every_law(facts: UserFacts) -> None:
     decision = should_rebuild(facts, POLICY, NOW)
     if not isinstance(decision, Rebuild):
         return
+    facts = without_wrong_times(facts, NOW)
     assert facts.in_flight_until is None or facts.in_flight_until <= NOW
     if decision.trigger is Trigger.MANUAL:
         assert facts.is_demanded
@@ -85,7 +109,7 @@ def test_a_rebuild_keeps_every_law(facts: UserFacts) -> None:
     assert facts.last_active_at is not None
     assert NOW - facts.last_active_at <= 5_000_000
     assert facts.last_enqueued_at is None or NOW - facts.last_enqueued_at >= 100_000
-    assert (facts.pending >= 10) == (decision.trigger is Trigger.NOVELTY)
+    assert (facts.pending >= 10 or facts.is_changed) == (decision.trigger is Trigger.NOVELTY)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +125,29 @@ def test_a_rebuild_keeps_every_law(facts: UserFacts) -> None:
         (Trigger.TIME, replace(CALM, pending=1, last_clustered_at=None), None),
         (Trigger.TIME, replace(CALM, pending=1), "not_due"),
         (Trigger.TIME, replace(CALM, pending=10), None),
+        (Trigger.NOVELTY, replace(CALM, held_back=50), "vectors_missing"),
+        (Trigger.TIME, replace(CALM, held_back=1, last_clustered_at=None), "vectors_missing"),
+        (Trigger.NOVELTY, replace(CALM, is_changed=True), None),
+        (Trigger.NOVELTY, replace(CALM, is_changed=True, held_back=50), None),
+        (Trigger.TIME, replace(CALM, is_changed=True), None),
+        (Trigger.TIME, replace(CALM, is_changed=True, last_active_at=None), "inactive"),
         (Trigger.MANUAL, replace(CALM, last_active_at=None), None),
     ],
 )
 def test_the_worker_skips_by_its_own_numbers(trigger: Trigger, facts: UserFacts, reason: str | None) -> None:
-    """Nothing new, below N, inactive or overtaken is skipped; a demand never; the request itself is no obstacle."""
+    """Nothing new, below N, inactive or overtaken is skipped; a change and a demand never; the request is no obstacle."""
     assert reason_to_skip(trigger, facts, POLICY, NOW) == reason
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (CALM, "nothing_new"),
+        (replace(CALM, held_back=1), "vectors_missing"),
+        (replace(CALM, pending=1), None),
+        (replace(CALM, is_changed=True, last_active_at=None), None),
+    ],
+)
+def test_a_demand_if_new_is_met_where_it_changes_something(facts: UserFacts, reason: str | None) -> None:
+    """However little that is, and whether or not the user is there."""
+    assert reason_to_skip(Trigger.MANUAL, facts, POLICY, NOW, is_forced=False) == reason

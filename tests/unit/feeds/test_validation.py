@@ -70,6 +70,37 @@ def test_odd_ids_are_taken(value: str):
 
 
 @pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a1-*", "wildcard"),
+        ("*", "wildcard"),
+        ("a?", "wildcard"),
+        (".", "bad_channel"),
+        (" .. ", "bad_channel"),
+        ("", "empty_id"),
+        ("a\n", "control_character"),
+    ],
+)
+def test_a_pattern_is_no_channel(name: str, reason: str):
+    """Wherever a channel is named; a user may be called so."""
+    assert refused(INGESTED, {**INSIGHT, "channel_id": name}) == (reason, "channel_id")
+    retracted = {"insight_id": "i", "channel_id": name, "ts": 0}
+    assert refused("feeds.insight-retracted", retracted) == (reason, "channel_id")
+    one = {"user_id": "u", "channel_id": name, "subscribed": True, "ts": 0}
+    assert refused("feeds.subscription-changed", one) == (reason, "channel_id")
+    many = {"user_id": "u", "channels": ["good", name], "ts": 0}
+    assert refused("feeds.subscriptions-replaced", many) == (reason, "channels")
+    if reason == "wildcard":
+        passes("feeds.user-active", {"user_id": name, "ts": 0})
+
+
+@pytest.mark.parametrize("name", [".github", "a.b", "renovate[bot]", "c++", "#general", "~user", "a1-"])
+def test_odd_channels_are_taken(name: str):
+    """Dots, brackets and signs are part of names."""
+    passes(INGESTED, {**INSIGHT, "channel_id": name})
+
+
+@pytest.mark.parametrize(
     ("embedding", "why"),
     [
         (b"", "wrong length"),

@@ -171,6 +171,15 @@ def test_a_demand_is_told_and_stores_nothing():
     assert (True, User(revision=9)) == (folded.rebuild_demanded, folded.user)
 
 
+def test_a_demand_makes_no_user():
+    """Of a user whom nothing has told of it is skipped; once something has, in the same batch too, it counts."""
+    demand = UserStep("feeds.rebuild-demanded", {"ts": 0}, 9)
+    folded = fold_user(None, [demand, demand], now_ms=NOW)
+    assert (folded.changed, folded.rebuild_demanded, folded.user) == (False, False, User())
+    assert not fold_user(None, [demand, plan("pro", 10)], now_ms=NOW).rebuild_demanded
+    assert fold_user(None, [plan("pro", 8), demand], now_ms=NOW).rebuild_demanded
+
+
 def test_a_topic_that_is_not_of_users_is_an_error():
     """A wiring mistake is an error, not a silent skip."""
     with pytest.raises(ValueError, match=r"streams\.tick"):

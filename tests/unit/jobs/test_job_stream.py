@@ -114,6 +114,21 @@ def test_a_frame_is_the_same_on_both_ways():
     assert json.loads(frame.text) == expected
 
 
+async def test_a_failed_job_that_goes_on_is_told_further(streams: Streams, jobs: Jobs, hub: JobHub):
+    """Its error ends a listener only if nothing comes after it, which PostgreSQL knows before the stream does."""
+    streams.entries[JOB] = [entry(1, "error")]
+    jobs.found[JOB] = job(2, "pending")
+    with hub.listening(JOB, 0) as listener:
+        frames = listener.frames()
+        assert await told(frames) == ["error 1"]
+        streams.entries[JOB] += [entry(2, "job_restarted"), entry(3, "error")]
+        jobs.found[JOB] = job(3, "failed")
+        streams.woken.put_nowait(JOB)
+        assert await told(frames) == ["job_restarted 2", "error 3"]
+        with pytest.raises(StopAsyncIteration):
+            await anext(frames)
+
+
 def test_a_snapshot_ends_only_what_has_ended():
     """And only where nothing is held behind it."""
     assert [frame.ends for frame in gap_frames(1, 9, job(9, "completed"))] == [False, True]

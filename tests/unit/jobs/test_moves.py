@@ -15,6 +15,7 @@ from highwater.streams.jobs.jobs import (
     finished,
     is_expired,
     period_of,
+    restarted,
     returned,
     revoked,
     stepped,
@@ -102,6 +103,31 @@ def test_an_ended_job_is_never_left(status: JobStatus):
     ):
         with pytest.raises(IllegalJobMoveError):
             move()
+
+
+def test_a_failed_job_is_restarted_where_it_was():
+    """What was made, told and paid stays; its calls go on from their number and are limited anew."""
+    held = begun(begun(running(checkpoint={"slides": []}, progress_pct=46, seq=7, tokens=5, returns=2, unusable=1)))
+    after = restarted(failed(held, "no", NOW_MS), NOW_MS + 1)
+    assert (after.status, after.epoch, after.error, after.completed_ms) == (
+        JobStatus.PENDING,
+        held.epoch + 1,
+        None,
+        None,
+    )
+    assert (after.checkpoint, after.progress_pct, after.seq, after.tokens) == ({"slides": []}, 46, 7, 5)
+    assert (after.attempt, after.attempts_before, after.tries, after.returns, after.unusable) == (2, 2, 0, 0, 0)
+    assert begun(after).tries == 1
+    assert (
+        stepped(taken(after, worker=1, lease_ms=1, now_ms=1), {}, 1, 2, lease_until_ms=1, now_ms=1).attempts_before == 0
+    )
+
+
+@pytest.mark.parametrize("status", sorted(set(JobStatus) - {JobStatus.FAILED}))
+def test_nothing_else_is_restarted(status: JobStatus):
+    """A revoked or expired job is never begun again (R2.40)."""
+    with pytest.raises(IllegalJobMoveError):
+        restarted(job(status), NOW_MS)
 
 
 def test_a_revoked_job_is_fenced():

@@ -205,7 +205,7 @@ class Case:
 
     def restart(self) -> None:
         """Another worker takes over: rows and ticks as they were written, nothing else."""
-        wiring = Wiring(CODEC, self.send, Heartbeats(["usage"]), pytest.fail, lambda now, newest: None)
+        wiring = Wiring(CODEC, self.send, Heartbeats(["usage"]), pytest.fail, lambda noted: None)
         self.agent = UsageAgent(wiring, Intake("test", CODEC, self.learn, self.send), self.rows, self.ticks)
 
     async def learn(self, schema_id: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from highwater.schemas.errors import InvalidEventError
-from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED, PLAN_CHANGED, ROLE_CHANGED, VIEW_RECORDED
+from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED, PLAN_CHANGED, ROLE_CHANGED, TOKENS_USED, VIEW_RECORDED
 from highwater.streams.jobs.validation import check_jobs_event
 from highwater.streams.validation import check_event
 
@@ -24,6 +24,7 @@ JOB = {
 STOP = {"job_id": ONE, "action": "revoke", "reason": "", "ts": 1}
 PLAN_OF = {"organization_id": "acme", "plan": "team", "ts": 1, "subscription_status": None, "period_end": None}
 ROLE_OF = {"user_id": "ada", "role": "editor", "ts": 1}
+USED = {"organization_id": "acme", "use_id": ONE, "tokens": 0, "cost_cents": 0, "ts": 1}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ ROLE_OF = {"user_id": "ada", "role": "editor", "ts": 1}
         (CONTROL, STOP),
         (CONTROL, {**STOP, "action": "republish", "reason": "lost"}),
         (VIEW_RECORDED, {"presentation_id": ONE, "ts": 1}),
+        (TOKENS_USED, {**USED, "tokens": 10**12}),
         *((PLAN_CHANGED, {**PLAN_OF, "plan": plan}) for plan in ("free", "pro", "team", "enterprise")),
         *(
             (PLAN_CHANGED, {**PLAN_OF, "subscription_status": status, "period_end": 5})
@@ -54,6 +56,9 @@ def test_good_events_pass(topic: str, event: dict[str, Any]) -> None:
         (JOB_SUBMITTED, {**JOB, "job_id": ONE.upper()}, "bad_uuid", "job_id"),
         (JOB_SUBMITTED, {**JOB, "organization_id": " "}, "empty_id", "organization_id"),
         (JOB_SUBMITTED, {**JOB, "user_id": "a\0b"}, "control_character", "user_id"),
+        (TOKENS_USED, {**USED, "use_id": "1"}, "bad_uuid", "use_id"),
+        (TOKENS_USED, {**USED, "tokens": 10**12 + 1}, "bad_amount", "tokens"),
+        (TOKENS_USED, {**USED, "cost_cents": -1}, "bad_amount", "cost_cents"),
         (JOB_SUBMITTED, {**JOB, "kind": "dream"}, "unknown_kind", "kind"),
         (JOB_SUBMITTED, {**JOB, "args": "query"}, "args_not_json", "args"),
         (JOB_SUBMITTED, {**JOB, "args": '{"query": ""}'}, "empty_text", "args.query"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -46,8 +48,12 @@ class _Pool:
 
     version: int | None = 8
 
-    async def fetchval(self, *_: Any, **__: Any) -> int | None:
-        return self.version
+    @asynccontextmanager
+    async def acquire(self, **_: Any) -> AsyncIterator[_Pool]:
+        yield self
+
+    async def fetch(self, *_: Any, **__: Any) -> list[tuple[int]]:
+        return [] if self.version is None else [(self.version,)]
 
 
 def _served(

@@ -76,19 +76,47 @@ def test_a_pool_with_nothing_left_is_a_wait() -> None:
     assert report["database"]["connection_waits"] == 2
 
 
-def test_a_part_that_is_away_is_null() -> None:
-    """And one that was away in between is counted around it; nothing sampled yet is no number."""
-    report = _of(_look(0), _look(10, redis=None, database=None, pool={}))
-    assert (report["redis"], report["database"]) == (None, None)
+def test_a_part_that_is_away_says_so_beside_what_it_counted_last() -> None:
+    """And one that was away in between is counted around it."""
+    report = _of(
+        _look(0, redis=_redis(3, 1), database=DatabaseCounters(50, 1, None)),
+        _look(10, redis=None, database=None, pool={}),
+    )
+    assert (report["redis"]["is_up"], report["redis"]["hit_ratio"]) == (False, 0.75)
+    assert (report["database"]["is_up"], report["database"]["transactions"]) == (False, 50)
+    assert _nulls(report) == []
     report = _of(_look(0, redis=None, database=None), _look(10), _look(20, redis=_redis(9, 1)))
     assert report["redis"]["hit_ratio"] == 0.9
+
+
+def test_of_nothing_there_is_a_number_too() -> None:
+    """A single sample, and nothing asked yet."""
     report = _of(_look(0))
-    assert (report["redis"]["hit_ratio"], report["http"]["p95_seconds"], report["http"]["error_ratio"]) == (
-        None,
-        None,
-        None,
+    assert _nulls(report) == []
+    assert (report["redis"]["hit_ratio"], report["database"]["transactions_per_second"]) == (1.0, 0.0)
+    assert report["http"] == {"requests": 0, "error_ratio": 0.0, "p95_seconds": 0.0, "p99_seconds": 0.0}
+
+
+def test_without_measured_statements_those_found_running_are_counted() -> None:
+    """PostgreSQL measures statements only with an extension that few have."""
+    report = _of(
+        _look(0, database=DatabaseCounters(0, 0, None, 2)),
+        _look(10, database=None),
+        _look(20, database=DatabaseCounters(0, 0, None, 1)),
     )
-    assert report["database"]["transactions_per_second"] is None
+    assert (report["database"]["slow_statements"], report["database"]["slow_statements_by"]) == (3, "pg_stat_activity")
+    report = _of(_look(0, database=DatabaseCounters(0, 0, 7, 2)))
+    assert (report["database"]["slow_statements"], report["database"]["slow_statements_by"]) == (
+        7,
+        "pg_stat_statements",
+    )
+
+
+def _nulls(value: Any, path: str = "") -> list[str]:
+    """Where a document says null."""
+    if isinstance(value, dict):
+        return [found for name, one in value.items() for found in _nulls(one, f"{path}.{name}")]
+    return [path] if value is None else []
 
 
 def test_answers_are_counted_over_all_routes() -> None:
@@ -110,5 +138,6 @@ async def test_it_reports_with_everything_away_and_forgets_in_time() -> None:
 
     monitor = Monitor(RedisLink(None), away, lambda: START_MS)
     report = await monitor.report()
-    assert (report["redis"], report["database"], report["should_upgrade"]) == (None, None, False)
+    assert (report["redis"]["is_up"], report["database"]["is_up"], report["should_upgrade"]) == (False, False, False)
+    assert _nulls(report) == []
     assert (monitor._looks.maxlen, SAMPLES_MAX) == (31, 31)

@@ -48,7 +48,7 @@ class Case:
 
     def __post_init__(self) -> None:
         self.acknowledge.set()
-        wiring = Wiring(CODEC, self.send, Heartbeats(["runs"]), pytest.fail, lambda now, newest: None)
+        wiring = Wiring(CODEC, self.send, Heartbeats(["runs"]), pytest.fail, lambda noted: None)
         self.agent = RunAgent(wiring, Intake("test", CODEC, self.learn, self.send), self.rows, self.ticks)
 
     async def learn(self, schema_id: int) -> None:

@@ -60,14 +60,15 @@ def _user(principal: Principal, named: str | None) -> str:
 
 
 def test_who_asks():
-    """The principal's own user by default, whatever its case; another only by an editor's key of nobody or an admin's."""
-    assert _user(Principal(Role.VIEWER, ADA.upper()), None) == ADA
-    assert _user(Principal(Role.VIEWER, ADA.upper()), ADA) == ADA
+    """An editor's own user by default, whatever its case; another only by an editor's key of nobody or an admin's."""
+    assert _user(Principal(Role.EDITOR, ADA.upper()), None) == ADA
+    assert _user(Principal(Role.EDITOR, ADA.upper()), ADA) == ADA
     assert _user(Principal(Role.EDITOR), BOB) == _user(Principal(Role.ADMIN, ADA), BOB) == BOB
     for refused in (
         Principal(Role.EDITOR, ADA),
         Principal(Role.VIEWER),
         Principal(Role.EDITOR, organization_id="acme"),
+        Principal(Role.VIEWER, BOB),  # what is paid needs an editor
     ):
         with pytest.raises(ForbiddenError):
             _user(refused, BOB)

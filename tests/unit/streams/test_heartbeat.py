@@ -51,3 +51,22 @@ def test_progress_counts_from_the_last_change() -> None:
     """What stays the same grows old; what changes is fresh."""
     progress = Progress(0.0)
     assert [progress.look("a", 5.0), progress.look("a", 9.0), progress.look("b", 12.0)] == [0.0, 4.0, 0.0]
+
+
+def test_the_silence_of_a_broker_is_not_the_agents() -> None:
+    """A tick sent before the broker fell silent is late only when the limit has passed since the broker answered again."""
+    beats = Heartbeats(("users",))
+    beats.sent(0, 1, 0.0)
+    assert list(beats.late(100.0, 60.0)) == ["users/0"]
+    assert beats.late(100.0, 60.0, answered_at=75.0) == {}
+    assert beats.late(10_000.0, 60.0, answered_at=9_990.0) == {}
+    assert list(beats.late(136.0, 60.0, answered_at=75.0)) == ["users/0"]
+
+
+def test_what_could_not_move_is_not_called_stuck() -> None:
+    """Progress counts from the broker's last silence, where that is later than the last change."""
+    progress = Progress(0.0)
+    progress.forgive(50.0)
+    assert progress.look(None, 55.0) == 5.0
+    progress.forgive(float("-inf"))
+    assert progress.look(None, 60.0) == 10.0

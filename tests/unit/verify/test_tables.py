@@ -140,7 +140,8 @@ async def lived(log: Log, seed: int) -> Driver:
 
 def delivered(record: Record) -> Delivered:
     """The record as an agent reads it."""
-    return Delivered(record.topic, record.partition, record.offset, record.key, record.value, record.headers)
+    place = record.topic, record.partition, record.offset
+    return Delivered(*place, record.key, record.value, record.headers, record.arrived_ms / 1000)
 
 
 async def compared(log: Log, worker: Driver, committed: dict[tuple[str, int], int] | None = None) -> list[Checked]:

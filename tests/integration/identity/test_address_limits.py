@@ -1,4 +1,4 @@
-"""The limit of live pages over real Redis and HTTP (R4.36)."""
+"""The limit of addresses over real Redis and HTTP (R4.36)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from functools import partial
 import httpx
 import pytest
 
-from highwater.connectors.league.live_requests import LiveRequests
+from highwater.connectors.identity.rate_limits import AddressLimits
 from highwater.connectors.redis.keys import LIVE_REQUESTS, key
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
 from tests.integration.api_server import Api, running_api
-from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
+from tests.unit.identity.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_redis_counts_as_the_law_says(link: RedisLink, case: LimitCase) -> None:
     """Two processes that share a Redis answer each case together; another address is not concerned."""
-    processes = [LiveRequests(link, case.requests_max, WINDOW_MS) for _ in range(2)]
+    processes = [AddressLimits(link, case.requests_max, WINDOW_MS) for _ in range(2)]
     for number, step in enumerate(case.steps):
         found = await processes[number % 2].retry_after_ms("a", START_MS + step.after_ms)
         assert found == step.retry_after_ms, step
@@ -27,13 +27,13 @@ async def test_redis_counts_as_the_law_says(link: RedisLink, case: LimitCase) ->
 async def test_a_lowered_limit_counts_at_once(link: RedisLink) -> None:
     """Of more known requests than a new limit the newest count, and the rest is let go."""
     for after_ms in range(4):
-        assert await LiveRequests(link, 4, WINDOW_MS).retry_after_ms("a", START_MS + after_ms) == 0
-    assert await LiveRequests(link, 2, WINDOW_MS).retry_after_ms("a", START_MS + 4) == WINDOW_MS - 2
+        assert await AddressLimits(link, 4, WINDOW_MS).retry_after_ms("a", START_MS + after_ms) == 0
+    assert await AddressLimits(link, 2, WINDOW_MS).retry_after_ms("a", START_MS + 4) == WINDOW_MS - 2
 
 
 async def test_an_address_takes_no_more_room_than_its_limit_and_goes(link: RedisLink) -> None:
     """What is kept is bounded by the limit, and the key ends with its window."""
-    requests = LiveRequests(link, 3, WINDOW_MS)
+    requests = AddressLimits(link, 3, WINDOW_MS)
     for after_ms in range(0, 10 * WINDOW_MS, 1_000):
         await requests.retry_after_ms("a", START_MS + after_ms)
     name = key(LIVE_REQUESTS, address="a")
@@ -44,7 +44,7 @@ async def test_an_address_takes_no_more_room_than_its_limit_and_goes(link: Redis
 async def test_without_redis_nobody_is_counted_here() -> None:
     """The caller is told, and counts by itself."""
     with pytest.raises(RedisAwayError):
-        await LiveRequests(RedisLink(None), 1).retry_after_ms("a", START_MS)
+        await AddressLimits(RedisLink(None), 1).retry_after_ms("a", START_MS)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The sliding window of requests to live pages."""
+"""The sliding window of calls of an address (R4.36)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.streams.league.limits import LIVE_WINDOW_MS, Admission, admit
-from tests.unit.league.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
+from highwater.streams.identity.rate_limits import LIVE_WINDOW_MS, Admission, admit
+from tests.unit.identity.limit_cases import CASES, START_MS, WINDOW_MS, LimitCase
 
 times = st.lists(st.integers(0, 60_000), max_size=60)
 

@@ -1,0 +1,90 @@
+"""Tokens that searches have embedded: an event for the organization that pays, which the sink `tokens` counts (R2.36).
+
+Invariants. A search never waits for its event. What Kafka did not take is kept and published again under the same id, so that it
+is counted once even if the first attempt was taken. A process that is killed loses only what no broker has acknowledged yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Any
+from uuid import uuid4
+
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.jobs import TokensUsed
+from highwater.streams.clock import Clock
+from highwater.streams.telemetry import get_log
+
+# An attempt itself waits for the broker (`DELIVERY_MS_MAX`); this keeps a refusal that comes at once from being repeated at once.
+RETRY_SECONDS = 1.0
+# The records of one attempt: a few hundred kB of the producer's queue.
+BATCH_MAX = 1_000
+# Some 5 MB: ten paid searches a second for a quarter of an hour without Kafka. Past it an outage costs counts, not the process.
+WAITING_MAX = 10_000
+
+_log = get_log("api")
+
+
+class UsedTokens:
+    """Uses of this process that Kafka has not taken yet, in their order."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        publish: Callable[[Sequence[TokensUsed]], Awaitable[Any]],
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._clock = clock
+        self._publish = publish
+        self._retry_seconds = retry_seconds
+        self._waiting: dict[str, TokensUsed] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
+
+    def note(self, organization_id: str, tokens: int, cost_cents: int) -> None:
+        """Tokens were used for an organization; returns at once."""
+        event: TokensUsed = {
+            "organization_id": organization_id,
+            "use_id": str(uuid4()),
+            "tokens": tokens,
+            "cost_cents": cost_cents,
+            "ts": self._clock(),
+        }
+        if len(self._waiting) >= WAITING_MAX:
+            _lost([event], f"{WAITING_MAX:,} wait for Kafka already")
+            return
+        self._waiting[event["use_id"]] = event
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._publish_waiting(), name="used-tokens")
+
+    async def _publish_waiting(self) -> None:
+        while self._waiting:
+            some = list(islice(self._waiting.values(), BATCH_MAX))
+            try:
+                await self._publish(some)
+            except HighwaterError as error:
+                if self._ending.is_set():
+                    _lost(list(self._waiting.values()), str(error))
+                    return
+                _log.warning("used tokens are published later", uses=len(self._waiting), reason=str(error))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), self._retry_seconds)
+            else:
+                for event in some:
+                    del self._waiting[event["use_id"]]
+
+    async def close(self) -> None:
+        """Publish what is left, once."""
+        self._ending.set()
+        if self._task is not None:
+            await self._task
+
+
+def _lost(events: Sequence[TokensUsed], reason: str) -> None:
+    """What is counted for nobody, for whoever has to add it by hand."""
+    for event in events:
+        _log.error("tokens of a search are counted for nobody", reason=reason, **event)

@@ -1,0 +1,52 @@
+"""What the plan of an organization allows, asked before paid work is taken: a job, or a query.
+
+Invariant. A refusal names the limit: 402, or 403 where the organization is suspended (R2.33). The sink asks again, in the order
+of the log, and has the last word; where nothing can be said now, it alone decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from highwater.api.core.errors import ForbiddenError, PaymentRequiredError
+from highwater.api.core.services import Services
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.identity.plans import Limit, Usage, refusal, refusal_text
+
+
+async def require_plan_allows(
+    services: Services,
+    organization_id: str,
+    *,
+    is_new_deck: bool = False,
+    is_query: bool = False,
+    documents: Collection[str] = (),
+) -> None:
+    """Refuse what the organization may not have made.
+
+    Args:
+        services: what is read from.
+        organization_id: who pays.
+        is_new_deck: whether it is a deck.
+        is_query: whether it is a query.
+        documents: hashes of the documents that are to be read, whose size has a limit too.
+
+    Raises:
+        ForbiddenError: the organization is suspended.
+        PaymentRequiredError: a limit of its plan is reached; named in `limit`.
+    """
+    try:
+        found = await services.organizations.read_limits(organization_id)
+        is_counted = is_new_deck or is_query or documents
+        usage = (
+            await services.organizations.usage(organization_id, documents, services.clock()) if is_counted else Usage()
+        )
+    except UnavailableError:
+        return
+    limit = refusal(found.plan, found.status, usage, is_new_deck=is_new_deck, is_query=is_query)
+    if limit is None:
+        return
+    text = refusal_text(limit, organization_id, found.plan)
+    if limit is Limit.SUSPENDED:
+        raise ForbiddenError(text, limit=str(limit))
+    raise PaymentRequiredError(text, limit=str(limit))

@@ -1,0 +1,39 @@
+"""Whether there is a user of that name, asked before something is made for one: a mistyped name is no new user.
+
+Invariant. Nobody is told that a user does not exist whose creation was acknowledged: where no row says so, the sink of users has
+accounted for what was in the log before. While it has not, nothing can be told, and the sink decides: it skips what is wanted for
+nobody.
+"""
+
+from __future__ import annotations
+
+from highwater.api.core.errors import NotFoundError
+from highwater.api.core.freshness import WRITE_WAIT_MS, wanted_of
+from highwater.api.core.services import Services
+from highwater.connectors.feeds.read_model import is_user_known
+from highwater.connectors.kafka.murmur2 import murmur2_partition
+from highwater.schemas.topics import TOPICS
+from highwater.streams.identity.users import creates_user
+
+# What tells of users; events of one user that came through the API share a partition in each.
+_TELLING = tuple(
+    name for name, topic in TOPICS.items() if topic.outsider and topic.consumers == ("users",) and creates_user(name)
+)
+
+
+async def require_known_user(services: Services, user_id: str) -> None:
+    """Refuse what is wanted for a user whom no event has told of.
+
+    Raises:
+        NotFoundError: there is no such user.
+        UnavailableError: PostgreSQL or Kafka is away.
+    """
+    pool = services.database.require()
+    if await is_user_known(pool, user_id):
+        return
+    places = [(name, murmur2_partition(user_id.encode(), TOPICS[name].partitions)) for name in _TELLING]
+    ranges = await services.admin.log_ranges(places)
+    lasts = {place: ranges[place].high - 1 for place in places if ranges[place].high > ranges[place].low}
+    is_told = not lasts or await services.watcher.wait(wanted_of(lasts), WRITE_WAIT_MS)
+    if is_told and not await is_user_known(pool, user_id):
+        raise NotFoundError(f"there is no user {user_id!r}: no subscription, plan or activity has named one")

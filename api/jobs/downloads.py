@@ -1,0 +1,85 @@
+"""Files of jobs saved on the machine of whoever runs the command.
+
+Law: a file is there whole or not at all: it is written beside its place, its digest is checked, and only then it is moved there.
+Nothing that is there is replaced unless the caller says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from hashlib import sha256 as digest_of
+from pathlib import Path
+from typing import BinaryIO
+
+import httpx
+
+from highwater.api.command.client import check
+from highwater.api.command.command import CommandFailedError
+from highwater.schemas.errors import InvalidEventError
+from highwater.streams.jobs.file_names import check_file_name, name_in, name_of_digest
+
+STANDARD_OUTPUT = Path("-")
+
+
+def save(
+    client: httpx.Client, sha256: str, parameters: Mapping[str, str], output: Path | None, *, is_replaced: bool
+) -> Path | None:
+    """Save a blob; where it is now, None for standard output.
+
+    Args:
+        client: of the API.
+        sha256: the blob.
+        parameters: of the request.
+        output: where to; None: in the working folder, under the name that the API says.
+        is_replaced: whether a file that is there is replaced.
+
+    Raises:
+        click.UsageError: that is no blob's id.
+        CommandFailedError: there is no such blob, it broke off, or a file is there.
+    """
+    with client.stream("GET", f"/api/blobs/{sha256}", params=dict(parameters)) as answer:
+        if not answer.is_success:
+            answer.read()
+            check(answer)
+        if output == STANDARD_OUTPUT:
+            _copied(answer, sys.stdout.buffer, sha256)
+            sys.stdout.buffer.flush()
+            return None
+        place = output or Path(_name_of(answer, sha256))
+        if place.exists() and not is_replaced:
+            raise CommandFailedError(f"{place} is there already; `--force` replaces it")
+        handle, written = tempfile.mkstemp(prefix=".highwater-", dir=place.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                _copied(answer, file, sha256)
+            Path(written).chmod(0o644)
+            Path(written).replace(place)
+        except BaseException:
+            Path(written).unlink(missing_ok=True)
+            raise
+        return place
+
+
+def _copied(answer: httpx.Response, file: BinaryIO, sha256: str) -> None:
+    digest = digest_of()
+    try:
+        for part in answer.iter_raw():
+            digest.update(part)
+            file.write(part)
+    except httpx.TransportError as error:
+        raise CommandFailedError(f"the download broke off ({str(error) or type(error).__name__})") from error
+    if digest.hexdigest() != sha256.lower():
+        raise CommandFailedError(f"what came is not {sha256}; try again")
+
+
+def _name_of(answer: httpx.Response, sha256: str) -> str:
+    """The name that the API says, if it is one part of a path; else one that follows from the digest."""
+    name = name_in(answer.headers.get("content-disposition", "")) or ""
+    try:
+        check_file_name("filename", name)
+    except InvalidEventError:
+        return name_of_digest(sha256.lower(), answer.headers.get("content-type", ""))
+    return name

@@ -1,0 +1,191 @@
+"""Versions of clusters without what was retracted since they were stored.
+
+Invariants. A version is tagged with its insights when it is stored (`connectors/pages/surrogate_keys.py`). A retraction counts up
+`redactions` of every kept version that holds the insight, drops the feeds that were made of them, and gives what is served of
+their users its next version, all in its own transaction: afterwards nobody is answered from before it. What a version then says
+follows from what is stored and is made when it is read, so a retraction costs its holders a row each and no version is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.kafka.records import Event
+from highwater.connectors.pages import surrogate_keys
+from highwater.connectors.pages.surrogate_keys import Holder
+from highwater.connectors.postgres.pool import Connection, Row
+from highwater.connectors.redaction import Withdrawn
+from highwater.schemas.codec import Codec
+from highwater.schemas.feeds import InsightRetracted
+from highwater.streams.feeds.redaction import (
+    Said,
+    label_without,
+    parts_of,
+    redact_clusters,
+    redact_outside,
+    redact_words,
+)
+from highwater.streams.feeds.versions import NewVersion
+
+SOURCE = "/connectors/sinks/insights"
+# Texts of a cluster that its words are checked against: those of the newest of its insights. A word that none of so many says
+# is no word of the cluster.
+TEXTS_MAX = 500
+
+
+# -- retracting -----------------------------------------------------------------------------------------------------------
+
+
+async def to_withdraw(tx: Connection, retracted: Sequence[Event[InsightRetracted]]) -> list[Withdrawn]:
+    """What is retracted for the first time, with all documents held; asked before it is marked, under its channels' locks."""
+    await surrogate_keys.hold(tx)
+    causes = {(event.value["insight_id"], event.value["channel_id"]): str(event.record.position) for event in retracted}
+    ids, channels = [insight_id for insight_id, _ in causes], [channel_id for _, channel_id in causes]
+    return [
+        Withdrawn(
+            surrogate_keys.channel_space(row["channel_id"]),
+            row["seq"],
+            row["insight_id"],
+            row["text"] or "",
+            causes[row["insight_id"], row["channel_id"]],
+        )
+        for row in await tx.fetch(QUERIES["insights_to_withdraw"], ids, channels)
+    ]
+
+
+async def redact_feeds(tx: Connection, codec: Codec, withdrawn: Sequence[Withdrawn], now_ms: int) -> None:
+    """Take retracted insights out of clusters, feeds and the labels that are told of clusters. A `RedactionStep`."""
+    found = await surrogate_keys.holders(tx, "clusters", withdrawn)
+    rows = await tx.fetch(QUERIES["redact_versions"], *_places(found))
+    causes = {(one.document, one.version): one.withdrawn[-1].caused_by for one in found}
+    bumped = {
+        f"clusters:{row['user_id']}": causes[row["user_id"], row["cluster_version"]]
+        for row in rows
+        if row["is_current"]
+    }
+    shown = await surrogate_keys.holders(tx, "feed", withdrawn)
+    await tx.execute(QUERIES["drop_feeds_of_versions"], *_places(shown))
+    current = {row["user_id"]: row["cluster_version"] for row in rows if row["is_current"]}
+    bumped |= {
+        f"feed:{one.document}": one.withdrawn[-1].caused_by for one in shown if current.get(one.document) == one.version
+    }
+    for user_id in await _redact_labels(tx, withdrawn):
+        bumped.setdefault(f"clusters:{user_id}", withdrawn[-1].caused_by)
+    await surrogate_keys.bump_holders(tx, codec, bumped, now_ms, source=SOURCE)
+
+
+def _places(holders: Iterable[Holder]) -> tuple[list[str], list[int]]:
+    places = [(one.document, one.version) for one in holders]
+    return [user_id for user_id, _ in places], [version for _, version in places]
+
+
+async def _redact_labels(tx: Connection, withdrawn: Sequence[Withdrawn], user_id: str | None = None) -> list[str]:
+    """Take out of the labels that the history tells what only retracted insights say; the users who are told others now."""
+    if user_id is None:
+        channels = [one.space.partition(":")[2] for one in withdrawn]
+        rows = await tx.fetch(QUERIES["labels_of_readers"], channels, [one.number for one in withdrawn])
+    else:
+        rows = await tx.fetch(QUERIES["labels_of_user"], user_id)
+    said = Said(one.text for one in withdrawn)
+    quoting = {row["label"]: parts for row in rows if (parts := [one for one in parts_of(row["label"]) if one in said])}
+    if not quoting:
+        return []
+    phrases = sorted({part for parts in quoting.values() for part in parts})
+    still = {row["phrase"] for row in await tx.fetch(QUERIES["phrases_still_said"], phrases)}
+    replaced = {label: label_without(label, gone) for label, parts in quoting.items() if (gone := {*parts} - still)}
+    if not replaced:
+        return []
+    users = await tx.fetch(QUERIES["replace_labels"], list(replaced), list(replaced.values()), user_id)
+    return sorted(row["user_id"] for row in users)
+
+
+# -- storing a version ------------------------------------------------------------------------------------------------------
+
+
+async def share(tx: Connection) -> None:
+    """Store versions: no insight is retracted until the transaction ends. To be taken before anything of a user is locked."""
+    await surrogate_keys.share(tx)
+
+
+async def tag_version(
+    tx: Connection, user_id: str, version: int, made: NewVersion, request: str, *, versions_kept: int
+) -> None:
+    """Tag a version that was just stored with its insights; one that was retracted while it was made is hidden from the start."""
+    members = [insight_id for one in made.clusters for insight_id in one.insight_ids]
+    held = [*members, *made.outside.insight_ids]
+    await surrogate_keys.tag_insights(tx, f"clusters:{user_id}", version, held)
+    await surrogate_keys.tag_insights(tx, f"feed:{user_id}", version, members)
+    # A feed is served as stale, for want of a better one, from a version that is not kept any more.
+    fed = await tx.fetchval(QUERIES["version_of_feed"], user_id)
+    await surrogate_keys.untag_versions(tx, f"clusters:{user_id}", version - versions_kept)
+    await surrogate_keys.untag_versions(
+        tx, f"feed:{user_id}", version - versions_kept, but=[] if fed is None else [fed]
+    )
+    retracted = await surrogate_keys.retracted_of(tx, held, request)
+    if retracted:
+        await tx.execute(QUERIES["redact_versions"], [user_id], [version])
+        await _redact_labels(tx, retracted, user_id)
+
+
+# -- reading a version ------------------------------------------------------------------------------------------------------
+
+
+class Redacted(NamedTuple):
+    """Clusters and what is in none, without what was retracted; `outside` None: the version does not tell."""
+
+    clusters: list[dict[str, Any]]
+    outside: dict[str, Any] | None
+
+
+async def redacted(tx: Connection, clusters: Sequence[Mapping[str, Any]], outside: str | None) -> Redacted:
+    """A stored version as it is shown after retractions; to be read in the snapshot of the version."""
+    beside = None if outside is None else orjson.loads(outside)
+    held = [insight_id for one in clusters for insight_id in one["insight_ids"]]
+    retracted = await _retracted(tx, [*held, *(beside["insight_ids"] if beside else ())])
+    texts = await _texts(tx, clusters, retracted)
+    left = redact_clusters(clusters, retracted, texts)
+    return Redacted(left, None if beside is None else redact_outside(beside, retracted))
+
+
+async def redacted_row(tx: Connection, row: Row | None) -> Mapping[str, Any] | None:
+    """The row of a last version for the next rebuild: its words without what only retracted insights say.
+
+    Its members stay, so that what becomes of a cluster is told of all that it had.
+    """
+    if row is None or row["redactions"] == 0:
+        return None if row is None else dict(row)
+    clusters = orjson.loads(row["clusters"])
+    retracted = await _retracted(tx, [insight_id for one in clusters for insight_id in one["insight_ids"]])
+    texts = await _texts(tx, clusters, retracted)
+    told = [
+        one
+        if retracted.isdisjoint(one["insight_ids"])
+        else redact_words(one, {i: texts[i] for i in one["insight_ids"] if i in texts}, retracted)
+        for one in clusters
+    ]
+    return {**row, "clusters": orjson.dumps(told)}
+
+
+async def _retracted(tx: Connection, insight_ids: Sequence[str]) -> frozenset[str]:
+    rows = await tx.fetch(QUERIES["retracted_insights"], insight_ids)
+    return frozenset(row["insight_id"] for row in rows)
+
+
+async def _texts(
+    tx: Connection, clusters: Sequence[Mapping[str, Any]], retracted: Collection[str]
+) -> dict[str, str | None]:
+    """Texts of what is left in clusters that lost insights."""
+    asked: dict[int, list[str]] = defaultdict(list)
+    for place, one in enumerate(clusters):
+        if any(insight_id in retracted for insight_id in one["insight_ids"]):
+            asked[place] = one["insight_ids"]
+    pairs = [(place, insight_id) for place, ids in asked.items() for insight_id in ids]
+    rows = await tx.fetch(
+        QUERIES["texts_of_remaining"], [place for place, _ in pairs], [insight_id for _, insight_id in pairs], TEXTS_MAX
+    )
+    return {row["insight_id"]: row["text"] for row in rows}

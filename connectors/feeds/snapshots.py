@@ -1,0 +1,112 @@
+"""What a rebuild knows of its user before it begins, whether it would change anything, and what its answer accounts for.
+
+Law: everything is counted up to numbers that were read before the data set was: what comes in between is not accounted for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.feeds.windows import Span, last_version_of, read_insight_ids, shown_ids
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.positions import Position, parse_position
+from highwater.streams.clock import to_ms_or_none
+from highwater.streams.feeds.rules import UserFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What of a user is read before a rebuild, by subscribed channel in their order.
+
+    `upto` is the seq that the rebuild accounts for, never below the mark (R0.37); `floor` as in `Span`; `retractions` and
+    `retractions_hwm`: how many there are, and how many are accounted for. `has_other_channels`: not those answered for last.
+    """
+
+    cluster_version: int
+    facts: UserFacts
+    heads: Mapping[str, int]
+    hwm: Mapping[str, int]
+    upto: Mapping[str, int]
+    floor: Mapping[str, int]
+    retractions: Mapping[str, int]
+    retractions_hwm: Mapping[str, int]
+    last_request: Position | None
+    has_other_channels: bool
+
+    def span(self, upto: Mapping[str, int], since: datetime, until: datetime) -> Span:
+        """The insights up to these numbers."""
+        channels = list(self.heads)
+        return Span(channels, list(self.floor.values()), [upto[channel] for channel in channels], since, until)
+
+
+async def read_snapshot(tx: Connection, user_id: str, since: datetime) -> Snapshot | None:
+    """The snapshot of a user whose window begins at `since`; None when nobody has heard of the user."""
+    user = await tx.fetchrow(QUERIES["rebuild_user"], user_id)
+    if user is None:
+        return None
+    rows = await tx.fetch(QUERIES["rebuild_channels"], user_id, since)
+    heads = {row["channel_id"]: row["head"] for row in rows}
+    hwm = {row["channel_id"]: row["hwm"] for row in rows}
+    # A row whose embedding is still being made holds back its channel, not its number (R0.14).
+    upto = {
+        row["channel_id"]: max(
+            row["hwm"],
+            row["head"] if row["first_unembedded"] is None else min(row["head"], row["first_unembedded"] - 1),
+        )
+        for row in rows
+    }
+    pending = sum(max(0, heads[channel] - hwm[channel]) for channel in heads)
+    now_possible = sum(upto[channel] - hwm[channel] for channel in heads)
+    facts = UserFacts(
+        plan=user["plan"],
+        pending=now_possible,
+        held_back=pending - now_possible,
+        is_subscribed=bool(heads),
+        last_active_at=to_ms_or_none(user["last_active_at"]),
+        last_clustered_at=to_ms_or_none(user["last_clustered_at"]),
+        last_checked_at=to_ms_or_none(user["last_checked_at"]),
+        last_enqueued_at=to_ms_or_none(user["last_enqueued_at"]),
+    )
+    last = user["last_request"]
+    # Nothing was answered for before the first answer: then everything is only new.
+    is_answered = facts.last_clustered_at is not None or facts.last_checked_at is not None
+    return Snapshot(
+        user["cluster_version"], facts, heads, hwm, upto,
+        floor={row["channel_id"]: row["floor"] for row in rows},
+        retractions={row["channel_id"]: row["retractions"] for row in rows},
+        retractions_hwm={row["channel_id"]: row["retractions_hwm"] for row in rows},
+        last_request=parse_position(last) if last else None,
+        has_other_channels=is_answered and (user["has_left"] or not all(row["is_shown"] for row in rows)),
+    )  # fmt: skip
+
+
+async def is_shown_otherwise(
+    tx: Connection, user_id: str, snapshot: Snapshot, since: datetime, until: datetime, insights_max: int
+) -> bool:
+    """Whether the insights that the last version holds are others by now: by another set of channels, a retraction, or the
+    window. What is new beside them is `pending`, and makes another set of channels matter also where nothing leaves it.
+
+    Another basis would show other clusters of the same insights: it waits for a rebuild that has a reason of the user's own.
+    """
+    if snapshot.has_other_channels and snapshot.facts.pending > 0:
+        return True
+    span = snapshot.span(snapshot.hwm, since, until)
+    known = list(snapshot.retractions_hwm.values())
+    # Asked beside the insights: a stored version may have lost what was retracted already.
+    if await tx.fetchval(QUERIES["has_retractions_beyond"], *span.places, span.since, span.until, known):
+        return True
+    row = await tx.fetchrow(QUERIES["last_version"], user_id, snapshot.cluster_version)
+    shown = shown_ids(last_version_of(None if row is None else dict(row), ""))
+    now = await read_insight_ids(tx, span, insights_max)
+    return not shown <= now or len(now) - len(shown) != (0 if row is None else row["left_out"])
+
+
+async def account_for(tx: Connection, user_id: str, snapshot: Snapshot, hwm: Mapping[str, int]) -> None:
+    """Remember what the answer accounts for: marks, retractions, and which channels these are."""
+    channels = list(snapshot.heads)
+    marks, retractions = [hwm[channel] for channel in channels], list(snapshot.retractions.values())
+    await tx.execute(QUERIES["raise_hwm"], user_id, channels, marks, retractions)
+    await tx.execute(QUERIES["hide_channels"], user_id, channels)

@@ -1,0 +1,63 @@
+"""The one meter: what paid work used, counted once for the organization that pays, in the order of its month (R2.36).
+
+Invariant. It is counted in the transaction that ends the work, whatever the end is: what failed or was revoked was paid too.
+What a search has embedded is counted in the transaction that accounts for its event (`sink_tokens.py`).
+Work that ends again, since it was restarted or its last call was answered late, counts only what it used since. So the limits of
+plans, `/usage` and the log have one source, for jobs, for queries and for searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from highwater.connectors.identity.statements import QUERIES
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.jobs import UsageRecorded
+from highwater.streams.clock import to_datetime
+from highwater.streams.jobs.jobs import period_of
+
+
+class Used(NamedTuple):
+    """What a job, a query or a search used in all, and what it made. `now_ms`: its end, in ms since 1970."""
+
+    organization_id: str
+    work_id: str
+    now_ms: int
+    tokens: int
+    cost_cents: int
+    presentations: int = 0
+    slides: int = 0
+
+
+async def count(tx: Connection, used: Iterable[Used]) -> dict[str, UsageRecorded]:
+    """Count what was not counted before; the events of work that used anything, by its id."""
+    # Places are locked in this order.
+    ordered = sorted(used, key=lambda one: (one.organization_id, period_of(one.now_ms), one.work_id))
+    if not ordered:
+        return {}
+    rows = await tx.fetch(QUERIES["counted_of_work"], [one.work_id for one in ordered])
+    before = {row["work_id"]: (row["tokens"], row["cost_cents"]) for row in rows}
+    events: dict[str, UsageRecorded] = {}
+    for one in ordered:
+        event = _event(one, *before.get(one.work_id, (0, 0)))
+        amounts = event["presentations"], event["slides"], event["tokens"], event["cost_cents"]
+        if any(amounts):
+            whose = event["organization_id"], event["period"], event["job_id"]
+            event["seq"] = await tx.fetchval(QUERIES["count_usage"], *whose, *amounts, to_datetime(one.now_ms))
+            events[one.work_id] = event
+    return events
+
+
+def _event(one: Used, tokens_before: int, cents_before: int) -> UsageRecorded:
+    return {
+        "organization_id": one.organization_id,
+        "job_id": one.work_id,
+        "period": period_of(one.now_ms),
+        "seq": 0,
+        "presentations": one.presentations,
+        "slides": one.slides,
+        "tokens": max(0, one.tokens - tokens_before),
+        "cost_cents": max(0, one.cost_cents - cents_before),
+        "at": one.now_ms,
+    }

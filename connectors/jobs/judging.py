@@ -1,0 +1,51 @@
+"""Whether organizations may have jobs made, decided one job after the other in the order of the log.
+
+Law: the organizations are locked by whoever asks, before rows of their jobs, so that a month holds no more decks than the plan
+says. A job that is restarted is judged as a new one: it uses what is left, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from highwater.connectors.identity import organizations
+from highwater.connectors.identity.organizations import Organization
+from highwater.connectors.postgres.pool import Connection
+from highwater.streams.identity.plans import Plan, Usage, refusal, refusal_text
+from highwater.streams.jobs.states import Kind
+
+
+class Judge:
+    """Decides on jobs; each that may be made counts for those behind it."""
+
+    def __init__(self, known: Mapping[str, Organization], used: Mapping[str, Usage], sizes: Mapping[str, int]) -> None:
+        self._known = known
+        self._used = dict(used)
+        self._sizes = sizes
+
+    @classmethod
+    async def of(
+        cls,
+        tx: Connection,
+        names: Collection[str],
+        documents: Collection[str],
+        plans: Mapping[str, Plan],
+        now_ms: int,
+    ) -> Judge:
+        """What there is to know of organizations, which are locked, and of the documents of their jobs."""
+        known = await organizations.organizations_of(tx, names, plans)
+        used = await organizations.usages_of(tx, names, now_ms)
+        return cls(known, used, await organizations.sizes_of(tx, documents))
+
+    def refused(self, kind: Kind, organization_id: str, documents: Collection[str]) -> str | None:
+        """Why an organization may not have a job made; None: it may, and the job counts from now on."""
+        found, used = self._known[organization_id], self._used[organization_id]
+        largest = max((self._sizes.get(document, 0) for document in documents), default=0)
+        wanted = replace(used, file_bytes=largest)
+        limit = refusal(found.plan, found.status, wanted, is_new_deck=kind is Kind.GENERATION)
+        if limit is not None:
+            return refusal_text(limit, organization_id, found.plan)
+        if kind is Kind.GENERATION:
+            self._used[organization_id] = replace(used, presentations=used.presentations + 1)
+        return None

@@ -1,0 +1,42 @@
+"""Moves of a run that are stored together, and the call that goes with them: what the engine makes and the store takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from highwater.schemas.queries import RunFailed
+from highwater.streams.queries.memory import Summary
+from highwater.streams.queries.runs import Run
+from highwater.streams.queries.states import Stage
+
+
+class Call(NamedTuple):
+    """A call of the language model that is about to be made, with the prompts it is made with."""
+
+    stage: Stage
+    attempt: int
+    model: str
+    prompt_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Moves of a run that are stored together: as it was taken, and each step it took since; the last is what is stored.
+
+    `command` asked for them; None: what asked for the run before did.
+    """
+
+    before: Run
+    steps: tuple[Run, ...]
+    now_ms: int
+    call: Call | None = None
+    memory: Summary | None = None
+    failure: RunFailed | None = None
+    archive_error: str | None = None
+    command: str | None = None
+
+    @property
+    def after(self) -> Run:
+        """The run as it is stored."""
+        return self.steps[-1]

@@ -1,0 +1,111 @@
+"""Payloads that are too big for a small Redis: in an object storage, with a pointer in Redis (R4.35).
+
+Invariants. Only what holds nothing of a user goes there, so that an erasure has nothing to look for. One object a resource,
+overwritten with each version; it says which version it is of, and a reader takes only the one that the pointer names. What the
+storage does not give is read from PostgreSQL: it spares Redis memory, and nothing rests on it.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import get_log
+
+# Longer than a few hundred KiB take anywhere; PostgreSQL answers whoever does not get it.
+REQUEST_SECONDS, CONNECT_SECONDS = 2, 1
+# What a pointer in Redis begins with: no JSON, and no brotli stream of ours.
+POINTER = b"\x00object\n"
+
+_log = get_log("objects")
+# What the client raises for a storage that does not answer or refuses; a missing bucket or object is a `FileNotFoundError`.
+_FAILURES = (BaseError, OSError)
+
+
+class ObjectStore:
+    """A folder of a bucket, by the S3 API. `bytes_max`: a longer payload goes there."""
+
+    def __init__(self, store: Any, bytes_max: int) -> None:
+        self._store = store
+        self._bytes_max = bytes_max
+        self._refusal = ""  # the last one logged
+
+    async def shorten(self, resource: str, version: int, payload: bytes) -> bytes:
+        """What Redis is to hold of a payload: itself where it is short; else a pointer, once the storage has it.
+
+        b"" where the storage does not take it: then nobody holds it but PostgreSQL.
+        """
+        if len(payload) <= self._bytes_max:
+            return payload
+        name = name_of(resource)
+        try:
+            await obstore.put_async(self._store, name, b"%d\n%b" % (version, payload))
+        except _FAILURES as error:
+            self._note(error)
+            return b""
+        return POINTER + name.encode()
+
+    async def restore(self, version: int, held: bytes) -> bytes | None:
+        """The payload of exactly this version, of what Redis holds of it; None where the storage does not give it."""
+        if not held.startswith(POINTER):
+            return held
+        try:
+            found = await obstore.get_async(self._store, held.removeprefix(POINTER).decode())
+            body = bytes(await found.bytes_async())
+        except _FAILURES as error:
+            self._note(error)
+            return None
+        prefix = b"%d\n" % version
+        return body[len(prefix) :] if body.startswith(prefix) else None
+
+    def _note(self, error: Exception) -> None:
+        """Log a failure, once until another one comes."""
+        if type(error).__name__ != self._refusal:
+            self._refusal = type(error).__name__
+            _log.warning("the object storage does not answer; payloads are read from PostgreSQL", reason=_line(error))
+
+
+def name_of(resource: str) -> str:
+    """The object of a resource: a hash, since a key holds whatever stands in an id."""
+    return sha256(resource.encode()).hexdigest()
+
+
+def open_objects(settings: Settings) -> ObjectStore | None:
+    """The object storage of the settings; None where there is none. Nothing is dialled yet.
+
+    Raises:
+        ConfigurationError: its address cannot be used.
+    """
+    if settings.object_store is None:
+        return None
+    endpoint = settings.object_store_endpoint
+    options: dict[str, Any] = {
+        "endpoint": endpoint,
+        "region": settings.object_store_region,
+        "access_key_id": settings.object_store_key,
+        "secret_access_key": settings.object_store_secret,
+    }
+    try:
+        store = S3Store.from_url(
+            settings.object_store,
+            client_options={
+                "timeout": f"{REQUEST_SECONDS}s",
+                "connect_timeout": f"{CONNECT_SECONDS}s",
+                "allow_http": endpoint is not None and endpoint.startswith("http://"),
+            },
+            retry_config={"max_retries": 0},  # PostgreSQL is asked instead
+            **{name: value for name, value in options.items() if value is not None},
+        )
+    except (BaseError, ValueError) as error:
+        raise ConfigurationError(f"HIGHWATER_OBJECT_STORE={settings.object_store}: {_line(error)}") from error
+    return ObjectStore(store, settings.redis_payload_bytes_max)
+
+
+def _line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0] or type(error).__name__

@@ -1,0 +1,40 @@
+"""What people are told while they wait for a part of the stack: that it is waited for, that it is late, when it is ready.
+
+Invariant: being late ends nothing. A part that lives is waited for, and what is ready beside it stays. `now` is a monotonic time
+in seconds and an argument.
+"""
+
+from __future__ import annotations
+
+FIRST_SECONDS = 10.0  # a part that is ready before that needs no line of its own
+# Then twice as long each time, up to this: somebody looks, and a log is not filled.
+INTERVAL_SECONDS_MAX = 60.0
+
+
+class Wait:
+    """The wait for one part."""
+
+    def __init__(self, name: str, began: float, late_seconds: float | None) -> None:
+        """`late_seconds` is after how long it is called late; None: never."""
+        self._name = name
+        self._began = began
+        self._late_seconds = late_seconds
+        self._told_at = began
+        self._interval_seconds = FIRST_SECONDS
+
+    def seconds(self, now: float) -> float:
+        """How long it has lasted."""
+        return now - self._began
+
+    def lines(self, now: float, reason: str) -> list[str]:
+        """What is to be said now; mostly nothing."""
+        seconds = self.seconds(now)
+        if self._late_seconds is not None and seconds >= self._late_seconds:
+            late = f"{self._name} is late: not ready after {self._late_seconds:.0f} s ({reason})"
+            self._late_seconds, self._told_at = None, now
+            return [f"{late}. What is ready stays, and this one is waited for; `highwater down` stops everything"]
+        if now - self._told_at < self._interval_seconds:
+            return []
+        self._told_at = now
+        self._interval_seconds = min(2 * self._interval_seconds, INTERVAL_SECONDS_MAX)
+        return [f"waiting for {self._name} ({seconds:.0f} s): {reason}"]

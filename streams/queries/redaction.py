@@ -1,0 +1,69 @@
+"""Owns what is left of a run once some of its sources were withdrawn. Its invariant: no source's text outlives its withdrawal.
+
+A source keeps its number, since answers name sources by it; of what it said and was called nothing stays. An answer is withdrawn
+as a whole when it names such a source, or repeats what only such a source says: what else it takes from it nobody can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from highwater.streams.queries.memory import Summary
+from highwater.streams.queries.runs import Run
+from highwater.streams.texts import Quotations
+
+WITHDRAWN_ANSWER = (
+    "This answer was withdrawn, because a source that it was written from was retracted. "
+    "Ask again for one from what is left."
+)
+WITHDRAWN_MEMORY = Summary(
+    (), "The user asked a question; the answer to it was withdrawn, because a source of it was retracted."
+)
+_CITED = re.compile(r"\[(\d{1,3}(?:\s*[,;\u2013-]\s*\d{1,3})*)\]")
+
+
+class WithdrawnSource(NamedTuple):
+    """A source that is shown no longer, by its channel (or namespace) and id, with its text."""
+
+    channel_id: str
+    source_id: str
+    text: str
+
+
+def numbers_of(sources: Sequence[Mapping[str, Any]], withdrawn: Iterable[WithdrawnSource]) -> list[int]:
+    """The numbers, from 1, under which a run was told of them."""
+    gone = {(one.channel_id, one.source_id) for one in withdrawn}
+    return [number for number, one in enumerate(sources, 1) if (one["channel_id"], one["insight_id"]) in gone]
+
+
+def redacted_sources(sources: Sequence[Mapping[str, Any]], numbers: Collection[int]) -> list[dict[str, Any]]:
+    """Sources with these numbers without their ids and texts."""
+    return [
+        {**one, "insight_id": "", "text": "", "withdrawn": True} if number in numbers else dict(one)
+        for number, one in enumerate(sources, 1)
+    ]
+
+
+def tells_of(text: str, numbers: Collection[int], quoted: Quotations) -> bool:
+    """Whether a text names a source with one of these numbers, or quotes what was withdrawn."""
+    cited = {int(number) for found in _CITED.findall(text) for number in re.findall(r"\d+", found)}
+    return not cited.isdisjoint(numbers) or text in quoted
+
+
+def redacted_run(run: Run, withdrawn: Sequence[WithdrawnSource]) -> Run:
+    """A run as it is stored once sources were withdrawn: those gone, and with them an answer that tells of them.
+
+    Its context is written of all of them; it goes once the answer is there, and is no use to a restart.
+    """
+    sources = run.sources or ()
+    numbers = numbers_of(sources, withdrawn) or [
+        number for number, one in enumerate(sources, 1) if one.get("withdrawn")
+    ]
+    others = [str(one["text"]) for number, one in enumerate(sources, 1) if number not in numbers]
+    answer = run.answer
+    if answer is not None and tells_of(answer, numbers, Quotations([one.text for one in withdrawn], others)):
+        answer = WITHDRAWN_ANSWER
+    return replace(run, sources=redacted_sources(sources, numbers) if numbers else run.sources, answer=answer)

@@ -1,0 +1,32 @@
+"""docker-compose.kafka.yml as tests read it: its services, and the environment that it gives each of ours."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from highwater.streams.settings import Settings, read_settings
+from tests import ROOT
+
+API_KEY = "0123456789abcdef0123456789abcdef"
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.kafka.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if service["image"].startswith("highwater:")}
+BROKERS = {name: service for name, service in SERVICES.items() if service["image"].startswith("apache/kafka:")}
+
+
+def environment_of(name: str) -> dict[str, str]:
+    """What a service of ours has in its environment where only that is set which the file asks for."""
+    given = {"HIGHWATER_API_KEYS": f"admin:{API_KEY}"}
+    form = re.compile(r"\$\{(\w+):([-?])([^}]*)\}")
+    return {
+        setting: form.sub(lambda found: given[found[1]] if found[2] == "?" else found[3], value)
+        for setting, value in OURS[name]["environment"].items()
+    }
+
+
+def settings_of(name: str) -> Settings:
+    """The settings that a service of ours reads from that."""
+    return read_settings(environment_of(name))

@@ -1,0 +1,1 @@
+"""Redis itself: the link, a cluster of six nodes."""

@@ -1,0 +1,1 @@
+"""Redis without a server."""
