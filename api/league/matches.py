@@ -120,15 +120,24 @@ def _without_live(served: Served, meta: Resource, live_version: int) -> MatchPar
     return MatchParts(served._replace(head=head), (meta, served.head), None)
 
 
+def cause_of_both(meta: Head, live: Head) -> str:
+    """The event behind a whole: that of the part made later, since each part is made from all that is known of the match by then.
+
+    Of two that were made at one moment the live one, which a goal changes and a new date as well.
+    """
+    newer, older = (meta, live) if (meta.built_ms or 0) > (live.built_ms or 0) else (live, meta)
+    return newer.caused_by or older.caused_by
+
+
 def _with_live(of_meta: Served, meta: Resource, of_live: Served, live: Resource) -> MatchParts:
-    """As good as the worse of the two. The event behind the live part is behind the whole, as schedule and result are in both."""
+    """As good as the worse of the two, and made by the newer event of the two."""
     fresh_first = list(Freshness)
     versions = of_meta.head.version, of_live.head.version
     head = replace(
         of_live.head,
         version=sum(versions),
         etag=f"{of_meta.head.etag}+{of_live.head.etag}",
-        caused_by=of_live.head.caused_by or of_meta.head.caused_by,
+        caused_by=cause_of_both(of_meta.head, of_live.head),
     )
     served = of_live._replace(
         head=head,
