@@ -17,6 +17,7 @@ from highwater.api.core.conditional import CACHE_NEVER
 from highwater.api.core.errors import BadRequestError
 from highwater.connectors.kafka.admin import Admin
 from highwater.schemas.errors import HighwaterError, InvalidEventError, UnavailableError
+from highwater.schemas.feeds import REBUILD_REQUESTED
 from highwater.schemas.positions import highest_positions
 from highwater.schemas.topics import TOPICS
 from highwater.streams.clock import monotonic_seconds
@@ -36,7 +37,10 @@ _CACHE_FIELDS = (b"cache-control", b"cdn-cache-control")
 Wanted = Mapping[tuple[str, str, int], int]  # (group, topic, partition) -> offset
 ReadPositions = Callable[[Sequence[tuple[str, str, int]]], Awaitable[Mapping[tuple[str, str, int], int]]]
 
-FEEDS_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.outsider and name.startswith("feeds."))
+# Each set holds what its endpoints' own `X-Caused-By` may name: a client asks another process for what is no older than its copy.
+FEEDS_TOPICS = frozenset(name for name, topic in TOPICS.items() if topic.outsider and name.startswith("feeds.")) | {
+    REBUILD_REQUESTED
+}
 INSIGHT_TOPICS = frozenset({"feeds.insight-ingested", "feeds.insight-retracted"})
 SUBSCRIPTION_TOPICS = frozenset({"feeds.subscription-changed", "feeds.subscriptions-replaced", "feeds.user-erased"})
 

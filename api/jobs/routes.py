@@ -47,9 +47,17 @@ from highwater.api.jobs.stream import EventStream
 from highwater.connectors.jobs import read_model as job_reads
 from highwater.connectors.jobs.read_model import JobRead
 from highwater.connectors.redis.link import Head
+from highwater.schemas.chunks import INGEST_DECIDED
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
-from highwater.schemas.jobs import CONTROL, JOB_SUBMITTED
+from highwater.schemas.feeds import USER_ERASED
+from highwater.schemas.jobs import (
+    CONTROL,
+    EXPORT_REQUESTED,
+    GENERATION_REQUESTED,
+    INGESTION_REQUESTED,
+    JOB_SUBMITTED,
+)
 from highwater.schemas.json_events import event_from_json
 from highwater.streams.checks import TS_MS_MAX, TS_MS_MIN, check_id
 from highwater.streams.identity.rate_limits import RateLimit
@@ -57,7 +65,12 @@ from highwater.streams.jobs.args import parse_args
 from highwater.streams.jobs.states import JobStatus, Kind
 from highwater.streams.jobs.validation import RESTART, REVOKE
 
-JOB_TOPICS: frozenset[str] = frozenset({JOB_SUBMITTED, CONTROL})
+# A user's jobs end with the user; a deck also loses what it quotes of chunks that are deleted, when their ingest is decided. The
+# commands are what a job's own `X-Caused-By` names.
+JOB_TOPICS: frozenset[str] = frozenset(
+    {JOB_SUBMITTED, CONTROL, USER_ERASED, GENERATION_REQUESTED, INGESTION_REQUESTED, EXPORT_REQUESTED}
+)
+DECK_TOPICS: frozenset[str] = JOB_TOPICS | {INGEST_DECIDED}
 REVOKED_REASON, RESTARTED_REASON = "revoked", "restarted"
 # The names of jobs under an idempotency key; any constant, and never another one.
 _JOBS = UUID("1f6c2a0e-52d7-4c11-9d4e-6f0b8f5f3c27")
@@ -358,7 +371,7 @@ async def get_presentation(
     request: Request, presentation_id: PresentationId, called: Called, services: Wired, jobs: WiredJobs
 ) -> Response:
     """Its slides, and how often it was looked at: what is stored and what is not yet (R2.43)."""
-    await services.fresh(request, JOB_TOPICS)
+    await services.fresh(request, DECK_TOPICS)
     found = await called.found(DECK, presentation_id)
     payload = orjson.dumps(
         {

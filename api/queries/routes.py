@@ -31,16 +31,20 @@ from highwater.api.queries.timeline import timeline_document, told_sources
 from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunLine
 from highwater.connectors.redis.link import Head
+from highwater.schemas.chunks import INGEST_DECIDED
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import UnavailableError
-from highwater.schemas.feeds import INSIGHT_RETRACTED
-from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED
+from highwater.schemas.feeds import INSIGHT_RETRACTED, USER_ERASED
+from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED, RUN_ARCHIVED, RUN_CONTROLLED, STAGE_REQUESTED
 from highwater.streams.identity.rate_limits import RateLimit
 from highwater.streams.queries.states import Stage, Status
 from highwater.streams.queries.validation import CANCEL, RESTART
 
-# A retraction withdraws the answers that were made from what it takes back.
-RUN_TOPICS: frozenset[str] = frozenset({QUERY_SUBMITTED, RUN_CONTROLLED, INSIGHT_RETRACTED})
+# A retraction withdraws the answers that were made from what it takes back, as the end of an ingest does with chunks that it
+# deletes; an erased user's go with the user. The command is what an answer's own `X-Caused-By` names.
+RUN_TOPICS: frozenset[str] = frozenset(
+    {QUERY_SUBMITTED, RUN_CONTROLLED, STAGE_REQUESTED, INSIGHT_RETRACTED, INGEST_DECIDED, USER_ERASED}
+)
 TIMELINE_TOPICS: frozenset[str] = RUN_TOPICS | {PIPELINE_STAGE, RUN_ARCHIVED}
 # R1.3: 50 to 100 ms in all. The broker takes about 10; one look at a sink that is not behind is enough, and one that is behind
 # is not waited for.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from highwater.schemas.feeds import USER_ERASED
 from highwater.schemas.league import REFRESH_REQUESTED
 from highwater.streams.pages.kinds import DAY_SECONDS, WEEK_SECONDS, Catalogue, Kind, Resource
 from highwater.streams.pages.rules import PageRules
@@ -13,7 +14,11 @@ PREDICTION_DAYS = 6
 
 SCHEDULE_TOPICS = frozenset({"league.match-scheduled"})
 MATCH_TOPICS = SCHEDULE_TOPICS | {"league.match-updated", "league.match-finalized"}
-VOTE_TOPICS = frozenset({"league.vote-cast", "league.prediction-made"})
+# What users said ends with them, so an erasure feeds every page that shows or counts it.
+ERASED_TOPICS = frozenset({USER_ERASED})
+VOTE_TOPICS = ERASED_TOPICS | {"league.vote-cast", "league.prediction-made"}
+# Comments that are not there yet are caused by the match.
+COMMENT_TOPICS = ERASED_TOPICS | SCHEDULE_TOPICS | {"league.comment-posted"}
 
 
 def _kind(
@@ -36,7 +41,7 @@ _KINDS = (
     _kind("match_meta", "md:{id}:meta", 600, 3_600, is_impersonal=True, about="what does not move during a match"),
     _kind("match_live", "md:{id}:live", 4, 60, topics=MATCH_TOPICS | VOTE_TOPICS, is_live=True, about="score and votes"),
     _kind(
-        "match_comments", "md:{id}:comments", 14_400, 14_400, frozenset({"league.comment-posted"}),
+        "match_comments", "md:{id}:comments", 14_400, 14_400, COMMENT_TOPICS,
         stale_in_window_seconds=14_400, stale_outside_seconds=14_400, about="the latest 120 comments",
     ),
     _kind(

@@ -115,6 +115,9 @@ def test_clusters_feed_and_304(product: Product, commits: dict[str, int]) -> Non
     assert feed.json()["items"]
     assert feed.headers["x-caused-by"].startswith("feeds.rebuild-requested/")
     assert int(feed.headers["x-resource-version"]) >= 1
+    history = f"/api/users/reader/clusters/{clusters['clusters'][0]['cluster_id']}/history"
+    for path in ("/api/users/reader/feed", "/api/users/reader/clusters", history):
+        assert product.own_token(path) == feed.headers["x-caused-by"]
     etag = feed.headers["etag"]
     for condition in (etag, f'"nope", {etag}', "*"):
         again = product.get("/api/users/reader/feed", If_None_Match=condition)
@@ -348,7 +351,12 @@ def test_an_erased_user_is_gone_and_may_return(product: Product) -> None:
     old = product.get("/api/users/leaver/feed")
     answer = product.http.delete("/api/users/leaver/data")
     assert answer.status_code == 202
-    product.until(lambda: not product.sql("SELECT 1 FROM user_stats WHERE user_id = 'leaver'"), "still there")
+    (erased,) = answer.json()["positions"]
+    # The token of an erasure is one for every page that it empties, not for those of the feeds alone.
+    for path in ("feed", "clusters", "achievements"):
+        assert product.get(f"/api/users/leaver/{path}", X_Min_Position=erased).status_code == 200
+    assert product.get("/api/predictions?user=leaver", X_Min_Position=erased).status_code == 200
+    assert product.sql("SELECT 1 FROM user_stats WHERE user_id = 'leaver'") == []
     for table in ("subscriptions", "user_cluster_hwm", "user_clusters", "feed_documents"):
         assert product.sql(f"SELECT 1 FROM {table} WHERE user_id = 'leaver'") == []
     product.subscribe("leaver", ["past"])

@@ -161,6 +161,8 @@ def test_a_deck_is_exported(asked: Product):
     on_plan(asked, org, "enterprise")
     deck_id = deck(asked, org=org, slides=3)
     until(asked, deck_id, "completed")
+    for path in (f"/api/jobs/{deck_id}", f"/api/presentations/{deck_id}"):
+        assert asked.own_token(path).startswith("jobs.")
     titles = [slide["title"] for slide in asked.get(f"/api/presentations/{deck_id}").json()["slides"]]
     for form, beginning in (("pptx", b"PK"), ("pdf", b"%PDF")):
         job_id = submit(asked, "export", {"presentation_id": deck_id, "format": form}, org=org)

@@ -135,6 +135,8 @@ def test_a_query_is_answered_and_remembered(asked: Product, llm: ScriptedLLM):
     assert [stage["stage"] for stage in timeline["stages"]] == list(STAGES)
     assert timeline["totals"]["calls"] == timeline["totals"]["sends"] == 4
     assert all(event["position"].startswith("queries.") for event in timeline["events"])
+    for path in ("status", "timeline"):
+        assert asked.own_token(f"/api/query/{run_id}/{path}").startswith("queries.")
 
 
 def way(product: Product, run_id: str) -> list[dict[str, Any]]:

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from highwater.connectors.league.erasure import documents_of_user
+from highwater.connectors.league.sink_votes import documents_of_votes
 from highwater.schemas.topics import TOPICS
 from highwater.streams.league.resources import KINDS, SEASON_PAGES, resource, resource_of
-from highwater.streams.pages.kinds import resolve_cache_options
+from highwater.streams.pages.kinds import Resource, resolve_cache_options
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3_600, 86_400
 
@@ -140,3 +142,12 @@ def test_documents_are_fed_by_topics_of_outsiders():
     """`X-Min-Position` may name only what somebody publishes."""
     for kind in KINDS.values():
         assert all(TOPICS[name].outsider for name in kind.topics)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [*documents_of_user("u"), *documents_of_votes("m"), resource("match_comments", "m"), resource("leaderboard", "1")],
+)
+def test_an_erasure_is_a_token_of_the_documents_that_it_changes(found: Resource):
+    """Whoever erased a user may ask for what is shown since."""
+    assert "feeds.user-erased" in found.kind.topics
