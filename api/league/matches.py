@@ -121,11 +121,8 @@ def _without_live(served: Served, meta: Resource, live_version: int) -> MatchPar
 
 
 def cause_of_both(meta: Head, live: Head) -> str:
-    """The event behind a whole: that of the part made later, since each part is made from all that is known of the match by then.
-
-    Of two that were made at one moment the live one, which a goal changes and a new date as well.
-    """
-    newer, older = (meta, live) if (meta.built_ms or 0) > (live.built_ms or 0) else (live, meta)
+    """The event behind a whole: that of the part that changed last. One event is behind two that changed at once."""
+    newer, older = (meta, live) if (meta.changed_ms or 0) > (live.changed_ms or 0) else (live, meta)
     return newer.caused_by or older.caused_by
 
 

@@ -30,7 +30,8 @@ class CacheVersions(Handler[VersionBumped, None]):
                 newest[value["key"]] = value
         for value in newest.values():
             # The bump's own time: a late event must not make an old version look freshly checked.
-            head = Head(value["version"], value["etag"], value["caused_by"], checked_ms=value["bumped_at"])
+            at = value["bumped_at"]
+            head = Head(value["version"], value["etag"], value["caused_by"], checked_ms=at, changed_ms=at)
             await self._cache.put(value["key"], head)
 
     async def apply(

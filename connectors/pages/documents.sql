@@ -29,15 +29,15 @@ SELECT pg_current_snapshot()::text
 DELETE FROM page_changes WHERE pg_visible_in_snapshot(changed_in, $1::text::pg_snapshot)
 
 -- name: document
-SELECT d.version, v.etag, v.position, d.built_at, d.payload
+SELECT d.version, v.etag, v.position, v.changed_at, d.built_at, d.payload
 FROM documents AS d JOIN resource_versions AS v USING (key) WHERE d.key = $1
 
 -- name: document_head
-SELECT d.version, v.etag, v.position, d.built_at
+SELECT d.version, v.etag, v.position, v.changed_at, d.built_at
 FROM documents AS d JOIN resource_versions AS v USING (key) WHERE d.key = $1
 
 -- name: documents_of
-SELECT d.key, d.version, v.etag, v.position, d.built_at, d.payload
+SELECT d.key, d.version, v.etag, v.position, v.changed_at, d.built_at, d.payload
 FROM documents AS d JOIN resource_versions AS v USING (key) WHERE d.key = ANY ($1::text[])
 
 -- name: document_keys

@@ -88,4 +88,7 @@ async def read(pool: Any, keys: Sequence[str], now_ms: int) -> dict[str, Documen
 
 
 def _head(row: Any, now_ms: int) -> Head:
-    return Head(row["version"], row["etag"], row["position"], checked_ms=now_ms, built_ms=to_ms(row["built_at"]))
+    built_ms, changed_ms = to_ms(row["built_at"]), to_ms(row["changed_at"])
+    return Head(
+        row["version"], row["etag"], row["position"], checked_ms=now_ms, built_ms=built_ms, changed_ms=changed_ms
+    )

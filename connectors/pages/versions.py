@@ -48,7 +48,7 @@ async def bump(
     await outbox.add(
         tx, [outbox.event_row(codec, VERSION_BUMPED, event, source=source, now_ms=now_ms, caused_by=cause)]
     )
-    return Head(event["version"], event["etag"], caused_by, checked_ms=now_ms)
+    return Head(event["version"], event["etag"], caused_by, checked_ms=now_ms, changed_ms=now_ms)
 
 
 async def end_versions(tx: Connection, keys: Sequence[str]) -> None:

@@ -89,7 +89,8 @@ class Head:
 
     `basis` is the version of the resource that this one was made from, None for a resource that is made from nothing else.
     `built_ms`, `expires_ms` and `stale_until_ms` are when it was made, until when it is good and until when it may be served
-    while a newer one is made, by the product's clock; None for a resource that only ends with its next version.
+    while a newer one is made, by the product's clock; None for a resource that only ends with its next version. `changed_ms` is
+    when this version was made: later makings that came out the same leave it as it is. None in copies of an earlier release.
     """
 
     version: int
@@ -100,6 +101,7 @@ class Head:
     expires_ms: int | None = None
     built_ms: int | None = None
     stale_until_ms: int | None = None
+    changed_ms: int | None = None
 
     def is_trusted(self, now_ms: int) -> bool:
         """Whether it was seen to be true so lately that it still counts; a time in the future was a moved clock."""
@@ -474,7 +476,17 @@ class ResourceCache:
         return held if self._objects is None else await self._objects.restore(version, held)
 
 
-_FIELDS = ("version", "etag", "caused_by", "checked_ms", "basis", "expires_ms", "built_ms", "stale_until_ms")
+_FIELDS = (
+    "version",
+    "etag",
+    "caused_by",
+    "checked_ms",
+    "basis",
+    "expires_ms",
+    "built_ms",
+    "stale_until_ms",
+    "changed_ms",
+)
 
 
 def _head(row: Sequence[bytes | None] | Exception) -> Head | None:
@@ -483,7 +495,7 @@ def _head(row: Sequence[bytes | None] | Exception) -> Head | None:
     version, etag, caused_by, checked_ms, *times = row
     if version is None or etag is None or caused_by is None or checked_ms is None:
         return None
-    basis, expires_ms, built_ms, stale_until_ms = (None if value is None else int(value) for value in times)
+    basis, expires_ms, built_ms, stale_until_ms, changed_ms = (None if value is None else int(value) for value in times)
     return Head(
         version=int(version),
         etag=etag.decode(),
@@ -493,4 +505,5 @@ def _head(row: Sequence[bytes | None] | Exception) -> Head | None:
         expires_ms=expires_ms,
         built_ms=built_ms,
         stale_until_ms=stale_until_ms,
+        changed_ms=changed_ms,
     )

@@ -163,12 +163,12 @@ async def test_matches_without_a_live_part_are_remembered_up_to_a_limit(document
 )
 def test_the_event_behind_the_whole_is_that_of_the_newer_part(meta_ms: int, live_ms: int, cause: str) -> None:
     """A new date changes what does not move alone: the answer names that event, not the goal before it."""
-    meta = Head(2, "meta", "league.match-scheduled/0/9", 10, built_ms=meta_ms)
-    live = Head(1, "live", "league.match-updated/0/3", 10, built_ms=live_ms)
+    meta = Head(2, "meta", "league.match-scheduled/0/9", 10, changed_ms=meta_ms)
+    live = Head(1, "live", "league.match-updated/0/3", 10, changed_ms=live_ms)
     assert cause_of_both(meta, live) == cause
 
 
 def test_a_part_without_an_event_leaves_it_to_the_other() -> None:
     """Also where the part without one is the newer."""
-    meta, live = Head(2, "meta", "", 10, built_ms=3), Head(1, "live", "league.match-updated/0/3", 10, built_ms=2)
+    meta, live = Head(2, "meta", "", 10, changed_ms=3), Head(1, "live", "league.match-updated/0/3", 10, changed_ms=2)
     assert cause_of_both(meta, live) == "league.match-updated/0/3"
