@@ -18,6 +18,7 @@ from highwater.schemas.errors import UnavailableError
 
 # Each time a batch, a look or the renewal of a lease is cut off at another place.
 _TERMINATION_EVERY_SECONDS = 0.4
+_REWOUND_ROLE = "sinks"
 
 
 class Making(ABC):
@@ -123,11 +124,18 @@ class _Rebalance(Making):
 
 
 class _Rewind(Making):
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        return (_REWOUND_ROLE,)
+
     def begin(self) -> None:
+        # A member that lives would go on from where it is (`highwater reset` refuses), so one that has begun meanwhile goes too.
+        self._ground.signal_role(_REWOUND_ROLE, signal.SIGKILL)
         self._ground.rewind(self._target, self._fault.amount)
+        self._ground.signal_role(_REWOUND_ROLE, signal.SIGKILL)
 
     def end(self) -> None:
-        """It is one step."""
+        """Its supervisor starts it again."""
 
 
 class _Forget(Making):

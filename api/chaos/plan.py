@@ -27,14 +27,14 @@ class Kind(StrEnum):
     TERMINATE = "terminate"  # PostgreSQL ends every connection, several times
     CLOCK = "clock"  # a role's clock is wrong
     REBALANCE = "rebalance"  # a second process of the role joins, and is killed
-    REWIND = "deliver-again"  # a consumer is sent back by some records in every partition
+    REWIND = "deliver-again"  # the sinks are killed, and one of them begins some records back in every partition
     FORGET = "forget-state"  # the worker is killed and its local tables are deleted
 
 
 ROLES = ("worker", "sinks", "workers", "materializers", "api")
 SERVERS = ("kafka", "database", "redis", "redis_cache", "schema_registry")
 PROXIED = ("kafka", "database", "redis", "redis_cache")
-# Consumers of events from outside, by group: their effects must be there once however often they read.
+# Consumers of events from outside, all of the role `sinks`, by group: their effects must be there once however often they read.
 REWOUND = ("insights", "users", "fixtures", "results", "votes", "queries", "jobs", "chunks")
 
 

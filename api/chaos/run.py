@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ class Run:
             recovery = Recovery(fault, readable, ready)
             self._outcome.recovered.append(recovery)
             self._told(recovery)
-            self._note_restarts(fault)
+            self._note_restarts(fault, made.restarted)
 
     def _recovered(self) -> tuple[float, float]:
         """Seconds until a written event is read again, and until every part is ready."""
@@ -122,10 +122,12 @@ class Run:
         found = self._ground.restarts()
         return all(found.get(role, 0) >= count for role, count in self._restarts.items()) and self._ground.is_ready()
 
-    def _note_restarts(self, fault: Fault) -> None:
+    def _note_restarts(self, fault: Fault, killed: Collection[str]) -> None:
         """A role that ended without being killed is a finding: no silence of a part ends a role."""
         for role, count in self._ground.restarts().items():
-            if count > self._restarts[role]:
+            if role in killed:
+                self._restarts[role] = count  # more than once, perhaps
+            elif count > self._restarts[role]:
                 self._outcome.problems.append(f"after {fault}: {role} ended by itself ({self._last_error(role)})")
                 self._restarts[role] = count
 

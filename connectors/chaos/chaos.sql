@@ -60,7 +60,7 @@ SELECT 'ingest ' || ingest_id || ' is ' || status FROM chunk_ingests WHERE statu
 UNION ALL
 SELECT 'partition ' || topic || '/' || partition || ' of ' || "group" || ' is stopped: ' || reason FROM stopped_partitions
 
--- Sends the consumers of a group back; those that live are fenced, and read on from here.
+-- Sends the consumers of a group back, none of which lives.
 -- name: chaos_rewind
 UPDATE positions SET next = greatest(0, next - $2) WHERE "group" = $1
 

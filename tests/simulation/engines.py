@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from highwater.connectors.engines import watch as watching
 from highwater.connectors.engines.watch import Watch
@@ -279,5 +280,6 @@ def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
         await scenario.run()
 
     patch.setattr(queries_store, "run_of", lambda row: row["run"])
-    run_virtually(main())
+    with structlog.testing.capture_logs():  # nobody reads what simulated processes say
+        run_virtually(main())
     return found[0].world.problems, found[0].world.steps

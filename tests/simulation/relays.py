@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import structlog
 
 from highwater.connectors.engines import watch as watching
 from highwater.connectors.kafka import outbox, positions
@@ -378,5 +379,6 @@ def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
         found.append(scenario)
         await scenario.run()
 
-    run_virtually(main())
+    with structlog.testing.capture_logs():  # nobody reads what simulated processes say
+        run_virtually(main())
     return found[0].world.problems, found[0].world.steps
