@@ -63,6 +63,13 @@ OPEN = """\
 listener.security.protocol.map=CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT
 """
 
+# A second door, whose clients are told another port to come to: that of a proxy which hinders them (`highwater chaos`).
+BEHIND_PROXY = """\
+listener.security.protocol.map=CLIENT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=CLIENT://127.0.0.1:{port},PROXIED://127.0.0.1:{door},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=CLIENT://127.0.0.1:{port},PROXIED://127.0.0.1:{proxy}
+"""
+
 # Clients prove themselves by a password (SCRAM), the controller and its broker to each other by the certificate. Nobody else
 # may do anything: who has logged in is the one superuser.
 SECURE = f"""\
@@ -125,6 +132,8 @@ class Kafka(Part):
     grace_seconds: ClassVar[float] = 20.0
     _port = 0
     _controller_port = 0
+    # The port of the second door, and of the proxy in front of it; None: there is none.
+    behind_proxy: tuple[int, int] | None = None
 
     @property
     def address(self) -> str:
@@ -158,7 +167,7 @@ class Kafka(Part):
         make_folder(self.folder)
         log_dir = self.folder / "data"
         ports = {"port": self._port, "controller_port": self._controller_port, "log_dir": log_dir}
-        write_file(self._properties_path(), PROPERTIES.format(**ports) + self._security())
+        write_file(self._properties_path(), self._properties(ports))
         if (log_dir / "meta.properties").exists():
             if self.certificates is not None:
                 self._check_password()
@@ -178,6 +187,13 @@ class Kafka(Part):
         finally:
             arguments.unlink()
         write_file(self._password_path(), fingerprint(self._password()))
+
+    def _properties(self, ports: Mapping[str, object]) -> str:
+        if self.behind_proxy is None:
+            return PROPERTIES.format(**ports) + self._security()
+        door, proxy = self.behind_proxy
+        # Of a name that stands twice the last one counts.
+        return (PROPERTIES + BEHIND_PROXY).format(**ports, door=door, proxy=proxy)
 
     def _security(self) -> str:
         if self.certificates is None:

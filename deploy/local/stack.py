@@ -36,6 +36,7 @@ START_SECONDS_MAX = 120.0  # a cold start takes a few seconds; a machine with tw
 GIVEN_SECONDS_MAX = 10.0  # a service of somebody else's is up already, or it is not
 PROBE_SECONDS = 2.0
 POLL_SECONDS = 0.1
+KAFKA_DOOR_PORT_DEFAULT = 9292
 # A part that dies while starting is tried again: its port was taken between the choice and the bind, or the
 # children of a killed predecessor still had its memory.
 LAUNCHES_MAX = 3
@@ -139,6 +140,18 @@ class LocalStack:
             part.process.stop(part.grace_seconds)
         if self._relay is not None:
             self._relay.stop()
+
+    def put_kafka_behind(self, proxy_port: int) -> int:
+        """Have the broker tell those who come to a second port of its own that it is at the proxy's; that second port.
+
+        To be called before the start, of a stack without TLS.
+        """
+        part = self._part(Kafka.name)
+        assert isinstance(part, Kafka)
+        assert not self.is_secure
+        door = self.ports.take("kafka_behind_proxy", KAFKA_DOOR_PORT_DEFAULT)
+        part.behind_proxy = (door, proxy_port)
+        return door
 
     def process(self, name: str) -> ManagedProcess:
         """Return the process of a part."""

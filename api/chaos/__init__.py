@@ -1,0 +1,1 @@
+"""Faults made on purpose, on a stack of their own."""

@@ -1,0 +1,181 @@
+"""Each kind of fault: what begins it and what ends it.
+
+Law: what was begun is ended, also when the run is interrupted in between; beginning and ending wait for nothing but servers that
+start, so that a fault's length is the plan's.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from highwater.api.chaos.ground import Ground
+from highwater.api.chaos.plan import ROLES, Fault, Kind
+from highwater.schemas.errors import UnavailableError
+
+# Each time a batch, a look or the renewal of a lease is cut off at another place.
+_TERMINATION_EVERY_SECONDS = 0.4
+_REWOUND_ROLE = "sinks"
+
+
+class Making(ABC):
+    """A fault that is made on a stack."""
+
+    def __init__(self, ground: Ground, fault: Fault) -> None:
+        self._ground = ground
+        self._target = fault.target
+        self._fault = fault
+
+    @property
+    def _is_role(self) -> bool:
+        return self._target in ROLES
+
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        """The roles that are started again because of it."""
+        return ()
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Make it."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End it."""
+
+
+class _Kill(Making):
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        return (self._target,) if self._is_role else ()
+
+    def begin(self) -> None:
+        if self._is_role:
+            self._ground.signal_role(self._target, signal.SIGKILL)
+        else:
+            self._ground.servers.kill_part(self._target)
+
+    def end(self) -> None:
+        if not self._is_role:
+            self._ground.servers.start_part(self._target)
+
+
+class _Stop(Making):
+    def begin(self) -> None:
+        self._send(signal.SIGSTOP)
+
+    def end(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._is_role:
+            self._ground.signal_role(self._target, number)
+        else:
+            self._ground.signal_server(self._target, number)
+
+
+class _Network(Making):
+    def begin(self) -> None:
+        self._ground.hinder(self._target, self._fault.kind)
+
+    def end(self) -> None:
+        self._ground.unhinder(self._target)
+
+
+class _Terminate(Making):
+    def __init__(self, ground: Ground, fault: Fault) -> None:
+        super().__init__(ground, fault)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._terminate, name="terminate")
+
+    def _terminate(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                self._ground.terminate_connections()
+            except UnavailableError:
+                return  # another question of ours was asked meanwhile, and has ended this one
+            self._is_over.wait(_TERMINATION_EVERY_SECONDS)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+class _Clock(Making):
+    def begin(self) -> None:
+        self._ground.set_clock(self._target, self._fault.amount)
+
+    def end(self) -> None:
+        self._ground.set_clock(self._target, 0)
+
+
+class _Rebalance(Making):
+    def begin(self) -> None:
+        self._ground.start_second(self._target)
+
+    def end(self) -> None:
+        self._ground.kill_second(self._target)
+
+
+class _Rewind(Making):
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        return (_REWOUND_ROLE,)
+
+    def begin(self) -> None:
+        # A member that lives would go on from where it is (`highwater reset` refuses), so one that has begun meanwhile goes too.
+        self._ground.signal_role(_REWOUND_ROLE, signal.SIGKILL)
+        self._ground.rewind(self._target, self._fault.amount)
+        self._ground.signal_role(_REWOUND_ROLE, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Its supervisor starts it again."""
+
+
+class _Forget(Making):
+    @property
+    def restarted(self) -> tuple[str, ...]:
+        return (self._target,)
+
+    def begin(self) -> None:
+        self._ground.signal_role(self._target, signal.SIGSTOP)
+        self._ground.forget_tables()
+        self._ground.signal_role(self._target, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Its supervisor starts it again."""
+
+
+_MAKING: Mapping[Kind, type[Making]] = {
+    Kind.KILL: _Kill,
+    Kind.STOP: _Stop,
+    Kind.CUT: _Network,
+    Kind.SLOW: _Network,
+    Kind.HALF_OPEN: _Network,
+    Kind.LATE: _Network,
+    Kind.TERMINATE: _Terminate,
+    Kind.CLOCK: _Clock,
+    Kind.REBALANCE: _Rebalance,
+    Kind.REWIND: _Rewind,
+    Kind.FORGET: _Forget,
+}
+
+
+def making(ground: Ground, fault: Fault) -> Making:
+    """The fault, to be made on a stack."""
+    return _MAKING[fault.kind](ground, fault)
+
+
+def make(made: Making, fault: Fault) -> None:
+    """Make it for as long as it lasts."""
+    made.begin()
+    try:
+        time.sleep(fault.seconds)  # the length of the fault
+    finally:
+        made.end()

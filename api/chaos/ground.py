@@ -1,0 +1,296 @@
+"""A stack of its own to make faults on: servers, a proxy in front of each, and roles that know the proxies only.
+
+Law: nothing of the surroundings reaches it. What somebody has set is unset for its roles, and its data is in one folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import psutil
+
+from highwater.api.chaos.plan import PROXIED, Kind
+from highwater.api.chaos.proxy import Proxies
+from highwater.connectors.chaos import truths
+from highwater.connectors.postgres.pool import Connection, open_connection
+from highwater.deploy.local import control
+from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.process import Command, ManagedProcess
+from highwater.deploy.local.stack import LocalStack
+from highwater.deploy.local.state import read_state
+from highwater.deploy.local.supervisor import Plan, Role, Supervisor
+from highwater.schemas.errors import UnavailableError
+from highwater.streams.settings import SETTINGS, Settings, read_settings
+
+# Everything as shipped but the lengths of waits for a decision: a tick a second, and rebuilds that are wanted soon and often.
+POLICY = """
+[plans.free]
+novelty_count_min = 50
+cooldown_seconds = 2
+[plans.pro]
+novelty_count_min = 20
+cooldown_seconds = 2
+"""
+TICK_SECONDS = 1.0
+# Searched upwards; beside the defaults of the servers, so that both are near each other and below the kernel's own choices.
+_PROXY_PORT_FIRST = 19_092
+_LOOK_SECONDS = 0.1
+START_SECONDS_MAX = 240.0
+_STOP_SECONDS_MAX = 60.0
+_KILLED_SECONDS_MAX = 10.0
+
+MakePlan = Callable[[Settings, Mapping[str, str]], Plan]
+Report = Callable[[str], None]
+T = TypeVar("T")
+
+
+class Stuck(Exception):  # noqa: N818 - what is found, and no failure of the command
+    """Something that has to happen did not, within a time that is generous on a busy machine."""
+
+
+class Ground:
+    """The stack; a `with` starts and ends it."""
+
+    def __init__(self, folder: Path, make_plan: MakePlan, report: Report) -> None:
+        self.folder = folder
+        self._make_plan = make_plan
+        self._report = report
+        self._open = contextlib.ExitStack()
+        self.servers = LocalStack(folder / "servers", report=report)
+        self._proxies = Proxies()
+        self._second: dict[str, ManagedProcess] = {}
+        self._roles: dict[str, Role] = {}
+        self._failure: BaseException | None = None
+        self.settings: Settings = read_settings({})
+        self.data_dir = folder / "roles"
+        self.api_url = ""
+
+    def __enter__(self) -> Self:
+        """Start everything and wait until it is ready."""
+        with contextlib.ExitStack() as opened:
+            self._start(opened)
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End everything."""
+        self._open.close()
+
+    def _start(self, opened: contextlib.ExitStack) -> None:
+        ports = self.servers.ports
+        fronts = {name: ports.take(f"proxy_{name}", _PROXY_PORT_FIRST) for name in PROXIED}
+        door = self.servers.put_kafka_behind(fronts["kafka"])
+        opened.enter_context(self.servers)
+        opened.enter_context(self._proxies)
+        direct = self.servers.addresses
+        behind: dict[str, str | None] = dict(direct.by_name())
+        for name, front in fronts.items():
+            address = behind[name]
+            assert address is not None
+            port = door if name == "kafka" else urlsplit(address).port
+            assert port is not None
+            self._proxies.add(name, front, port)
+            behind[name] = address.replace(f":{self._port_of(address)}", f":{front}")
+        self.settings = read_settings(self._environment(direct))
+        plan = self._planned(
+            Addresses(
+                behind["kafka"], behind["schema_registry"], behind["database"], behind["redis"], behind["redis_cache"]
+            )
+        )
+        self._roles = {role.name: role for role in plan.roles}
+        self.api_url = plan.api_url or ""
+        opened.callback(self._end_seconds)
+        self._supervise(plan, opened)
+        self.until(self.is_ready, "the stack is not ready", START_SECONDS_MAX)
+
+    def _port_of(self, address: str) -> int:
+        return int(address.rsplit(":", 1)[1].split("/", maxsplit=1)[0])
+
+    def _environment(self, addresses: Addresses) -> dict[str, str]:
+        """The settings of every role: what somebody has set is unset, ours goes before a file `.env`."""
+        policy = self.folder / "policy.toml"
+        policy.write_text(POLICY, encoding="utf-8")
+        return {
+            **dict.fromkeys(SETTINGS, ""),
+            **addresses.environment(),
+            "HIGHWATER_DATA_DIR": str(self.data_dir),
+            "HIGHWATER_POLICY": str(policy),
+            "HIGHWATER_TICK_SECONDS": str(TICK_SECONDS),
+            "HIGHWATER_WINDOW_DAYS": "60",
+        }
+
+    def _planned(self, addresses: Addresses) -> Plan:
+        environment = self._environment(addresses)
+        plan = self._make_plan(read_settings(environment), environment)
+        roles = tuple(
+            replace(role, env={**environment, "HIGHWATER_CLOCK_FILE": str(self._clock_file(role.name)), **role.env})
+            for role in plan.roles
+        )
+        return replace(plan, roles=roles)
+
+    def _supervise(self, plan: Plan, opened: contextlib.ExitStack) -> None:
+        supervisor = Supervisor(plan, self._report)
+
+        def run() -> None:
+            try:
+                supervisor.run()
+            except BaseException as error:  # noqa: BLE001 - told by whoever waits for the roles
+                self._failure = error
+
+        thread = threading.Thread(target=run, name="supervisor", daemon=True)
+        thread.start()
+        opened.callback(thread.join, _STOP_SECONDS_MAX)
+        opened.callback(supervisor.request_stop)
+
+    # -- how it is -------------------------------------------------------------------------------------------------------
+
+    def until(self, condition: Callable[[], T], what: str, seconds: float) -> T:
+        """Look until a condition holds; what it gave.
+
+        Raises:
+            Stuck: it did not hold in time.
+        """
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            if self._failure is not None:
+                raise Stuck(f"the supervisor ended: {self._failure}") from self._failure
+            if time.monotonic() > deadline:
+                raise Stuck(f"after {seconds:.0f} s: {what}; {self.why_not_ready()}")
+            time.sleep(_LOOK_SECONDS)
+        return found
+
+    def is_ready(self) -> bool:
+        """Whether every part answers that it is ready."""
+        return bool(control.status(self.data_dir)["ready"])
+
+    def why_not_ready(self) -> str:
+        """The parts that are not ready, with their reasons."""
+        parts = control.status(self.data_dir)["parts"]
+        found = [f"{part['name']}: {part.get('reason')}" for part in parts if not part["ready"]]
+        return "; ".join(found) or "every part is ready"
+
+    def restarts(self) -> dict[str, int]:
+        """How often each role was started again."""
+        return {part["name"]: int(part["restarts"]) for part in self._written() if part["kind"] == "role"}
+
+    def last_error(self, role: str) -> str | None:
+        """What the supervisor says of a role's last end."""
+        return next((part["last_error"] for part in self._written() if part["name"] == role), None)
+
+    def role_pid(self, name: str) -> int | None:
+        """The process of a role now."""
+        found = next((part["pid"] for part in self._written() if part["name"] == name), None)
+        return None if found is None else int(found)
+
+    def _written(self) -> list[dict[str, Any]]:
+        """The parts as the supervisor wrote them; nobody is asked, since who is stopped takes seconds not to answer."""
+        state = read_state(self.data_dir)
+        return [] if state is None else list(state["parts"])
+
+    def asked(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """What PostgreSQL answers, asked past the proxy.
+
+        Raises:
+            UnavailableError: it does not answer.
+        """
+
+        async def ask() -> T:
+            assert self.settings.database is not None
+            connection = await open_connection(self.settings.database, timeout=5.0, command_timeout=30.0)
+            try:
+                return await question(connection)
+            finally:
+                connection.terminate()
+
+        return asyncio.run(ask())
+
+    # -- what faults are made of -----------------------------------------------------------------------------------------
+
+    def signal_role(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a role, if it runs."""
+        pid = self.role_pid(name)
+        if pid is not None:
+            _send(pid, number)
+
+    def signal_server(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a server and all of its processes."""
+        pid = self.servers.process(name).pid
+        assert pid is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(pid).children(recursive=True):
+                _send(child.pid, number)
+        _send(pid, number)
+
+    def hinder(self, server: str, fault: Kind) -> None:
+        """Make a fault of the network between the roles and a server."""
+        self._proxies.begin(server, fault)
+
+    def unhinder(self, server: str) -> None:
+        """End it."""
+        self._proxies.end(server)
+
+    def set_clock(self, role: str, seconds: int) -> None:
+        """Have a role's clock go ahead by so much; 0: be right."""
+        path = self._clock_file(role)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(str(seconds), encoding="ascii")
+        fresh.replace(path)
+
+    def start_second(self, name: str) -> None:
+        """Start another process of a role, with a folder and a port of its own."""
+        role = self._roles[name]
+        folder = self.folder / "second"
+        folder.mkdir(exist_ok=True)
+        port = self.servers.ports.take(f"second_{name}", _PROXY_PORT_FIRST)
+        mine = {"HIGHWATER_DATA_DIR": str(folder), "HIGHWATER_HEALTH_PORT": str(port)}
+        process = self._second.setdefault(
+            name, ManagedProcess(f"second {name}", self.folder / "logs" / f"second-{name}.log")
+        )
+        process.start(Command(role.argv, env={**os.environ, **role.env, **mine}))
+
+    def kill_second(self, name: str) -> None:
+        """Kill it."""
+        self._second[name].kill()
+
+    def terminate_connections(self) -> None:
+        """Have PostgreSQL end every connection."""
+        self.asked(truths.terminate)
+
+    def rewind(self, group: str, records: int) -> None:
+        """Send the consumers of a group back."""
+        self.asked(lambda connection: truths.rewind(connection, group, records))
+
+    def forget_tables(self) -> None:
+        """Delete what the worker keeps of its tables; it must not run meanwhile."""
+        shutil.rmtree(self.data_dir / "faust", ignore_errors=True)
+
+    def _clock_file(self, role: str) -> Path:
+        return self.folder / f"clock-{role}"
+
+    def _end_seconds(self) -> None:
+        for process in self._second.values():
+            process.kill()
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def is_answered(question: Callable[[], object]) -> bool:
+    """Whether what is asked is answered with something true, by parts that may be away."""
+    try:
+        return bool(question())
+    except UnavailableError:
+        return False

@@ -1,0 +1,143 @@
+"""Which faults a seed stands for, in which order, and how long each lasts.
+
+Law: the plan is a function of the seed and the minutes alone, also on another machine and another Python, so that a seed that has
+failed makes the same faults again. What happens at which moment of the product is not in it: that is the machine's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum, unique
+from itertools import count
+from typing import Any
+
+
+@unique
+class Kind(StrEnum):
+    """What is done to the target."""
+
+    KILL = "kill"  # SIGKILL; a server is started again at the end, a role by its supervisor
+    STOP = "stop"  # SIGSTOP, then SIGCONT
+    CUT = "cut"  # connections are reset, and new ones too
+    SLOW = "slow"  # everything is late
+    HALF_OPEN = "half-open"  # connections stay open and carry nothing; in the end they are reset
+    LATE = "late-writes"  # what clients have sent arrives at the end, also from those that have gone meanwhile
+    TERMINATE = "terminate"  # PostgreSQL ends every connection, several times
+    CLOCK = "clock"  # a role's clock is wrong
+    REBALANCE = "rebalance"  # a second process of the role joins, and is killed
+    REWIND = "deliver-again"  # the sinks are killed, and one of them begins some records back in every partition
+    FORGET = "forget-state"  # the worker is killed and its local tables are deleted
+
+
+ROLES = ("worker", "sinks", "workers", "materializers", "api")
+SERVERS = ("kafka", "database", "redis", "redis_cache", "schema_registry")
+PROXIED = ("kafka", "database", "redis", "redis_cache")
+# Consumers of events from outside, all of the role `sinks`, by group: their effects must be there once however often they read.
+REWOUND = ("insights", "users", "fixtures", "results", "votes", "queries", "jobs", "chunks")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `amount`: seconds that a clock is ahead, below 0 behind; records that a consumer is sent back; else 0."""
+
+    kind: Kind
+    target: str
+    seconds: float
+    amount: int = 0
+
+    def __str__(self) -> str:
+        """For a reader."""
+        more = {Kind.CLOCK: f" by {self.amount:+d} s", Kind.REWIND: f" by {self.amount} records"}.get(self.kind, "")
+        lasting = f" for {self.seconds:g} s" if self.seconds else ""
+        return f"{self.kind} {self.target}{more}{lasting}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A kind with its targets, and the least and most seconds and amount that are drawn for it."""
+
+    kind: Kind
+    targets: Sequence[str]
+    seconds: tuple[int, int]
+    amount: tuple[int, int] = (0, 0)
+
+
+# A consumer's session and a lease last 10 s, a delivery 15 s: what lasts up to 14 s ends before, between and after them. A role
+# that is silent for a minute is replaced, which is a kill.
+_DRAWN = (
+    _Drawn(Kind.KILL, ROLES, (0, 0)),
+    _Drawn(Kind.KILL, SERVERS, (1, 5)),
+    _Drawn(Kind.STOP, ROLES, (2, 14)),
+    _Drawn(Kind.STOP, SERVERS, (2, 14)),
+    _Drawn(Kind.CUT, PROXIED, (1, 6)),
+    _Drawn(Kind.SLOW, PROXIED, (3, 8)),
+    _Drawn(Kind.HALF_OPEN, PROXIED, (3, 14)),
+    _Drawn(Kind.LATE, ("redis", "redis_cache"), (2, 8)),
+    _Drawn(Kind.TERMINATE, ("database",), (2, 5)),
+    _Drawn(Kind.CLOCK, ROLES, (3, 8), (-20, 20)),
+    _Drawn(Kind.REBALANCE, ("worker", "sinks", "workers", "materializers"), (4, 10)),
+    _Drawn(Kind.REWIND, REWOUND, (0, 0), (1, 60)),
+    _Drawn(Kind.FORGET, ("worker",), (0, 0)),
+)
+# What a stack takes to be itself again after most faults, on two cores: a plan of so many minutes takes about as long.
+RECOVERY_SECONDS = 6.0
+
+# What no plan has, and why; said with every run.
+LEFT_OUT = {
+    "full disk": "a file system of a bounded size needs the rights of root; the tests of sinks meet SQLSTATE 53100 instead",
+    "deleted changelog segments": "a changelog is the only copy of its table, so its loss is a restore; forget-state deletes the"
+    " copies that are made again",
+    "the API's clock file during a request": "the clock is read once a second, so a fault of it begins up to a second late",
+}
+
+
+def deck() -> list[tuple[Kind, str]]:
+    """Every fault there is: a kind with a target."""
+    return [(drawn.kind, target) for drawn in _DRAWN for target in drawn.targets]
+
+
+def plan_faults(seed: int, seconds: float, *, kinds: Collection[Kind] = ()) -> list[Fault]:
+    """The faults of a seed: the whole deck in the seed's order, again and again, until their time is over.
+
+    Args:
+        seed: what is drawn by.
+        seconds: how long they take together with what follows each; there is one at least.
+        kinds: only these; none named: all.
+    """
+    planned: list[Fault] = []
+    spent = 0.0
+    for fault in _drawn(seed, kinds):
+        spent += fault.seconds + RECOVERY_SECONDS
+        if planned and spent > seconds:
+            return planned
+        planned.append(fault)
+    return planned
+
+
+def _drawn(seed: int, kinds: Collection[Kind]) -> Iterator[Fault]:
+    cards = [(drawn, target) for drawn in _DRAWN if not kinds or drawn.kind in kinds for target in drawn.targets]
+    for turn in count() if cards else ():
+        for drawn, target in sorted(cards, key=lambda card: _number(seed, turn, "order", card[0].kind, card[1])):
+            at = (seed, turn, drawn.kind, target)
+            yield Fault(drawn.kind, target, _between(drawn.seconds, *at, "seconds"), _amount(drawn, *at))
+
+
+def _amount(drawn: _Drawn, *at: object) -> int:
+    amount = _between(drawn.amount, *at, "amount")
+    return amount or drawn.amount[1]  # a clock that is right is no fault
+
+
+def _between(limits: tuple[int, int], *at: object) -> int:
+    low, high = limits
+    return low + _number(*at) % (high - low + 1)
+
+
+def _number(*at: object) -> int:
+    """A number that depends on nothing else: not on the Python that draws it."""
+    return int.from_bytes(hashlib.sha256("/".join(map(str, at)).encode()).digest()[:8], "big")

@@ -1,0 +1,208 @@
+"""One run of `highwater chaos`: the faults of a plan one after the other under load, and what is true in the end.
+
+Law: every wait has a limit, and a wait that reaches it is a finding. A run ends with its stack stopped, whatever happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from highwater.api.chaos.faults import make, making
+from highwater.api.chaos.ground import Ground, MakePlan, Report, Stuck, is_answered
+from highwater.api.chaos.load import Load
+from highwater.api.chaos.plan import LEFT_OUT, Fault
+from highwater.connectors.chaos import truths
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.verify.report import Report as Verification
+from highwater.streams.settings import Settings
+
+# From the end of a fault until a written event is read again and every part is ready. A consumer's session (10 s), a lease
+# (10 s), a delivery (15 s) and pauses between attempts may follow each other; a busy machine takes four times that.
+RECOVERY_SECONDS_MAX = 150.0
+# From the end of the load until nothing is left to do: a stage or job whose worker was lost in silence waits for its lease.
+SETTLING_SECONDS_MAX = 300.0
+_LOOK_SECONDS = 0.05
+_WAIT_SECONDS = 1.0
+DIFFERENCES_SHOWN = 20
+
+Verify = Callable[[Settings], Coroutine[Any, Any, Verification]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How a stack came back: seconds from the end of a fault until a written event was read, and until every part was ready."""
+
+    fault: Fault
+    readable_seconds: float
+    ready_seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        seconds = {"readable_seconds": round(self.readable_seconds, 2), "ready_seconds": round(self.ready_seconds, 2)}
+        return {**self.fault.as_json(), **seconds}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run found; `problems` is empty when all was well."""
+
+    seed: int
+    planned: list[Fault]
+    recovered: list[Recovery] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    sent: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+    compared: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "seed": self.seed,
+            "planned": [fault.as_json() for fault in self.planned],
+            "faults": [recovery.as_json() for recovery in self.recovered],
+            "problems": self.problems,
+            "sent": self.sent,
+            "requests": self.requests,
+            "compared": self.compared,
+            "seconds": {name: round(seconds, 1) for name, seconds in self.seconds.items()},
+            "left_out": LEFT_OUT,
+        }
+
+
+class Run:
+    """The faults of one seed on one stack."""
+
+    def __init__(self, ground: Ground, load: Load, outcome: Outcome, told: Callable[[Recovery], None]) -> None:
+        self._ground = ground
+        self._load = load
+        self._outcome = outcome
+        self._told = told
+        self._probes = 0
+        self._restarts = dict.fromkeys(ground.restarts(), 0)
+
+    def under_load(self) -> None:
+        """Make the faults.
+
+        Raises:
+            Stuck: after one of them the stack did not come back.
+        """
+        self._recovered()  # once without a fault, so that the first one is not blamed for a slow start
+        for fault in self._outcome.planned:
+            made = making(self._ground, fault)
+            make(made, fault)
+            for role in made.restarted:
+                self._restarts[role] += 1
+            try:
+                readable, ready = self._recovered()
+            except Stuck as error:
+                raise Stuck(f"after {fault}: {error}") from error
+            recovery = Recovery(fault, readable, ready)
+            self._outcome.recovered.append(recovery)
+            self._told(recovery)
+            self._note_restarts(fault, made.restarted)
+
+    def _recovered(self) -> tuple[float, float]:
+        """Seconds until a written event is read again, and until every part is ready."""
+        began = time.monotonic()
+        self._probes += 1
+        number = self._probes
+        self._ground.until(lambda: self._load.probe(number), "an event is not taken", RECOVERY_SECONDS_MAX)
+        self._ground.until(lambda: self._load.sees(number), "a written event is not read", RECOVERY_SECONDS_MAX)
+        readable = time.monotonic() - began
+        self._ground.until(self._is_whole, "not every role is there again", RECOVERY_SECONDS_MAX)
+        return readable, time.monotonic() - began
+
+    def _is_whole(self) -> bool:
+        found = self._ground.restarts()
+        return all(found.get(role, 0) >= count for role, count in self._restarts.items()) and self._ground.is_ready()
+
+    def _note_restarts(self, fault: Fault, killed: Collection[str]) -> None:
+        """A role that ended without being killed is a finding: no silence of a part ends a role."""
+        for role, count in self._ground.restarts().items():
+            if role in killed:
+                self._restarts[role] = count  # more than once, perhaps
+            elif count > self._restarts[role]:
+                self._outcome.problems.append(f"after {fault}: {role} ended by itself ({self._last_error(role)})")
+                self._restarts[role] = count
+
+    def _last_error(self, role: str) -> str:
+        return self._ground.last_error(role) or "no reason"
+
+    def at_rest(self, verify: Verify) -> None:
+        """Wait until nothing is left to do, and look at what is there.
+
+        Raises:
+            Stuck: something never came to its end.
+        """
+        ground, outcome = self._ground, self._outcome
+        admin = Admin({**ground.settings.kafka_client(), "log_level": "0"})
+        left: dict[str, int] = {}
+
+        def is_settled() -> bool:
+            nonlocal left
+            left = ground.asked(lambda connection: truths.unfinished(connection, admin))
+            return not left and self._has_everything(outcome.sent)
+
+        try:
+            ground.until(lambda: is_answered(is_settled), "work is left", SETTLING_SECONDS_MAX)
+        except Stuck as error:
+            outcome.problems.append(f"{error}; {left or 'something that was sent is not stored'}")
+        outcome.problems += ground.asked(lambda connection: truths.wrong(connection, admin, outcome.sent))
+        found = asyncio.run(verify(ground.settings))
+        outcome.compared = found.compared
+        listed = [f"verify: {checked.name} {one.key}: {one.field}" for checked, one in found.listed()]
+        outcome.problems += listed[:DIFFERENCES_SHOWN]
+        if found.differences > DIFFERENCES_SHOWN:
+            outcome.problems.append(f"verify: {found.differences:,} differences in all")
+
+    def _has_everything(self, sent: dict[str, int]) -> bool:
+        there = self._ground.asked(truths.stored)
+        return all(there[name] >= count for name, count in sent.items())
+
+    def note_load(self) -> None:
+        """What was sent and asked."""
+        asked = self._load.asked
+        sent = self._load.sent
+        self._outcome.sent = {**sent, "insights": sent["insights"] + self._probes}
+        self._outcome.requests = {"answered": asked.answered, "refused": asked.refused, "unanswered": asked.unanswered}
+        if asked.wrong is not None:
+            self._outcome.problems.append(f"the API answered {asked.wrong}")
+
+
+def run(
+    folder: Path, seed: int, planned: Sequence[Fault], *, make_plan: MakePlan, verify: Verify, report: Report,
+    told: Callable[[Recovery], None],
+) -> Outcome:  # fmt: skip
+    """Make the faults of a plan on a stack in `folder`.
+
+    Raises:
+        LocalStackError: the stack cannot be started.
+    """
+    outcome = Outcome(seed, list(planned))
+    began = time.monotonic()
+
+    def note(name: str) -> None:
+        nonlocal began
+        outcome.seconds[name] = time.monotonic() - began
+        began = time.monotonic()
+
+    with Ground(folder, make_plan, report) as ground:
+        note("start")
+        with Load(ground.settings, ground.api_url) as load:
+            one = Run(ground, load, outcome, told)
+            try:
+                one.under_load()
+            except Stuck as error:
+                outcome.problems.append(str(error))
+        one.note_load()
+        note("faults")
+        one.at_rest(verify)
+        note("rest")
+    note("end")
+    return outcome

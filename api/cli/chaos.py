@@ -1,0 +1,132 @@
+"""`highwater chaos`: faults on a stack of its own, and whether anything was lost, doubled or left stuck. Exit 1 if so.
+
+Law: it never touches a stack that runs already. A seed that failed is made again by the same seed and minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from highwater.api.command.command import DONE, FAILED, Command, CommandFailedError, json_option
+from highwater.api.command.terminal import print_json, printable, warn
+
+if TYPE_CHECKING:
+    from highwater.api.chaos.plan import Fault
+    from highwater.api.chaos.run import Outcome, Recovery
+    from highwater.connectors.verify.report import Report
+    from highwater.streams.settings import Settings
+
+_PARTS = ("tables", "models", "decisions", "effects")
+_MINUTES = 5.0
+
+
+@click.command(cls=Command)
+@click.option("--seed", type=click.IntRange(min=0), required=True, help="Which faults, in which order, for how long.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0, min_open=True), default=_MINUTES, show_default=True,
+    help="About how long faults are made; start, rest and verification come on top.",
+)  # fmt: skip
+@click.option("--only", "kinds", multiple=True, metavar="KIND", help="Only this kind of fault (may be repeated).")
+@click.option("--plan", "is_plan_only", is_flag=True, help="Print the faults of the seed and make none.")
+@click.option(
+    "--keep", "folder", type=click.Path(path_type=Path), help="A new folder for the stack, kept with its logs."
+)
+@json_option
+@click.pass_context
+def chaos(
+    ctx: click.Context, seed: int, minutes: float, kinds: tuple[str, ...], is_plan_only: bool, folder: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Make faults on a stack of its own under load, and look whether it came back whole.
+
+    Processes are killed and stopped, connections cut, slowed and held, clocks set wrong, consumers sent back. After each fault
+    the time until a written event is read again is measured; in the end everything is verified.
+    """
+    from highwater.api.chaos.plan import LEFT_OUT, Kind, plan_faults
+
+    for kind in kinds:
+        if kind not in tuple(Kind):
+            raise click.UsageError(f"there is no fault {kind!r}; there are {', '.join(Kind)}", ctx)
+    planned = plan_faults(seed, minutes * 60, kinds=[Kind(kind) for kind in kinds])
+    if is_plan_only:
+        if as_json:
+            print_json({"seed": seed, "planned": [fault.as_json() for fault in planned], "left_out": LEFT_OUT})
+            return
+        for fault in planned:
+            click.echo(str(fault))
+        for what, why in LEFT_OUT.items():
+            click.echo(f"left out: {what}: {why}")
+        return
+    with _folder(folder) as made:
+        outcome = _run(made, seed, planned, as_json=as_json)
+    if as_json:
+        print_json(outcome.as_json())
+    else:
+        _print(outcome, minutes)
+    ctx.exit(FAILED if outcome.problems else DONE)
+
+
+def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Outcome:
+    from highwater.api.chaos.run import run
+    from highwater.api.cli.stack import make_plan
+    from highwater.api.cli.verify import run_verification
+    from highwater.deploy.local.errors import LocalStackError
+    from highwater.streams.telemetry import configure_logging
+
+    # The sinks and agents of the verification speak of what they refuse, as they did when it was new.
+    configure_logging("error", "json")
+    os.umask(0o077)  # the folder's files are its owner's alone, as are those of every child
+
+    async def verify(settings: Settings) -> Report:
+        return await run_verification(settings, _PARTS, is_quiet=True)
+
+    def tell(recovery: Recovery) -> None:
+        if not as_json:
+            click.echo(_line(recovery))
+
+    def report(line: str) -> None:
+        if not as_json:
+            warn(line)
+
+    try:
+        return run(folder, seed, planned, make_plan=make_plan, verify=verify, report=report, told=tell)
+    except LocalStackError as error:
+        raise CommandFailedError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    """Where the stack is; one that nobody named goes again."""
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="highwater-chaos-", ignore_cleanup_errors=True) as made:
+            yield Path(made)
+        return
+    if kept.exists():
+        raise CommandFailedError(f"{kept} is there already; --keep takes the name of a new folder")
+    kept.mkdir(parents=True)
+    yield kept.absolute()
+
+
+def _line(recovery: Recovery) -> str:
+    return f"{recovery.fault}: read again after {recovery.readable_seconds:.1f} s, all ready after {recovery.ready_seconds:.1f} s"
+
+
+def _print(outcome: Outcome, minutes: float) -> None:
+    sent = ", ".join(f"{count:,} {name}" for name, count in outcome.sent.items())
+    requests = ", ".join(f"{count:,} {name}" for name, count in outcome.requests.items())
+    click.echo(f"sent: {sent}; requests: {requests}")
+    for problem in outcome.problems:
+        click.echo(printable(problem))
+    found = f"{len(outcome.problems)} problems" if outcome.problems else "nothing lost, doubled or stuck"
+    click.echo(
+        f"seed {outcome.seed}, {len(outcome.recovered)} of {len(outcome.planned)} faults, {outcome.compared:,} compared: {found}"
+    )
+    if outcome.problems:
+        click.echo(f"again: highwater chaos --seed {outcome.seed} --minutes {minutes:g} --keep FOLDER")

@@ -1,0 +1,67 @@
+"""What is asked of the stores of a stack after faults: has everything come to its end, and is anything there that must not be.
+
+The law: what is true of any stack at rest is said here, by the stores alone; what was sent is known to whoever sent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from highwater.connectors.chaos.statements import QUERIES
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.postgres.pool import Connection, one_row
+
+_DEAD_LETTERS = ".dlq"
+
+
+async def unfinished(connection: Connection, admin: Admin) -> dict[str, int]:
+    """What has not come to its end, with how much of it; empty at rest.
+
+    Raises:
+        UnavailableError: Kafka does not answer.
+    """
+    found = {row["what"]: int(row["n"]) for row in await connection.fetch(QUERIES["chaos_unfinished"])}
+    rows = await connection.fetch(QUERIES["chaos_positions"])
+    ranges = await admin.log_ranges({(row["topic"], row["partition"]) for row in rows})
+    for row in rows:
+        behind = ranges[row["topic"], row["partition"]].high - row["next"]
+        if behind > 0:
+            name = f"records that {row['group']} has not read"
+            found[name] = found.get(name, 0) + behind
+    return found
+
+
+async def stored(connection: Connection) -> dict[str, int]:
+    """How much of each there is."""
+    return {name: int(number) for name, number in (await one_row(connection, QUERIES["chaos_stored"])).items()}
+
+
+async def wrong(connection: Connection, admin: Admin, sent: Mapping[str, int]) -> list[str]:
+    """What is that must not be, a line each; `sent`: how much of each there is to be, once.
+
+    Raises:
+        UnavailableError: Kafka does not answer.
+    """
+    found = [str(row["what"]) for row in await connection.fetch(QUERIES["chaos_wrong"])]
+    there = await stored(connection)
+    found += [
+        f"{there[name]:,} {name} are stored, {count:,} were sent"
+        for name, count in sent.items()
+        if there[name] != count
+    ]
+    counts = {name: count for name, count in (await admin.partition_counts()).items() if name.endswith(_DEAD_LETTERS)}
+    ranges = await admin.log_ranges([(name, place) for name, count in counts.items() for place in range(count)])
+    for (name, place), held in sorted(ranges.items()):
+        if held.high:
+            found.append(f"{held.high:,} dead letters in {name}/{place}")
+    return found
+
+
+async def rewind(connection: Connection, group: str, records: int) -> None:
+    """Send the consumers of a group back by so many records in each partition."""
+    await connection.execute(QUERIES["chaos_rewind"], group, records)
+
+
+async def terminate(connection: Connection) -> None:
+    """Have the server end every other connection of this user."""
+    await connection.execute(QUERIES["chaos_terminate"])

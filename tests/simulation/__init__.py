@@ -1,0 +1,1 @@
+"""Protocols run in virtual time, with seeded choices wherever the outside is asked."""
