@@ -171,7 +171,9 @@ async def _surroundings(
     refusal = await asyncio.to_thread(refusal_of, client)
     if refusal is not None:
         raise AccessRefusedError(f"Kafka refuses us: {refusal}")
-    return Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
+    admin = Admin(client)
+    await _when_available(admin.require_partitions, waiting, stop)
+    return Surroundings(pool, client, admin, registry, codec, ProductClock(settings.clock_file))
 
 
 async def _when_available(make: Callable[[], Awaitable[T]], waiting: dict[str, str], stop: asyncio.Event) -> T | None:

@@ -1,7 +1,8 @@
 """The catalogue of topics: the only place where a topic's name, key, schema, size and readers are declared.
 
 Topics are created from it, checked against it, and documented from it. A partition count is never changed silently,
-because the place of a key, and with it the order of its events, depends on it.
+because the place of a key, and with it the order of its events, depends on it. Topics with keys all have the same number: it is
+the installation's (HIGHWATER_PARTITIONS), and a process learns it once, from its settings, before it asks for any.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from dataclasses import dataclass
 DAY_MS = 86_400_000
 MIB = 1 << 20
 
-# Eight: enough for four workers of two partitions each, few enough that one worker recovers all of them in seconds.
+# Of an installation that does not say otherwise. Eight: enough for four workers of two partitions each, few enough that one
+# worker recovers all of them in seconds.
 PARTITIONS = 8
+# A broker carries some 4,000 partitions: three with every topic and changelog three times on them carry 64 of each.
+PARTITIONS_MAX = 64
 # An insight may carry 1 MiB of text and a vector; 8 MiB lets an oversized one arrive and be dead-lettered with a reason.
 MESSAGE_BYTES_MAX = 8 * MIB
 # A dead letter repeats the original bytes and adds headers.
@@ -34,11 +38,16 @@ class Topic:
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
     outsider: bool = False
-    partitions: int = PARTITIONS
+    fixed_partitions: int | None = None  # None: as many as the installation has
     retention_ms: int = -1
     cleanup: str = "delete"
     message_bytes_max: int = MESSAGE_BYTES_MAX
     about: str = ""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return keyed_partitions() if self.fixed_partitions is None else self.fixed_partitions
 
     @property
     def subject(self) -> str:
@@ -62,6 +71,45 @@ class Topic:
             "message.timestamp.type": "LogAppendTime",
             "max.message.bytes": str(self.message_bytes_max),
         }
+
+
+class _Installation:
+    """What this process was told of the installation that it belongs to."""
+
+    partitions = PARTITIONS
+
+
+def keyed_partitions() -> int:
+    """How many partitions each topic with a key has in this installation."""
+    return _Installation.partitions
+
+
+def use_partitions(count: int) -> None:
+    """Say how many they are: called where a process reads its settings, before anything else."""
+    _Installation.partitions = count
+
+
+def partitions_refusal(counts: Mapping[str, int], wanted: int) -> str | None:
+    """What to say when the broker has another number than this process; None when it has the same, or no topics yet.
+
+    Args:
+        counts: partitions of each topic on the broker, those of others too.
+        wanted: how many this process thinks that a topic with a key has.
+    """
+    found = {counts[name] for name, topic in TOPICS.items() if topic.fixed_partitions is None and name in counts}
+    if found <= {wanted}:
+        return None
+    if len(found) == 1:
+        there = found.pop()
+        return (
+            f"the topics have {there} partitions and HIGHWATER_PARTITIONS is {wanted}: set it to {there} for every process; an"
+            " installation keeps the number that it was begun with"
+        )
+    numbers = ", ".join(map(str, sorted(found)))
+    return (
+        f"the topics have different numbers of partitions ({numbers}), and HIGHWATER_PARTITIONS is {wanted}: events of one key"
+        " must be in the same partition of each; delete the topics that have another number, or begin a new installation"
+    )
 
 
 def _outside(name: str, schema: str, key: str, sink: str, about: str) -> Topic:
@@ -126,7 +174,7 @@ _TOPICS = (
         "topic",
         ("operator", "api"),
         (),
-        partitions=1,  # what people did, in the order in which they did it
+        fixed_partitions=1,  # what people did, in the order in which they did it
         about="dead letters sent again or deleted, and by whom",
     ),
     Topic(
@@ -135,7 +183,7 @@ _TOPICS = (
         "action",
         ("operator", "api", "outbox"),
         (),
-        partitions=1,  # refused and privileged actions in the order in which they happened; kept for good
+        fixed_partitions=1,  # refused and privileged actions in the order in which they happened; kept for good
         about="every refused and every privileged action, and who asked for it",
     ),
     Topic(
@@ -201,7 +249,7 @@ _TOPICS = (
         "basis_id",
         ("outbox",),
         (),
-        partitions=1,  # a handful in the life of a store, in their order
+        fixed_partitions=1,  # a handful in the life of a store, in their order
         about="vectors are compared in another basis from now on",
     ),
     Topic(
@@ -388,7 +436,7 @@ _TOPICS = (
         "sweep",
         ("worker",),
         ("namespaces",),
-        partitions=1,  # one an hour, each done before the next
+        fixed_partitions=1,  # one an hour, each done before the next
         about="ends of grace and cold chunks are to be looked for",
     ),
     Topic(
@@ -428,7 +476,7 @@ def dead_letter_topic(topic: Topic) -> Topic:
         key=topic.key,
         producers=topic.consumers,
         consumers=("operator",),
-        partitions=1,  # dead letters are few and read by people, in order of arrival
+        fixed_partitions=1,  # dead letters are few and read by people, in order of arrival
         message_bytes_max=DEAD_LETTER_BYTES_MAX,
         about=f"dead letters of {topic.name}",
     )

@@ -19,7 +19,7 @@ from faust.transport.drivers import aiokafka as driver
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers
-from highwater.schemas.topics import MESSAGE_BYTES_MAX, PARTITIONS
+from highwater.schemas.topics import MESSAGE_BYTES_MAX
 from highwater.streams.access import KafkaAccess
 from highwater.streams.agents import GROUP, TableAgent, Wiring
 from highwater.streams.chunks.agents import IngestAgent, NamespaceAgent
@@ -155,7 +155,7 @@ def build_app(
         fail=worker.fail,
         note_tick=worker.note_tick,
     )
-    ticks = _table(app, "ticks")
+    ticks = _table(app, "ticks", settings.partitions)
     raw = {
         "key_type": bytes,
         "value_type": bytes,
@@ -165,7 +165,9 @@ def build_app(
     }
     makers = agent_makers(settings, policy or load_policy(settings.policy_file))
     for kind, table_name in AGENT_KINDS.items():
-        agent = makers[kind](wiring, Intake(app_id, codec, learn, send), _table(app, table_name), ticks)
+        agent = makers[kind](
+            wiring, Intake(app_id, codec, learn, send), _table(app, table_name, settings.partitions), ticks
+        )
         topic = app.topic(*kind.topics, **raw)
         # concurrency=1: with more, an offset may be committed past an event still being dealt with.
         app.agent(topic, name=f"{app_id}.{agent.name}", concurrency=1)(agent.run)
@@ -186,6 +188,7 @@ def agent_makers(
     feeds = FeedsOptions(
         policy=policy,
         dirty_channels_max=settings.dirty_channels_max,
+        partitions=settings.partitions,
         request_deadline_ms=int(_DEADLINE_REBUILDS * settings.rebuild_seconds_max * 1000),
     )
     return {
@@ -211,13 +214,13 @@ class _ChangelogSensor(faust.Sensor):  # type: ignore[misc]
         self._fail(f"a changelog record was not acknowledged: {exc!r}")
 
 
-def _table(app: Any, name: str) -> Any:
+def _table(app: Any, name: str, partitions: int) -> Any:
     """A table of bytes with a compacted changelog of as many partitions as its source topics (else PartitionsMismatch)."""
     return app.Table(
         name,
         key_type=bytes,
         value_type=bytes,
-        partitions=PARTITIONS,
+        partitions=partitions,
         # Compaction leaves the open segment alone, and an open segment is read in full at recovery: keep it small.
         extra_topic_configs={
             "segment.ms": str(3_600_000),
@@ -251,7 +254,7 @@ def _app_settings(settings: Settings, state_dir: Path) -> dict[str, Any]:
         "processing_guarantee": "at_least_once",
         "autodiscover": False,
         "web_enabled": False,
-        "topic_partitions": PARTITIONS,
+        "topic_partitions": settings.partitions,
         "topic_replication_factor": settings.replication_factor,
         "topic_disable_leader": True,
         # A standby doubles the write load of every worker; recovery takes seconds at the sizes one worker holds.
@@ -291,7 +294,7 @@ def run_worker(
     Raises:
         ConfigurationError: a setting cannot be used.
     """
-    state_dir, lock = claim_state_dir((data_dir or settings.data_dir) / "faust")
+    state_dir, lock = claim_state_dir((data_dir or settings.data_dir) / "faust", settings.partitions)
 
     async def main() -> int:
         worker = build_app(settings, codec, clock, learn=learn, state_dir=state_dir, app_id=app_id)

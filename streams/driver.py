@@ -30,7 +30,7 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
 from highwater.schemas.positions import Position
 from highwater.schemas.streams import TICK
-from highwater.schemas.topics import DEAD_LETTER_SUFFIX, PARTITIONS, TOPICS
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, keyed_partitions
 from highwater.streams import app
 from highwater.streams.agents import GROUP, TableAgent, Wiring
 from highwater.streams.feeds.policy import Policy, load_policy
@@ -206,12 +206,12 @@ class Driver:
             await agent.run(_Stream(record))
 
     async def tick(
-        self, now_ms: int, *, partitions: Iterable[int] = range(PARTITIONS), appended_ms: int | None = None
+        self, now_ms: int, *, partitions: Iterable[int] | None = None, appended_ms: int | None = None
     ) -> None:
         """Move virtual time to `now_ms` and let every partition have its tick; `appended_ms`: by the broker's clock."""
         self.now_ms = now_ms
         number = now_ms // max(1, int(self.settings.tick_seconds * 1000))
-        for partition in partitions:
+        for partition in range(self.settings.partitions) if partitions is None else partitions:
             tick = {"number": number, "now": now_ms, "clock_offset_ms": 0}
             await self.publish(TICK, tick, partition=partition, appended_ms=appended_ms)
 
@@ -280,7 +280,7 @@ class Driver:
     @staticmethod
     def partition_of(key: str, topic: str | None = None) -> int:
         """The partition of a key, as every producer of the product chooses it."""
-        partitions = PARTITIONS if topic is None else TOPICS[topic].partitions
+        partitions = keyed_partitions() if topic is None else TOPICS[topic].partitions
         return int(murmur2(key.encode()) & 0x7FFFFFFF) % partitions
 
     # -- the outside as the agents see it ------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from aiokafka.errors import (
 )
 
 from highwater.schemas.errors import AccessRefusedError, CatalogueMismatchError, ConfigurationError
-from highwater.schemas.topics import PARTITIONS
+from highwater.schemas.topics import partitions_refusal
 from highwater.streams.access import KafkaAccess
 from highwater.streams.refusal import kafka_refusal
 from highwater.streams.retry import unavailable_seconds
@@ -41,7 +41,7 @@ _ANSWER_SECONDS_MAX = 5.0
 _log = get_log("worker")
 
 
-def claim_state_dir(root: Path) -> tuple[Path, IO[str]]:
+def claim_state_dir(root: Path, partitions: int) -> tuple[Path, IO[str]]:
     """The first free folder for local state below `root`, held until the returned file is closed or the process ends.
 
     Several workers of one machine may share a data folder: each takes the lowest number that is free, and so finds its
@@ -50,7 +50,7 @@ def claim_state_dir(root: Path) -> tuple[Path, IO[str]]:
     Raises:
         ConfigurationError: as many workers as there are partitions run here already.
     """
-    for number in range(PARTITIONS):
+    for number in range(partitions):
         state_dir = root / str(number)
         state_dir.mkdir(parents=True, exist_ok=True)
         lock = (state_dir / "lock").open("w", encoding="ascii")
@@ -60,7 +60,7 @@ def claim_state_dir(root: Path) -> tuple[Path, IO[str]]:
             lock.close()
             continue
         return state_dir, lock
-    raise ConfigurationError(f"{PARTITIONS} workers use {root} already; more would have no partition to serve")
+    raise ConfigurationError(f"{partitions} workers use {root} already; more would have no partition to serve")
 
 
 async def prepare(
@@ -113,18 +113,34 @@ async def prepare_topics(
     admin = await _connect(settings)
     try:
         known = await _settled(admin, [*sources, *changelogs])
-        wrong = {name: known.get(name, 0) for name in sources if known.get(name, 0) != PARTITIONS}
-        if wrong:
-            raise CatalogueMismatchError(
-                f"topics with other than {PARTITIONS} partitions: {wrong}; run `highwater init`"
-            )
+        refusal = topics_refusal(known, sources, settings.partitions)
+        if refusal is not None:
+            raise CatalogueMismatchError(refusal)
         await _create(admin, settings, {name: config for name, config in changelogs.items() if name not in known})
         while any(  # noqa: ASYNC110 (it is the broker that is waited for)
-            count != PARTITIONS for count in (await _counts(admin, changelogs)).values()
+            count != settings.partitions for count in (await _counts(admin, changelogs)).values()
         ):
             await asyncio.sleep(_SETTLE_SECONDS)
     finally:
         await admin.close()
+
+
+def topics_refusal(counts: Mapping[str, int], sources: Collection[str], wanted: int) -> str | None:
+    """Why a worker cannot run on topics of so many partitions each, changelogs among them; None when it can."""
+    missing = sorted(set(sources) - set(counts))
+    if missing:
+        return f"topics are missing: {', '.join(missing)}; run `highwater init`"
+    refusal = partitions_refusal(counts, wanted)
+    if refusal is not None:
+        return refusal
+    # A table's partition is its source's: the library refuses another number without saying what to do.
+    other = {name: count for name, count in counts.items() if name not in sources and count != wanted}
+    if not other:
+        return None
+    return (
+        f"changelogs of another number of partitions than HIGHWATER_PARTITIONS, which is {wanted}: {other}; they are of an"
+        " installation that is gone: delete them"
+    )
 
 
 async def prepare_offsets(settings: Settings, group: str, sources: Collection[str]) -> None:
@@ -133,7 +149,7 @@ async def prepare_offsets(settings: Settings, group: str, sources: Collection[st
     The library throws away what it had fetched when a rebalance begins and goes back to the committed offset; without one
     it stays where it was, and the events thrown away are never seen. (Seen in one of three first rebalances.)
     """
-    places = [TopicPartition(topic, partition) for topic in sorted(sources) for partition in range(PARTITIONS)]
+    places = [TopicPartition(topic, partition) for topic in sorted(sources) for partition in range(settings.partitions)]
     consumer = AIOKafkaConsumer(group_id=group, enable_auto_commit=False, **settings.kafka_access().aiokafka())
     await consumer.start()
     try:
@@ -205,7 +221,7 @@ async def _create(admin: Any, settings: Settings, missing: Mapping[str, Mapping[
     if not missing:
         return
     wanted = [
-        NewTopic(name, PARTITIONS, settings.replication_factor, topic_configs=dict(config))
+        NewTopic(name, settings.partitions, settings.replication_factor, topic_configs=dict(config))
         for name, config in missing.items()
     ]
     with contextlib.suppress(TopicAlreadyExistsError):  # another worker starts at the same time

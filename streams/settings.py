@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from highwater.schemas.errors import ConfigurationError
+from highwater.schemas.topics import PARTITIONS, PARTITIONS_MAX
 from highwater.streams.access import KafkaAccess, RegistryAccess
 
 # The standard library's, which `telemetry.configure_logging` takes over: `--help` reads settings and is to stay quick.
@@ -39,6 +40,13 @@ def _positive_float(raw: str) -> float:
     value = float(raw)
     if not 0 < value < 1e9:
         raise ValueError("must be above 0")
+    return value
+
+
+def _partitions(raw: str) -> int:
+    value = int(raw)
+    if not 1 <= value <= PARTITIONS_MAX:
+        raise ValueError(f"must be 1 to {PARTITIONS_MAX}")
     return value
 
 
@@ -401,6 +409,12 @@ class Settings:
     log_level: str = _setting("HIGHWATER_LOG_LEVEL", _text, "info", "debug, info, warning or error")
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
     replication_factor: int = _setting("HIGHWATER_REPLICATION_FACTOR", _positive_int, 1, "replicas of each topic")
+    partitions: int = _setting(
+        "HIGHWATER_PARTITIONS",
+        _partitions,
+        PARTITIONS,
+        "partitions of each topic with a key, chosen before the first `init`; the same for every process",
+    )
 
     def kafka_access(self) -> KafkaAccess:
         """How the brokers are reached.

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from highwater.api.command.connection import ADDRESSES, database, kafka_client
 from highwater.schemas.errors import HighwaterError, UnavailableError
-from highwater.schemas.topics import PARTITIONS
+from highwater.schemas.topics import keyed_partitions
 from highwater.streams.settings import Settings
 
 State = Literal["ok", "warning", "bad"]
@@ -155,8 +155,24 @@ async def check_kafka(settings: Settings) -> list[Check]:
         there = [topic for topic in all_topics() if topic.name in metadata.topics]
         await Admin(client).ensure_topics(there, replication_factor=settings.replication_factor)
     except CatalogueMismatchError as error:
-        found.append(Check("topics", BAD, str(error), "change the topic to what the catalogue says, or make it anew"))
-    return found if len(found) > 1 else [*found, Check("topics", OK, f"{len(there)} as in the catalogue")]
+        remedy = "change the topic to what the catalogue says, or make it anew; of partitions, the setting"
+        found.append(Check("topics", BAD, str(error), remedy))
+    if len(found) == 1:
+        found.append(Check("topics", OK, f"{len(there)} as in the catalogue"))
+    partitions = [place for topic in metadata.topics.values() for place in topic.partitions.values()]
+    return [*found, replicas_verdict([(len(place.replicas), len(place.isrs)) for place in partitions])]
+
+
+def replicas_verdict(replicas: Sequence[tuple[int, int]]) -> Check:
+    """What it means that partitions have so many replicas, so many of them in sync."""
+    behind = sum(in_sync < count for count, in_sync in replicas)
+    if not behind:
+        return Check("replicas", OK, f"{len(replicas):,} partitions, every replica in sync")
+    detail = f"{behind:,} of {len(replicas):,} partitions have replicas that are not in sync"
+    remedy = (
+        "a broker does not run or catches up: start it, and wait; with one more lost, writes to these partitions stop"
+    )
+    return Check("replicas", WARNING, detail, remedy)
 
 
 async def check_registry(settings: Settings) -> list[Check]:
@@ -294,7 +310,8 @@ def bottleneck_verdict(behind: Sequence[tuple[str, int, float]]) -> Check:
     if seconds <= LAG_SECONDS_NOTED:
         return Check(name, OK, detail)
     command = "highwater worker" if group == WORKER else f"highwater connect {group}"
-    remedy = f"run another process of it (`{command}`), up to one a partition ({PARTITIONS}); then a larger PostgreSQL"
+    most = keyed_partitions()
+    remedy = f"run another process of it (`{command}`), up to one a partition ({most}); then a larger PostgreSQL"
     return Check(name, OK, detail, remedy)
 
 

@@ -38,6 +38,8 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 # Searched upwards; beside the defaults of the parts (8080 to 8181) so that no role takes a part's port.
 _HEALTH_PORT_FIRST, _HEALTH_PORTS = 20_000, 12_000
 _API_PORT_FALLBACK = 8880
+# A rehearsal on one machine: each process has pools of up to 20 connections of PostgreSQL's 200, and 100-200 MB.
+WORKERS_MAX = 4
 _READY_LOOK_SECONDS = 0.5
 _UMASK = 0o077  # the data folder's files are its owner's alone, as are those of every child
 
@@ -62,7 +64,18 @@ def _local() -> Any:
 @click.option("--detach", is_flag=True, help="Return when everything is ready; `highwater down` stops it.")
 @click.option("--no-sample", is_flag=True, help="Do not load the bundled sample on the first start.")
 @click.option("--secure", is_flag=True, help="Have the services speak TLS and ask for a password, Kafka included.")
-def up(detach: bool, no_sample: bool, secure: bool) -> None:
+@click.option(
+    "--brokers",
+    type=click.Choice(["1", "3"]),
+    help="Kafka brokers of a new data folder: 1, or 3 to rehearse the loss of one; an existing folder keeps its own. Default 1.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, WORKERS_MAX),
+    default=1,
+    help="Processes of each role but the API, to rehearse the loss of one; default 1.",
+)
+def up(detach: bool, no_sample: bool, secure: bool, brokers: str | None, workers: int) -> None:
     """Start the whole local stack: services, workers and API."""
     control = _local()
     from highwater.deploy.local.supervisor import Plan
@@ -79,9 +92,12 @@ def up(detach: bool, no_sample: bool, secure: bool) -> None:
         _print_addresses(running)
         click.get_current_context().exit(0 if detach else FAILED)
     _check_keys(settings)
+    if brokers is not None and settings.kafka is not None:
+        raise click.UsageError("--brokers is of the embedded Kafka, and KAFKA_BOOTSTRAP_SERVERS names another")
     if None in (settings.kafka, settings.schema_registry, settings.redis):
         _fetch_parts()
-    plan = make_plan(settings, environment_with_file(), is_secure=secure)
+    asked = None if brokers is None else int(brokers)
+    plan = make_plan(settings, environment_with_file(), is_secure=secure, brokers=asked, workers=workers)
     if detach:
         status = control.start_detached(plan, report=_report)
         _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample)
@@ -121,36 +137,57 @@ def _fetch_parts() -> None:
         raise CommandFailedError("the broker, the schema registry and Redis could not be installed")
 
 
-def make_plan(settings: Settings, environment: Mapping[str, str], *, is_secure: bool = False) -> Plan:
-    """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be."""
+def make_plan(
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    is_secure: bool = False,
+    brokers: int | None = None,
+    workers: int = 1,
+) -> Plan:
+    """What the supervisor is told: addresses that were given, the roles with their ports, where the API will be.
+
+    `brokers` None: as many as the data folder was made with, one if it is new.
+
+    Raises:
+        LocalStackError: the folder was made with another number of brokers.
+    """
     from highwater.api.command.connection import own_api_address
+    from highwater.deploy.local.brokers import brokers_of, check_brokers
     from highwater.deploy.local.datadir import checked
     from highwater.deploy.local.ports import PortBook
     from highwater.deploy.local.supervisor import Plan
 
     data_dir = checked(settings.data_dir)
+    if brokers is not None:
+        check_brokers(data_dir, brokers)
     ports = PortBook(data_dir)
     port = _api_port(ports, settings, is_set=bool(environment.get("HIGHWATER_PORT", "").strip()))
     given = _given(settings)
     api_url = own_api_address(settings, port)
     certificate = None if settings.tls_cert_file is None else str(settings.tls_cert_file.absolute())
-    roles = _roles(ports, data_dir, port, api_url, certificate)
-    return Plan(data_dir, given, roles, api_url, is_secure, settings.up_timeout_seconds)
+    roles = _roles(ports, data_dir, port, api_url, certificate, workers)
+    count = brokers or brokers_of(data_dir) or 1
+    return Plan(data_dir, given, roles, api_url, is_secure, settings.up_timeout_seconds, count)
 
 
-def _roles(ports: PortBook, data_dir: Path, api_port: int, api_url: str, certificate: str | None) -> tuple[Role, ...]:
+def _roles(
+    ports: PortBook, data_dir: Path, api_port: int, api_url: str, certificate: str | None, workers: int
+) -> tuple[Role, ...]:
     from highwater.deploy.local.supervisor import Role
 
     # -P: a folder called `api` where the command was run must not be taken for ours.
     program = (sys.executable, "-P", "-m", "highwater.api.cli.main")
     common = {"HIGHWATER_DATA_DIR": str(data_dir)}
     roles = [Role("init", (*program, "init"), env=common, oneshot=True)]
-    for name, arguments in ROLES.items():
+    # The second process of a role is `worker-2`, and so on.
+    several = [(f"{name}-{number}" if number > 1 else name, name) for name in ROLES for number in range(1, workers + 1)]
+    for name, role in several:
         port = ports.take(f"{name}_health", _health_port(data_dir, name))
         # The health port of a local role is this machine's own business, wherever the API listens.
         env = {**common, "HIGHWATER_HEALTH_PORT": str(port), "HIGHWATER_HOST": "127.0.0.1"}
         ready_url = f"http://127.0.0.1:{port}/readyz"
-        roles.append(Role(name, (*program, *arguments), env=env, ready_url=ready_url))
+        roles.append(Role(name, (*program, *ROLES[role]), env=env, ready_url=ready_url))
     env = {**common, "HIGHWATER_PORT": str(api_port)}
     roles.append(Role("api", (*program, "api"), env=env, ready_url=f"{api_url}/readyz", certificate=certificate))
     return tuple(roles)
@@ -190,6 +227,8 @@ def _given(settings: Settings) -> Addresses:
         redis_cache=settings.redis_cache,
         kafka_client_options={name: value for name, value in options.items() if name != "bootstrap.servers"},
         registry_files={name: path for name, path in files.items() if path is not None},
+        # For the commands on the data folder, which are not given the environment of `up`.
+        settings={"HIGHWATER_PARTITIONS": str(settings.partitions)},
     )
 
 

@@ -73,6 +73,7 @@ async def run_verification(
     client = kafka_client(settings)
     registry = Registry(settings.registry_access())
     codec = await registry.codec()
+    await Admin(client).require_partitions()
     async with database(settings) as pool:
         clock = ProductClock(settings.clock_file)
         around = Surroundings(pool, client, Admin(client), registry, codec, clock)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from highwater.api.command.command import CommandFailedError
+from highwater.schemas.topics import use_partitions
 from highwater.streams.access import trusts_nobody
 from highwater.streams.settings import Settings, environment_with_file, read_settings
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     import asyncpg
 
 # Setting of an address -> how the settings that go with it begin.
-_GOES_WITH = {"KAFKA_BOOTSTRAP_SERVERS": "KAFKA_S", "SCHEMA_REGISTRY_URL": "SCHEMA_REGISTRY_S"}
+_GOES_WITH = {
+    "KAFKA_BOOTSTRAP_SERVERS": ("KAFKA_S", "HIGHWATER_REPLICATION_FACTOR", "HIGHWATER_PARTITIONS"),
+    "SCHEMA_REGISTRY_URL": ("SCHEMA_REGISTRY_S",),
+}
 ADDRESSES = {
     "kafka": "KAFKA_BOOTSTRAP_SERVERS",
     "schema_registry": "SCHEMA_REGISTRY_URL",
@@ -37,8 +41,13 @@ OPTIONAL_ADDRESSES = {"redis_cache": "REDIS_CACHE_URL"}
 
 
 def own_settings(given: Mapping[str, str] | None = None) -> Settings:
-    """The settings of the environment and the `.env` file, as a role of its own reads them; `given` goes before both."""
-    return read_settings({**environment_with_file(), **(given or {})})
+    """The settings of the environment and the `.env` file, as a role of its own reads them; `given` goes before both.
+
+    From here on the catalogue of topics has the installation's number of partitions.
+    """
+    settings = read_settings({**environment_with_file(), **(given or {})})
+    use_partitions(settings.partitions)
+    return settings
 
 
 # What people call them.

@@ -27,7 +27,6 @@ from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
 TOPIC = "cache.version-bumped"
-PARTITIONS = TOPICS[TOPIC].partitions
 # Each stream has a consumer and a thread of its own; more readers belong behind a service that fans out.
 STREAMS_MAX = 32
 HEARTBEAT_SECONDS = 15.0
@@ -57,7 +56,7 @@ def parse_last_event_id(text: str) -> dict[int, int]:
         if position.topic != TOPIC:
             raise BadRequestError(f"Last-Event-ID is not a position of {TOPIC}")
         places = {position.partition: position.offset + 1}
-    if max(places) >= PARTITIONS:
+    if max(places) >= TOPICS[TOPIC].partitions:
         raise BadRequestError(f"Last-Event-ID names a partition that {TOPIC} does not have")
     return places
 
@@ -87,7 +86,8 @@ class ChangeFeed:
         if self._open >= STREAMS_MAX:
             raise UnavailableError("too many streams are open")
         given = parse_last_event_id(last_event_id) if last_event_id else {}
-        ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in range(PARTITIONS)])
+        partitions = range(TOPICS[TOPIC].partitions)
+        ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in partitions])
         places, has_gap = {}, False
         for (_, partition), held in ranges.items():
             wanted = given.get(partition, held.high)

@@ -48,6 +48,7 @@ from highwater.schemas.codec import Codec
 from highwater.schemas.errors import AccessRefusedError, UnavailableError
 from highwater.schemas.positions import Position
 from highwater.schemas.security import ACTION_RECORDED, ActionRecorded
+from highwater.schemas.topics import partitions_refusal
 from highwater.streams.chunks.passports import Passports, load_passports
 from highwater.streams.clock import Clock
 from highwater.streams.identity.plans import load_plans
@@ -207,24 +208,27 @@ async def _nothing(_value: Any) -> None:
 class KafkaCheck:
     """Asks the broker for its topics; one question at a time, since each holds a thread until librdkafka gives up."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: Admin, partitions: int) -> None:
         self._admin = admin
+        self._partitions = partitions
         self._asking: asyncio.Task[dict[str, int]] | None = None
         self._refusal: str | None = None  # why the brokers refused us, when they were last heard
 
     async def __call__(self, _producer: AsyncProducer) -> None:
-        """Raise `UnavailableError` or `TimeoutError` when the broker does not answer."""
+        """Raise `UnavailableError` or `TimeoutError` when the broker does not answer, or has other partitions than we think."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._admin.partition_counts(), name="kafka-check")
         try:
-            await asyncio.wait_for(asyncio.shield(self._asking), CHECK_SECONDS_MAX)
+            counts = await asyncio.wait_for(asyncio.shield(self._asking), CHECK_SECONDS_MAX)
         except AccessRefusedError as error:
             self._refusal = str(error)
             raise
         except TimeoutError:
             # librdkafka takes longer to give up: until then what the last call found still holds.
             raise UnavailableError(self._refusal or f"Kafka does not answer within {CHECK_SECONDS_MAX} s") from None
-        self._refusal = None
+        self._refusal = partitions_refusal(counts, self._partitions)
+        if self._refusal is not None:
+            raise UnavailableError(self._refusal)
 
 
 def make_services(settings: Settings, clock: Clock) -> Services:
@@ -243,7 +247,9 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     database = Part(
         "database", lambda: open_pool(settings.database, size_max=POOL_SIZE), checked, checked.close, is_lost=is_closed
     )
-    kafka = Part("kafka", open_producer, KafkaCheck(admin), AsyncProducer.close, KAFKA_CHECK_SECONDS)
+    kafka = Part(
+        "kafka", open_producer, KafkaCheck(admin, settings.partitions), AsyncProducer.close, KAFKA_CHECK_SECONDS
+    )
     registry = Part("schema_registry", lambda: Registry(settings.registry_access()).codec(), _nothing, _nothing)
     link = RedisLink(settings.redis, connections_max=settings.redis_connections)
     sessions = SessionStore(link, database.require)

@@ -34,7 +34,7 @@ from highwater.api.core.sockets import (
 )
 from highwater.api.queries.routes import CANCEL_RUN, named_user, publish_cancel
 from highwater.api.queries.services import QueryServices
-from highwater.api.queries.stream import PARTITIONS, TOPIC, QueryHub, ResumeError, Subscriber, partition_of
+from highwater.api.queries.stream import TOPIC, QueryHub, ResumeError, Subscriber, partition_of
 from highwater.schemas.errors import InvalidEventError, UnavailableError
 from highwater.schemas.positions import parse_position
 from highwater.streams.identity.rate_limits import RateLimit
@@ -187,7 +187,7 @@ def _resume_offset(after: str | None, user_id: str) -> int | None:
         position = parse_position(after)
     except InvalidEventError as error:
         raise MalformedError("after is not an id that was given here") from error
-    if position.topic != TOPIC or position.partition >= PARTITIONS or position.partition != partition_of(user_id):
+    if position.topic != TOPIC or position.partition != partition_of(user_id):
         raise MalformedError("after is not an id that this user was given")
     return position.offset
 

@@ -32,7 +32,6 @@ from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import get_log
 
 TOPIC = PIPELINE_STAGE
-PARTITIONS = TOPICS[TOPIC].partitions
 # An idle socket holds some 60 KiB; a thousand of them leave a process of this size the most of its memory.
 SOCKETS_MAX = 1_000
 # Messages that wait for one reader: an answer has at most 2,000 tokens (R1.24), some 8 KiB, so half a megabyte.
@@ -117,7 +116,7 @@ class Subscriber:
 
 def partition_of(user_id: str) -> int:
     """The partition that holds a user's runs."""
-    return murmur2_partition(user_id.encode(), PARTITIONS)
+    return murmur2_partition(user_id.encode(), TOPICS[TOPIC].partitions)
 
 
 def push_text(ended: Ended, partition: int, answers: Mapping[str, Answer]) -> str | None:
@@ -241,7 +240,8 @@ class QueryHub:
 
     async def _start(self) -> None:
         self._known = self._codec()  # away, it is said now and not when the first run ends
-        ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in range(PARTITIONS)])
+        partitions = range(TOPICS[TOPIC].partitions)
+        ranges = await self._admin.log_ranges([(TOPIC, partition) for partition in partitions])
         self._places = {partition: held.high for (_, partition), held in ranges.items()}
         self._task = asyncio.create_task(self._run(), name="query-sockets")
 

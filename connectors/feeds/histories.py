@@ -23,7 +23,7 @@ from highwater.schemas.errors import HighwaterError
 from highwater.schemas.feeds import CHANNEL_ADVANCED, NOVELTY, REBUILD_FINISHED, REBUILD_REQUESTED, USER_CHANGED
 from highwater.schemas.streams import TICK
 from highwater.schemas.topic_names import EventT, ReadTopic
-from highwater.schemas.topics import PARTITIONS, TOPICS
+from highwater.schemas.topics import TOPICS, keyed_partitions
 from highwater.streams.clock import to_datetime, to_ms
 from highwater.streams.feeds.backtest import (
     Advanced,
@@ -93,7 +93,7 @@ class Recorded:
 
 def partition_of(user_id: str) -> int:
     """The partition of a user's events."""
-    return murmur2_partition(user_id.encode(), PARTITIONS)
+    return murmur2_partition(user_id.encode(), keyed_partitions())
 
 
 def read_recorded(finder: Finder, from_ms: int = 0, until_ms: int | None = None) -> Recorded:

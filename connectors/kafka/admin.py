@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 
 from highwater.connectors.kafka.refusal import unavailable
 from highwater.schemas.errors import CatalogueMismatchError
-from highwater.schemas.topics import Topic
+from highwater.schemas.topics import Topic, keyed_partitions, partitions_refusal
 
 # A broker that has just started takes a few seconds; one that needs longer is reported as away.
 REQUEST_SECONDS = 10.0
@@ -107,6 +107,12 @@ class Admin:
     def _ensure_topics(self, topics: list[Topic], replication_factor: int) -> list[str]:
         with self._answering("Kafka does not answer"):
             existing = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
+            # Before anything is created: a missing topic would have another number than its neighbours.
+            refusal = partitions_refusal(
+                {name: len(topic.partitions) for name, topic in existing.items()}, keyed_partitions()
+            )
+            if refusal is not None:
+                raise CatalogueMismatchError(refusal)
             missing = [topic for topic in topics if topic.name not in existing]
             new = [
                 NewTopic(topic.name, topic.partitions, replication_factor, config=topic.config()) for topic in missing
@@ -189,6 +195,17 @@ class Admin:
                     raise
                 time.sleep(_AGAIN_SECONDS)
         raise TimeoutError
+
+    async def require_partitions(self) -> None:
+        """Refuse to go on where the topics have another number of partitions than this process thinks.
+
+        Raises:
+            CatalogueMismatchError: they do; the place of a key would be another than its producers'.
+            UnavailableError: the broker does not answer.
+        """
+        refusal = partitions_refusal(await self.partition_counts(), keyed_partitions())
+        if refusal is not None:
+            raise CatalogueMismatchError(refusal)
 
     async def partition_counts(self) -> dict[str, int]:
         """Partitions of every topic on the broker.

@@ -25,7 +25,7 @@ from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.rows import ROWS, fields_that_differ
 from highwater.schemas.positions import Position
 from highwater.schemas.streams import TICK
-from highwater.schemas.topics import PARTITIONS
+from highwater.schemas.topics import keyed_partitions
 from highwater.streams.agents import GROUP
 from highwater.streams.driver import Delivered, Driver
 from highwater.streams.settings import Settings
@@ -77,7 +77,7 @@ def changelog_of(table: str) -> str:
 async def verify_tables(around: Surroundings, settings: Settings, patience: Patience) -> list[Checked]:
     """Compare every table of the agents with what the log gives."""
     whole: dict[str, Checked] = {}
-    for partition in range(PARTITIONS):
+    for partition in range(keyed_partitions()):
         checked = await _verify_partition(around, settings, patience, partition)
         if any(one.differences_count for one in checked):
             # A row may have been on its way between the changelog and the commit; what stays is a difference.

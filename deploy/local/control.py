@@ -240,7 +240,7 @@ def _looked_at(part: dict[str, Any], addresses: Addresses) -> dict[str, Any]:
     if not _counts_as_up(part):
         reason = part["last_error"] or f"is {part['state']}"
     elif part["kind"] == "service":
-        reason = probe_service(part["name"], addresses, PROBE_SECONDS)
+        reason = probe_service(part["name"], addresses, PROBE_SECONDS, part.get("address"))
     elif part["ready_url"] is not None:
         reason = probe_url(part["ready_url"], PROBE_SECONDS, part.get("certificate"))
         if reason is None:

@@ -1,18 +1,17 @@
-"""The embedded broker: one KRaft process, broker and controller in one.
+"""The embedded brokers: one KRaft process, or three, each broker and controller in one.
 
-Owns <data_dir>/kafka. Law: topics exist because they were declared (no auto-creation) and keep what they are given
-unless they say otherwise (no default retention).
+Owns <data_dir>/kafka, kafka_2 and kafka_3. Law: topics exist because they were declared (no auto-creation) and keep what they
+are given unless they say otherwise (no default retention).
 """
 
 from __future__ import annotations
 
-import base64
 import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from highwater.deploy.local.brokers import cluster_id_of, folder_names, replicas_needed, replicas_of
 from highwater.deploy.local.errors import FetchError, LocalStackError
 from highwater.deploy.local.installed import install_root
 from highwater.deploy.local.part import Part, server_environment
@@ -30,8 +29,8 @@ MECHANISM = "SCRAM-SHA-512"
 
 PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
+node.id={node}
+controller.quorum.voters={voters}
 controller.listener.names=CONTROLLER
 listeners=CLIENT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=CLIENT://127.0.0.1:{port}
@@ -41,14 +40,16 @@ auto.create.topics.enable=false
 num.partitions=4
 # Kept until a topic says otherwise: a default retention deletes what carries an old timestamp on arrival.
 log.retention.ms=-1
-# One node: every internal topic has one replica, and few partitions, which is most of what a fresh start waits for.
-offsets.topic.replication.factor=1
+default.replication.factor={replicas}
+min.insync.replicas={replicas_needed}
+# Internal topics have few partitions: making them is most of what a fresh start waits for.
+offsets.topic.replication.factor={replicas}
 offsets.topic.num.partitions=8
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor={replicas}
+transaction.state.log.min.isr={replicas_needed}
 transaction.state.log.num.partitions=8
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.replication.factor={replicas}
+share.coordinator.state.topic.min.isr={replicas_needed}
 share.coordinator.state.topic.num.partitions=8
 # A group of one machine need not wait for stragglers, and a test may use a session far below a production one.
 group.initial.rebalance.delay.ms=0
@@ -125,9 +126,11 @@ def class_archive_options(name: str) -> tuple[str, ...]:
 
 
 class Kafka(Part):
-    """The broker; the address is its bootstrap server."""
+    """A broker; the address is its bootstrap server."""
 
     name: ClassVar[str] = "kafka"
+    node: ClassVar[int] = 1
+    brokers = 1  # how many there are
     # A clean end flushes and closes every segment; after a kill the next start recovers the open ones.
     grace_seconds: ClassVar[float] = 20.0
     _port = 0
@@ -142,10 +145,11 @@ class Kafka(Part):
 
     @property
     def client_settings(self) -> Mapping[str, str]:
-        """How clients log in, and the authority that the broker's certificate is from."""
+        """How clients log in, the authority that the broker's certificate is from, and how often topics are kept."""
+        settings = {} if self.brokers == 1 else {"HIGHWATER_REPLICATION_FACTOR": str(replicas_of(self.brokers))}
         if self.certificates is None:
-            return {}
-        return {
+            return settings
+        return settings | {
             "KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
             "KAFKA_SASL_MECHANISM": MECHANISM,
             "KAFKA_SASL_USERNAME": USER,
@@ -154,9 +158,12 @@ class Kafka(Part):
         }
 
     def take_ports(self) -> None:
-        """Choose the client's and the controller's port."""
-        self._port = self.ports.take("kafka", PORT_DEFAULT)
-        self._controller_port = self.ports.take("kafka_controller", CONTROLLER_PORT_DEFAULT)
+        """Choose the client's and the controller's port; one of several keeps them, since the others know them."""
+        if self.brokers > 1 and self._port:
+            return
+        first = self.node - 1
+        self._port = self.ports.take(self.name, PORT_DEFAULT + first)
+        self._controller_port = self.ports.take(f"{self.name}_controller", CONTROLLER_PORT_DEFAULT + first)
 
     def prepare(self) -> None:
         """Write the properties of this start, and format the storage the first time.
@@ -166,18 +173,14 @@ class Kafka(Part):
         """
         make_folder(self.folder)
         log_dir = self.folder / "data"
-        ports = {"port": self._port, "controller_port": self._controller_port, "log_dir": log_dir}
-        write_file(self._properties_path(), self._properties(ports))
+        write_file(self._properties_path(), self._properties(log_dir))
         if (log_dir / "meta.properties").exists():
             if self.certificates is not None:
                 self._check_password()
             return
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # An id that opens with a dash would be read as an option.
-        cluster_id = "h" + cluster_id[1:]
         # Arguments in a file, one a line: the command line of a process can be read by every user of the machine. The password
         # is made known to every broker, so that a folder begun without TLS can be run with it later.
-        words = ("-t", cluster_id, "-c", str(self._properties_path()), "--ignore-formatted")
+        words = ("-t", cluster_id_of(self.data_dir), "-c", str(self._properties_path()), "--ignore-formatted")
         credential = f"{MECHANISM}=[name={USER},password={self._password()}]"
         arguments = self.folder / "format.arguments"
         write_file(arguments, "\n".join((*words, "--add-scram", credential)) + "\n")
@@ -188,17 +191,28 @@ class Kafka(Part):
             arguments.unlink()
         write_file(self._password_path(), fingerprint(self._password()))
 
-    def _properties(self, ports: Mapping[str, object]) -> str:
+    def _properties(self, log_dir: Path) -> str:
+        controllers = [f"{name}_controller" for name in folder_names(self.brokers)]
+        voters = [f"{node}@127.0.0.1:{self.ports.taken(name)}" for node, name in enumerate(controllers, start=1)]
+        values = {
+            "node": self.node,
+            "voters": ",".join(voters),
+            "port": self._port,
+            "controller_port": self._controller_port,
+            "log_dir": log_dir,
+            "replicas": replicas_of(self.brokers),
+            "replicas_needed": replicas_needed(self.brokers),
+        }
         if self.behind_proxy is None:
-            return PROPERTIES.format(**ports) + self._security()
+            return PROPERTIES.format(**values) + self._security()
         door, proxy = self.behind_proxy
         # Of a name that stands twice the last one counts.
-        return (PROPERTIES + BEHIND_PROXY).format(**ports, door=door, proxy=proxy)
+        return (PROPERTIES + BEHIND_PROXY).format(**values, door=door, proxy=proxy)
 
     def _security(self) -> str:
         if self.certificates is None:
             return OPEN
-        files = {"identity": self.certificates.both(self.name), "authority": self.certificates.authority}
+        files = {"identity": self.certificates.both(Kafka.name), "authority": self.certificates.authority}
         return SECURE.format(**files, password=self._password())
 
     def _check_password(self) -> None:
@@ -216,7 +230,7 @@ class Kafka(Part):
             )
 
     def _password(self) -> str:
-        return self.secrets.get(self.name)
+        return self.secrets.get(Kafka.name)
 
     def _password_path(self) -> Path:
         return self.folder / "password.sha256"
@@ -233,9 +247,26 @@ class Kafka(Part):
         # (replay of 1,000,000 events, ingest): the broker waits for its clients.
         lean = "-XX:TieredStopAtLevel=1"
         options = (f"-Xmx{heap_mb}m", lean, "-Djava.awt.headless=true", "--enable-native-access=ALL-UNNAMED", *LOGGING)
-        before = (*class_archive_options(self.name), *scratch_options(self.folder))
+        before = (*class_archive_options(Kafka.name), *scratch_options(self.folder))
         argv = (java_program(), *before, *options, "-cp", f"{libs}/*", *arguments)
         return Command(argv, env=server_environment(), cwd=self.folder)
 
     def _properties_path(self) -> Path:
         return self.folder / "server.properties"
+
+
+class SecondKafka(Kafka):
+    """The second broker of three."""
+
+    name: ClassVar[str] = "kafka_2"
+    node: ClassVar[int] = 2
+
+
+class ThirdKafka(Kafka):
+    """The third broker of three."""
+
+    name: ClassVar[str] = "kafka_3"
+    node: ClassVar[int] = 3
+
+
+KINDS: tuple[type[Kafka], ...] = (Kafka, SecondKafka, ThirdKafka)

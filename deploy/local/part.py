@@ -78,8 +78,13 @@ def with_settings(given: Addresses, known: Mapping[str, str | None], settings: M
         **known,
         kafka_client_options=options or given.kafka_client_options,
         registry_files={"ca": authority} if authority else given.registry_files,
-        settings=settings,
+        settings={**given.settings, **settings},
     )
+
+
+def service_of(part: str) -> str:
+    """Return the name of the address to which a part belongs: `kafka` for each of several brokers."""
+    return part if part in Addresses().by_name() else part.rpartition("_")[0]
 
 
 class Part(ABC):

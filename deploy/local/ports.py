@@ -69,6 +69,15 @@ class PortBook:
                     return port
         raise LocalStackError(f"no free port for {name} from {default} to {default + PORTS_TRIED_MAX - 1}")
 
+    def taken(self, name: str) -> int:
+        """Return the port that the listener called name has been given.
+
+        Raises:
+            KeyError: it has none yet.
+        """
+        with self._lock:
+            return self._taken[name]
+
     def release(self) -> None:
         """Give the ports back to whoever looks for one."""
         with self._lock:

@@ -17,7 +17,7 @@ import redis
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from highwater.deploy.local.part import Addresses
+from highwater.deploy.local.part import Addresses, service_of
 
 
 def probe_kafka(address: str, timeout_seconds: float, options: Mapping[str, str] | None = None) -> str | None:
@@ -137,12 +137,12 @@ def is_answering(url: str, timeout_seconds: float, certificate: str | None = Non
     return True
 
 
-def probe_service(name: str, addresses: Addresses, timeout_seconds: float) -> str | None:
-    """Probe one of the services by its name in status."""
-    address = addresses.by_name()[name]
+def probe_service(name: str, addresses: Addresses, timeout_seconds: float, own: str | None = None) -> str | None:
+    """Probe one of the services by its name in status; `own` is the address of one broker of several."""
+    address = own or addresses.by_name()[service_of(name)]
     if address is None:
         return "has no address"
-    match name:
+    match service_of(name):
         case "kafka":
             return probe_kafka(address, timeout_seconds, addresses.kafka_client_options)
         case "schema_registry":

@@ -15,11 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from highwater.deploy.local.brokers import settle_brokers
 from highwater.deploy.local.certificates import Certificates, certificates_of
 from highwater.deploy.local.datadir import DataDirLock, checked
 from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
+from highwater.deploy.local.kafka import KINDS as BROKERS
 from highwater.deploy.local.kafka import Kafka
-from highwater.deploy.local.part import Addresses, Part, with_settings
+from highwater.deploy.local.part import Addresses, Part, service_of, with_settings
 from highwater.deploy.local.ports import PortBook
 from highwater.deploy.local.postgres import Postgres
 from highwater.deploy.local.probes import probe_service
@@ -44,6 +46,11 @@ LAUNCHES_MAX = 3
 Report = Callable[[str], None]
 
 
+def _kinds(brokers: int) -> tuple[type[Part], ...]:
+    """Every part, the broker as often as asked."""
+    return tuple(one for kind in PARTS for one in (BROKERS[:brokers] if kind is Kafka else (kind,)))
+
+
 class LocalStack:
     """The services under one data folder."""
 
@@ -55,11 +62,12 @@ class LocalStack:
         *,
         is_secure: bool = False,
         late_seconds: float | None = None,
+        brokers: int = 1,
     ) -> None:
         """`is_secure` has every service started here speak TLS and ask for a password.
 
         `late_seconds` is after how long a part that does not answer is called late, and waited for further. None: it ends the
-        start after `START_SECONDS_MAX`.
+        start after `START_SECONDS_MAX`. `brokers` is how many Kafka brokers are started, one of `brokers.CHOICES`.
         """
         self.data_dir = checked(data_dir)
         self.given = given or Addresses()
@@ -70,8 +78,14 @@ class LocalStack:
         self._report = report or (lambda _line: None)
         named = self.given.by_name()
         self._parts: dict[str, Part] = {
-            kind.name: kind(self.data_dir, self.ports) for kind in PARTS if named[kind.name] is None
+            kind.name: kind(self.data_dir, self.ports)
+            for kind in _kinds(brokers)
+            if named[service_of(kind.name)] is None
         }
+        self.brokers = brokers
+        for part in self._parts.values():
+            if isinstance(part, Kafka):
+                part.brokers = brokers
         if self.given.redis is not None:
             # Whoever gives one Redis and no second has it hold everything.
             self._parts.pop(RedisCache.name, None)
@@ -100,9 +114,22 @@ class LocalStack:
         """Where the services are; of one that is still to be started, None."""
         known = self.given.by_name()
         started = {name: part for name, part in self._parts.items() if part.process.pid is not None}
-        known |= {name: part.address for name, part in started.items()}
+        for name, part in started.items():
+            service = service_of(name)
+            known[service] = part.address if service == name else f"{known[service] or ''},{part.address}".strip(",")
         settings = {name: value for part in started.values() for name, value in part.client_settings.items()}
         return with_settings(self.given, known, settings)
+
+    def names_of(self, service: str) -> tuple[str, ...]:
+        """The parts that this stack starts for one of the addresses."""
+        return tuple(name for name in self._parts if service_of(name) == service)
+
+    def address_of(self, name: str) -> str | None:
+        """Where a part or a given service is; None of one that is still to be started."""
+        part = self._parts.get(name)
+        if part is None:
+            return self.given.by_name()[name]
+        return None if part.process.pid is None else part.address
 
     def start(self) -> Addresses:
         """Start what was not given and return all addresses, once every service answers.
@@ -115,6 +142,8 @@ class LocalStack:
         was_locked = self.lock.is_taken  # by a supervisor, which gives the folder back when it has written its state
         self.lock.take()
         try:
+            if Kafka.name in self._parts:
+                settle_brokers(self.data_dir, self.brokers)
             certificates = self._certificates() if self.is_secure else None
             for part in self._parts.values():
                 part.certificates = certificates
@@ -137,6 +166,9 @@ class LocalStack:
     def stop_parts(self) -> None:
         """Stop every part, the last started first, and keep the folder."""
         for part in reversed(self._parts.values()):
+            # Brokers end together: the last of three would wait in vain for the others to take its partitions over.
+            for other in self.names_of(service_of(part.name)):
+                self.process(other).begin_stop()
             part.process.stop(part.grace_seconds)
         if self._relay is not None:
             self._relay.stop()
@@ -183,7 +215,7 @@ class LocalStack:
 
     def probe(self, name: str, timeout_seconds: float = PROBE_SECONDS) -> str | None:
         """Return None if the service answers, else one line that says why not."""
-        return probe_service(name, self.addresses, timeout_seconds)
+        return probe_service(name, self.addresses, timeout_seconds, self.address_of(name))
 
     def _certificates(self) -> Certificates:
         now = datetime.now(UTC)  # noqa: TID251 - the machine's clock, by which clients check them
@@ -198,7 +230,7 @@ class LocalStack:
     def _side_by_side(self) -> None:
         failed = threading.Event()
         given = [name for name, address in self.given.by_name().items() if address is not None]
-        with ThreadPoolExecutor(len(PARTS), thread_name_prefix="stack-start") as pool:
+        with ThreadPoolExecutor(len(self._parts) + len(given), thread_name_prefix="stack-start") as pool:
             tasks: list[Future[None]] = [
                 pool.submit(self._bring_up, part, may_move=True, failed=failed) for part in self._parts.values()
             ]

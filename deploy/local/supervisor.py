@@ -64,6 +64,7 @@ class Plan:
     api_url: str | None = None
     is_secure: bool = False
     late_seconds: float = LATE_SECONDS
+    brokers: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -74,9 +75,8 @@ class Plan:
         """Return the plan that `to_json` was made from."""
         roles = tuple(Role(**{**role, "argv": tuple(role["argv"])}) for role in values["roles"])
         given = Addresses(**values["given"])
-        return cls(
-            Path(values["data_dir"]), given, roles, values["api_url"], values["is_secure"], values["late_seconds"]
-        )
+        more = {name: values[name] for name in ("api_url", "is_secure", "late_seconds", "brokers")}
+        return cls(Path(values["data_dir"]), given, roles, **more)
 
 
 class Supervisor:
@@ -86,7 +86,12 @@ class Supervisor:
         self.plan = plan
         self._report = report or (lambda _line: None)
         self.stack = LocalStack(
-            plan.data_dir, plan.given, self._heard, is_secure=plan.is_secure, late_seconds=plan.late_seconds
+            plan.data_dir,
+            plan.given,
+            self._heard,
+            is_secure=plan.is_secure,
+            late_seconds=plan.late_seconds,
+            brokers=plan.brokers,
         )
         self.data_dir = self.stack.data_dir
         self._stop_requested = self.stack.cancelled
@@ -96,7 +101,8 @@ class Supervisor:
         self._told_once: str | None = None
         self._recording = threading.Lock()
         given = plan.given.by_name()
-        self._services = [self._watched_service(name) for name in given if given[name] or name in self.stack.names]
+        names = [name for one in given for name in ((one,) if given[one] else self.stack.names_of(one))]
+        self._services = [self._watched_service(name) for name in names]
         self._roles = [self._watched_role(role) for role in plan.roles]
         self._waits: dict[str, Wait] = {}
 
@@ -242,7 +248,7 @@ class Supervisor:
     def _record_locked(self) -> None:
         known = self.stack.addresses
         addresses = known.by_name()
-        parts = [{**s.snapshot(), "address": addresses[s.name]} for s in self._services]
+        parts = [{**s.snapshot(), "address": self.stack.address_of(s.name)} for s in self._services]
         parts += [
             {**w.snapshot(), "ready_url": r.ready_url, "certificate": r.certificate}
             for w, r in zip(self._roles, self.plan.roles, strict=True)

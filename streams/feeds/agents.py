@@ -26,7 +26,6 @@ from highwater.schemas.feeds import (
 )
 from highwater.schemas.positions import Position
 from highwater.schemas.streams import TICK, Tick
-from highwater.schemas.topics import PARTITIONS
 from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of, on
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.dirty import Channel, advance, clear, decode_channel, encode_channel, tick_quota
@@ -60,6 +59,7 @@ class FeedsOptions:
 
     policy: Policy
     dirty_channels_max: int
+    partitions: int
     request_deadline_ms: int
 
 
@@ -87,7 +87,9 @@ class ChannelAgent(TableAgent):
         is_admitted = self._admit(tick, record)
         if is_admitted:
             index = self._index(record.partition)
-            cap = tick_quota(self._options.dirty_channels_max, PARTITIONS, record.partition, tick["number"])
+            cap = tick_quota(
+                self._options.dirty_channels_max, self._options.partitions, record.partition, tick["number"]
+            )
             channel_ids = index.take(_ANY_TIME_MS, cap) if cap else []
             told = {
                 channel_id: channel

@@ -57,7 +57,7 @@ class Tally(Handler[UserActive, None]):
 
 def declare(name: str, partitions: int = 2) -> Topic:
     """A topic of a test's own, with the schema of `feeds.user-active`."""
-    made = Topic(name, "feeds/UserActive.v1", "user_id", ("test",), ("test",), partitions=partitions)
+    made = Topic(name, "feeds/UserActive.v1", "user_id", ("test",), ("test",), fixed_partitions=partitions)
     TOPICS[name] = made  # type: ignore[index]
     return made
 

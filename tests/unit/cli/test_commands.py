@@ -11,7 +11,13 @@ import click
 import pytest
 
 from highwater.api.cli.bench import bench_names
-from highwater.api.cli.checks import bottleneck_verdict, clock_verdict, disk_verdict, migrations_verdict
+from highwater.api.cli.checks import (
+    bottleneck_verdict,
+    clock_verdict,
+    disk_verdict,
+    migrations_verdict,
+    replicas_verdict,
+)
 from highwater.api.cli.doctor import settings_rows
 from highwater.api.cli.main import highwater
 from highwater.api.cli.reset import Target, parse_target, place_in
@@ -21,7 +27,9 @@ from highwater.api.command.connection import stack_line
 from highwater.api.command.terminal import printable
 from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.run import resolve_names
-from highwater.deploy.local.errors import PortTakenError
+from highwater.deploy.local.brokers import settle_brokers
+from highwater.deploy.local.errors import LocalStackError, PortTakenError
+from highwater.deploy.local.supervisor import Plan
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.settings import SETTINGS, read_settings
 
@@ -224,6 +232,52 @@ def test_every_role_has_a_port_of_its_own(tmp_path):
     urls = [role.ready_url for role in plan.roles if not role.oneshot]
     assert len(urls) == len(set(urls)) == len(ROLES) + 1
     assert [role.name for role in plan.roles if role.oneshot] == ["init"]
+
+
+def test_several_processes_of_a_role_are_parts_of_their_own(tmp_path):
+    """`--brokers 3 --workers 2`: two of each role but init and the API, each with a port and a name of its own."""
+    settings = read_settings({"HIGHWATER_DATA_DIR": str(tmp_path)})
+    plan = make_plan(settings, {}, brokers=3, workers=2)
+    names = [role.name for role in plan.roles]
+    assert sorted(names) == sorted(["init", "api", *ROLES, *(f"{name}-2" for name in ROLES)])
+    assert len({role.ready_url for role in plan.roles}) == len(names)
+    for name in ROLES:
+        first, second = (next(role for role in plan.roles if role.name == one) for one in (name, f"{name}-2"))
+        assert first.argv == second.argv
+        assert first.env["HIGHWATER_HEALTH_PORT"] != second.env["HIGHWATER_HEALTH_PORT"]
+    assert plan.brokers == 3
+    assert Plan.from_json(plan.to_json()) == plan
+    assert make_plan(settings, {}).brokers == 1
+
+
+def test_a_folder_keeps_its_number_of_brokers(tmp_path):
+    """One that has data is started with as many brokers as it was made with, and refuses another number."""
+    settings = read_settings({"HIGHWATER_DATA_DIR": str(tmp_path)})
+    settle_brokers(tmp_path, 3)
+    assert make_plan(settings, {}, brokers=1).brokers == 1, "nothing was made yet"
+    (tmp_path / "kafka_2" / "data").mkdir(parents=True)
+    (tmp_path / "kafka_2" / "data" / "meta.properties").touch()
+    assert make_plan(settings, {}).brokers == 3
+    with pytest.raises(LocalStackError, match=r"was made with 3 brokers, which cannot become 1: leave out --brokers"):
+        make_plan(settings, {}, brokers=1)
+    with pytest.raises(LocalStackError, match="was made with 3 brokers"):
+        settle_brokers(tmp_path, 1)
+
+
+def test_a_folder_of_before_has_one_broker(tmp_path):
+    """A folder without a note of how many has one."""
+    (tmp_path / "kafka" / "data").mkdir(parents=True)
+    (tmp_path / "kafka" / "data" / "meta.properties").touch()
+    with pytest.raises(LocalStackError, match="was made with 1 broker, which cannot become 3"):
+        settle_brokers(tmp_path, 3)
+    settle_brokers(tmp_path, 1)
+
+
+def test_replicas_that_are_behind_are_said():
+    """A partition with a replica out of sync is a warning with its number; none is well."""
+    assert replicas_verdict([(3, 3), (1, 1)]).state == "ok"
+    found = replicas_verdict([(3, 2), (3, 3), (3, 2)])
+    assert (found.state, found.detail) == ("warning", "2 of 3 partitions have replicas that are not in sync")
 
 
 def test_outside_a_checkout_there_are_no_benchmarks(tmp_path):

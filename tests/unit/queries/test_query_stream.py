@@ -14,6 +14,7 @@ from highwater.api.queries.stream import TOPIC, QueryHub, Seen, Subscriber
 from highwater.connectors.queries.read_model import Answer
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError, UnknownSchemaError
+from highwater.schemas.topics import PARTITIONS
 
 ADA, BOB = "11111111-1111-4111-8111-11111111111a", "22222222-2222-4222-8222-22222222222b"
 
@@ -24,7 +25,7 @@ class Hub(QueryHub):
     def __init__(self) -> None:
         super().__init__({}, None, lambda: self.codec, self.learn, self.read)  # type: ignore[arg-type]
         self.codec = self._known = Codec({TOPIC: 1})
-        self._places = dict.fromkeys(range(query_stream.PARTITIONS), 0)
+        self._places = dict.fromkeys(range(PARTITIONS), 0)
         self._task = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
         self.newcomers: list[str] = []
         self.joined: list[Subscriber] = []

@@ -1,0 +1,188 @@
+"""The roles: what the compose file runs, two of each, more as consumers fall behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from highwater.connectors.run import resolve_names
+from highwater.deploy.kubernetes.compose import Service, is_required
+from highwater.deploy.kubernetes.parts import (
+    CLIENT,
+    KAFKA,
+    KAFKA_CA_SECRET,
+    KAFKA_PORT,
+    KAFKA_USER,
+    POSTGRES,
+    REDIS_PORT,
+    REGISTRY_PORT,
+    ROLE,
+    SECRETS,
+    USER_ID,
+    Manifest,
+    disruption_budget,
+    from_secret,
+    labels,
+    manifest,
+    pod,
+    resources,
+    service,
+)
+from highwater.schemas.topics import TOPICS
+
+_IMAGE = "highwater:latest"  # kustomization.yaml says where it is
+_BOOTSTRAP = f"{KAFKA}-kafka-bootstrap:{KAFKA_PORT}"
+_CA_FOLDER = "/etc/highwater/kafka"
+_DATA_FOLDER = "/var/lib/highwater/data"
+_REPLICAS_MIN = 2  # one may be lost, or drained
+# Events that one process has before another is added: a second or two of a sink's work, minutes of a worker that computes.
+_LAG_EVENTS = 1_000
+# The names by which Kafka knows the readers of our topics (connectors/kafka/groups.py).
+_GROUP_PREFIX, _WORKER_GROUP = "highwater-", "highwater-feeds"
+_TRIGGER_AUTHENTICATION = "kafka"
+
+
+def _services_addresses() -> list[Manifest]:
+    """Where the services are, in place of the compose file's addresses."""
+    return [
+        {"name": "KAFKA_BOOTSTRAP_SERVERS", "value": _BOOTSTRAP},
+        {"name": "KAFKA_SECURITY_PROTOCOL", "value": "SASL_SSL"},
+        {"name": "KAFKA_SASL_MECHANISM", "value": "SCRAM-SHA-512"},
+        {"name": "KAFKA_SASL_USERNAME", "value": KAFKA_USER},
+        from_secret("KAFKA_SASL_PASSWORD", KAFKA_USER, "password"),
+        {"name": "KAFKA_SSL_CA_LOCATION", "value": f"{_CA_FOLDER}/ca.crt"},
+        {"name": "SCHEMA_REGISTRY_URL", "value": f"http://registry:{REGISTRY_PORT}/apis/ccompat/v7"},
+        from_secret("DATABASE_URL", f"{POSTGRES}-app", "uri"),
+        # Before the addresses that name it.
+        from_secret("REDIS_PASSWORD", SECRETS, "REDIS_PASSWORD"),
+        {"name": "REDIS_URL", "value": f"redis://:$(REDIS_PASSWORD)@redis:{REDIS_PORT}/0"},
+        {"name": "REDIS_CACHE_URL", "value": f"redis://:$(REDIS_PASSWORD)@redis-cache:{REDIS_PORT}/0"},
+    ]
+
+
+def environment(one: Service, partitions: int) -> list[Manifest]:
+    """The compose file's: addresses are this cluster's, what is given from outside is of the Secret, the rest is as it is."""
+    found = _services_addresses()
+    named = {variable["name"] for variable in found}
+    for name, value in one.environment.items():
+        required = is_required(value)
+        if name in named:
+            continue
+        if required is None:
+            found.append({"name": name, "value": value})
+        else:
+            found.append(from_secret(name, SECRETS, name, optional=not required))
+    return [*found, {"name": "HIGHWATER_PARTITIONS", "value": str(partitions)}]
+
+
+def role(one: Service, partitions: int) -> list[Manifest]:
+    """A role's Deployment, with what finds it, protects it and adds to it."""
+    found = [_deployment(one, partitions), disruption_budget(one.name)]
+    assert one.port is not None
+    found.append(service(one.name, one.port, is_headless=not one.is_api))
+    groups = consumer_groups(one)
+    return [*found, _scaling(one.name, groups, partitions)] if groups else found
+
+
+def init(one: Service, partitions: int) -> Manifest:
+    """The Job that brings topics, schemas and tables to what the version needs; tried again while services start."""
+    container = _container(one, partitions)
+    template = pod(
+        one.name, [container], volumes=_volumes(), more_labels=CLIENT, user_id=USER_ID, restartPolicy="OnFailure"
+    )
+    spec = {"backoffLimit": 30, "ttlSecondsAfterFinished": 86_400, "template": template}
+    return manifest("batch/v1", "Job", one.name, spec=spec)
+
+
+def consumer_groups(one: Service) -> list[str]:
+    """The consumer groups of a role that read our topics, by Kafka's names; none of the API and of `init`."""
+    if one.command == ("worker",):
+        return [_WORKER_GROUP]
+    if one.command[0] != "connect":
+        return []
+    readers = {reader for topic in TOPICS.values() for reader in topic.consumers}
+    return [f"{_GROUP_PREFIX}{name}" for name in resolve_names(one.command[1:]) if name in readers]
+
+
+def trigger_authentication() -> Manifest:
+    """How KEDA logs in to Kafka."""
+    secrets = [
+        {"parameter": "password", "name": KAFKA_USER, "key": "password"},
+        {"parameter": "ca", "name": KAFKA_CA_SECRET, "key": "ca.crt"},
+    ]
+    # Strimzi's Secret has no name in it: it is read from the environment of the role that is scaled.
+    user = {"parameter": "username", "name": "KAFKA_SASL_USERNAME"}
+    spec = {"env": [user], "secretTargetRef": secrets}
+    return manifest("keda.sh/v1alpha1", "TriggerAuthentication", _TRIGGER_AUTHENTICATION, spec=spec)
+
+
+def _deployment(one: Service, partitions: int) -> Manifest:
+    port = {"name": "http", "containerPort": one.port}
+    alive = {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 3}
+    container = {
+        **_container(one, partitions),
+        "ports": [port],
+        # A role that waits for a service, or restores its tables, is alive and not ready.
+        "startupProbe": {**alive, "failureThreshold": 30},
+        "livenessProbe": {**alive, "failureThreshold": 6},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 3},
+    }
+    template = pod(
+        one.name,
+        [container],
+        volumes=_volumes(),
+        more_labels={**CLIENT, **ROLE},
+        user_id=USER_ID,
+        terminationGracePeriodSeconds=one.grace_seconds,
+    )
+    # Where KEDA scales, the number is its alone: applying this again must not set it back.
+    replicas = {} if consumer_groups(one) else {"replicas": _REPLICAS_MIN}
+    spec = {**replicas, "selector": {"matchLabels": labels(one.name)}, "template": template}
+    return manifest("apps/v1", "Deployment", one.name, spec=spec)
+
+
+def _container(one: Service, partitions: int) -> Manifest:
+    return {
+        "name": one.name,
+        "image": _IMAGE,
+        "args": list(one.command),
+        "env": environment(one, partitions),
+        "volumeMounts": [
+            {"name": "kafka-ca", "mountPath": _CA_FOLDER, "readOnly": True},
+            {"name": "data", "mountPath": _DATA_FOLDER},
+        ],
+        "resources": resources("256Mi", "1Gi", "100m"),
+    }
+
+
+def _volumes() -> list[Manifest]:
+    """The authority of the brokers, and a folder that may be lost: the tables in it are restored from their changelogs."""
+    authority = {"secretName": KAFKA_CA_SECRET, "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    return [{"name": "kafka-ca", "secret": authority}, {"name": "data", "emptyDir": {}}]
+
+
+def _scaling(name: str, groups: Iterable[str], partitions: int) -> Manifest:
+    """More processes while a consumer of the role is behind; of a partition one process reads, so no more than those."""
+    common = {
+        "bootstrapServers": _BOOTSTRAP,
+        "lagThreshold": str(_LAG_EVENTS),
+        "offsetResetPolicy": "earliest",
+        "sasl": "scram_sha512",
+        "tls": "enable",
+    }
+    triggers = [
+        {
+            "type": "kafka",
+            "metadata": {**common, "consumerGroup": group},
+            "authenticationRef": {"name": _TRIGGER_AUTHENTICATION},
+        }
+        for group in groups
+    ]
+    spec = {
+        "scaleTargetRef": {"name": name},
+        "minReplicaCount": _REPLICAS_MIN,
+        "maxReplicaCount": partitions,
+        # A process that comes or goes has the group share out its partitions again: not for every short peak.
+        "cooldownPeriod": 600,
+        "triggers": triggers,
+    }
+    return manifest("keda.sh/v1alpha1", "ScaledObject", name, spec=spec)

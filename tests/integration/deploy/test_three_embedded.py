@@ -1,0 +1,115 @@
+"""`highwater up --brokers 3 --workers 2`: the rehearsal of several brokers and processes on one machine. On demand."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from highwater.api.cli.stack import ROLES
+from highwater.schemas.topics import all_topics
+from tests.integration.agents import until
+
+_START_SECONDS_MAX = 300.0
+
+pytestmark = [
+    pytest.mark.skipif("HIGHWATER_THREE_BROKERS" not in os.environ, reason="minutes; HIGHWATER_THREE_BROKERS=1"),
+    pytest.mark.timeout(900),
+]
+
+
+def highwater(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command on a data folder."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HIGHWATER_", "KAFKA_"))}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "highwater.api.cli.main", *arguments],
+        env={**clean, "HIGHWATER_DATA_DIR": str(folder)},
+        cwd=folder.parent,
+        capture_output=True,
+        text=True,
+        timeout=_START_SECONDS_MAX * 2,
+        check=False,
+    )
+
+
+def status(folder: Path) -> dict[str, Any]:
+    """What `status` says."""
+    found: dict[str, Any] = json.loads(highwater(folder, "status", "--json").stdout)
+    return found
+
+
+def pid_of(folder: Path, name: str) -> int:
+    """Of a part."""
+    return int(next(part["pid"] for part in status(folder)["parts"] if part["name"] == name))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A data folder on which three brokers and two of each role run."""
+    made = tmp_path / "data"
+    try:
+        done = highwater(made, "up", "--detach", "--no-sample", "--brokers", "3", "--workers", "2")
+        assert done.returncode == 0, done.stderr
+        yield made
+    finally:
+        highwater(made, "down")
+
+
+def test_a_broker_and_a_process_of_each_role_die_and_come_back(folder: Path):
+    """Topics have three replicas; with a broker and the first of each role killed, writes go on and all is ready again."""
+    found = status(folder)
+    expected = {"kafka", "kafka_2", "kafka_3", "api", "init", *ROLES, *(f"{name}-2" for name in ROLES)}
+    assert expected <= {part["name"] for part in found["parts"] if part["ready"]}
+    metadata = AdminClient({"bootstrap.servers": found["kafka"]}).list_topics(timeout=30)
+    assert len(metadata.brokers) == 3
+    names = {topic.name for topic in all_topics()}
+    assert names <= set(metadata.topics)
+    replicas = {len(place.replicas) for name in names for place in metadata.topics[name].partitions.values()}
+    assert replicas == {3}
+    killed = {name: pid_of(folder, name) for name in ("kafka_2", *ROLES)}
+    for pid in killed.values():
+        os.kill(pid, signal.SIGKILL)
+    for number in range(50):
+        until(lambda number=number: is_accepted(found["api"], f"user-{number}"), "writes go on", _START_SECONDS_MAX)
+    until(lambda: status(folder)["ready"], "everything is ready again", _START_SECONDS_MAX)
+    assert all(pid_of(folder, name) != pid for name, pid in killed.items())
+    until(lambda: is_in_sync(folder), "every replica is in sync", _START_SECONDS_MAX)
+
+
+def is_accepted(api: str, user: str) -> bool:
+    """Whether an event is accepted; a client sends it again while the killed broker's partitions have no leader yet."""
+    answer = httpx.post(
+        f"{api}/api/events/feeds.user-active", json={"user_id": user, "ts": 1_790_000_000_000}, timeout=60
+    )
+    assert answer.status_code in {202, 503}, answer.text
+    return answer.status_code == 202
+
+
+def is_in_sync(folder: Path) -> bool:
+    """Whether `doctor` finds every replica in sync; it says of three brokers that they are three."""
+    checks = {check["name"]: check for check in json.loads(highwater(folder, "doctor", "--json").stdout)}
+    assert checks["kafka"]["detail"].startswith("3 brokers at ")
+    return bool(checks["replicas"]["state"] == "ok")
+
+
+def test_a_folder_of_three_brokers_is_started_as_such(folder: Path):
+    """`down` ends every broker; `up` without the option starts all three again, with another number it refuses."""
+    pids = [part["pid"] for part in status(folder)["parts"] if part["pid"]]
+    assert highwater(folder, "down").returncode == 0
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    refused = highwater(folder, "up", "--detach", "--brokers", "1")
+    assert (refused.returncode, "was made with 3 brokers" in refused.stderr) == (1, True), refused.stderr
+    assert highwater(folder, "up", "--detach", "--no-sample").returncode == 0
+    found = status(folder)
+    assert found["ready"]
+    assert len(found["kafka"].split(",")) == 3
+    assert "worker-2" not in {part["name"] for part in found["parts"]}
