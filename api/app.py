@@ -6,6 +6,7 @@ body is larger than `BODY_BYTES_MAX`. Every answer is measured under its route's
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,6 +36,7 @@ from highwater.api.core.proxies import parse_networks
 from highwater.api.core.security_log import RecordActions
 from highwater.api.core.services import Services
 from highwater.api.core.tls import check_tls
+from highwater.api.core.tracing import TraceRequests
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
 from highwater.api.explain import routes as explain
@@ -58,8 +60,10 @@ from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
 from highwater.api.queries import routes_socket as query_socket
 from highwater.api.wiring import Wiring, make_wiring
+from highwater.connectors.tracing import start_tracing
 from highwater.streams.clock import Clock, ProductClock, monotonic_seconds
 from highwater.streams.heap import settle_heap
+from highwater.streams.metric_roles import Role
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import HTTP_SECONDS, get_log
 
@@ -135,6 +139,7 @@ class Application(FastAPI):
     """FastAPI behind the entrance, with the short cut in front of its middleware; what that leaves goes the usual way."""
 
     entrance: Entrance | None = None
+    traces: TraceRequests | None = None
     short_cut: ShortCut | None = None
 
     def openapi(self) -> dict[str, Any]:
@@ -148,10 +153,10 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, if it may come in."""
-        if self.entrance is None or scope["type"] == "lifespan":
+        if self.traces is None or scope["type"] == "lifespan":
             await super().__call__(scope, receive, send)
         else:
-            await self.entrance(scope, receive, send)
+            await self.traces(scope, receive, send)
 
     def note_refusal(self, scope: Scope, status: int) -> None:
         """Have a refusal at the entrance recorded, once there is where to."""
@@ -180,6 +185,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        exporter = start_tracing(settings, Role.API)
         wiring = make_wiring(settings, product_clock)
         wiring.install(app)
         await wiring.start()
@@ -191,6 +197,8 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
             application.short_cut = None
             await dashboard.close()
             await wiring.close()
+            if exporter is not None:
+                await asyncio.to_thread(exporter.close)
 
     application = Application(
         title="Highwater",
@@ -203,6 +211,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         redoc_url=None,
     )
     application.entrance = Entrance(application.usual, application.quick, settings, application.note_refusal)
+    application.traces = TraceRequests(application.entrance)
     dashboard = Dashboard(application, credentials)
     errors.install(application)
     # The hot reads first: routes are tried in order.

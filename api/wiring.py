@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from highwater.api.chunks.services import ChunkServices, make_chunks
 from highwater.api.core.services import Services, make_services
+from highwater.api.dead_letters.open_letters import OpenLetters
 from highwater.api.feeds.services import FeedServices, make_feeds
 from highwater.api.jobs.services import JobServices, make_jobs
 from highwater.api.league.services import LeagueServices, make_league, page_builders
@@ -34,6 +35,7 @@ class Wiring:
     queries: QueryServices
     jobs: JobServices
     chunks: ChunkServices
+    open_letters: OpenLetters
 
     def install(self, app: FastAPI) -> None:
         """Put it where the routes find it."""
@@ -45,6 +47,7 @@ class Wiring:
     async def start(self) -> None:
         """Begin to reach the parts; none of them has to be there."""
         await self.services.start()
+        self.open_letters.start()
         self.pages.start()
         self.league.start()
 
@@ -56,6 +59,7 @@ class Wiring:
     async def close(self) -> None:
         """Let go of everything, in the order of use."""
         core = self.services
+        await self.open_letters.close()
         users = (self.queries, self.jobs, self.league, self.pages, core.activity, self.chunks, self.feeds)
         for one in (core.changes, *users, core):
             await one.close()
@@ -78,4 +82,5 @@ def make_wiring(settings: Settings, clock: Clock) -> Wiring:
         queries=make_queries(core),
         jobs=make_jobs(core),
         chunks=make_chunks(core),
+        open_letters=OpenLetters(settings, core.admin),
     )

@@ -12,7 +12,8 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 
 from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.kafka.consumer import degraded, not_ready
+from highwater.connectors.kafka.backlog import watch_backlog
+from highwater.connectors.kafka.consumer import BatchConsumer, degraded, not_ready
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.refusal import refusal_of
@@ -20,7 +21,8 @@ from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import is_away, open_pool
 from highwater.connectors.slices import SLICES
-from highwater.connectors.wiring import Connector, Make, Wiring
+from highwater.connectors.tracing import start_tracing
+from highwater.connectors.wiring import Connector, Make, Wiring, WithWatch
 from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError, leaves
 from highwater.streams.clock import ProductClock, monotonic_seconds
 from highwater.streams.health import serve_health
@@ -87,6 +89,9 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
     connectors: list[Connector] = []
     waiting: dict[str, str] = {"connect": "starting"}
     async with contextlib.AsyncExitStack() as resources:
+        exporter = start_tracing(settings, "connect")
+        if exporter is not None:
+            resources.callback(exporter.close)
         if settings.health_port:
             server = await serve_health(
                 settings.host,
@@ -107,7 +112,16 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
         waiting.clear()
         settle_heap()
         log.info("connectors_started", names=wanted)
+        readers = [connector for connector in connectors if isinstance(connector, (BatchConsumer, WithWatch))]
         async with asyncio.TaskGroup() as tasks:
+            measuring = watch_backlog(
+                around.admin,
+                around.pool,
+                lambda: readers,
+                stop,
+                has_outbox=Relay.group in {c.group for c in connectors},
+            )
+            tasks.create_task(measuring, name="backlog")
             for connector in connectors:
                 tasks.create_task(keep_running(connector, waiting, stop), name=connector.group)
 

@@ -16,7 +16,9 @@ from typing import Protocol, TypeAlias, TypeVar
 import asyncpg
 
 from highwater.connectors.erasure import ErasureStep
+from highwater.connectors.kafka.backlog import Reading
 from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import RedisLink, open_redis
@@ -61,6 +63,11 @@ class WithWatch:
     def degraded(self) -> str | None:
         """What of the connector does not run while the rest does."""
         return getattr(self._connector, "degraded", None)
+
+    @property
+    def readings(self) -> Mapping[Place, Reading]:
+        """Where the connector stands, if it is a consumer."""
+        return getattr(self._connector, "readings", {})
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run both; the failure of one ends the other."""

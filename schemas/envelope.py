@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from highwater.schemas.carried import carried_headers
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
 
@@ -50,7 +51,7 @@ def make_headers(*, event_id: str, event_type: str, source: str, now_ms: int, ca
         ("ce_time", iso_from_ms(now_ms).encode()),
     ]
     if caused_by is not None:
-        headers.append(("ce_causedby", str(caused_by).encode()))
+        headers += [("ce_causedby", str(caused_by).encode()), *carried_headers(caused_by)]
     return headers
 
 

@@ -22,13 +22,14 @@ from highwater.schemas.positions import Position
 from highwater.schemas.streams import Tick
 from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams import relay_epochs
-from highwater.streams.clock import monotonic_seconds
+from highwater.streams.clock import monotonic_seconds, wall_ns
 from highwater.streams.due import DueIndex
 from highwater.streams.heartbeat import Heartbeats
-from highwater.streams.intake import Intake, Record, Send, appended_ms, position_of
+from highwater.streams.intake import Intake, Record, Send, appended_ms, header_list, position_of
 from highwater.streams.relay_epochs import Epoch
 from highwater.streams.telemetry import RECORDS_OVERTAKEN, TICKS, TICKS_REFUSED, get_log
 from highwater.streams.ticks import Admission, LastTick, Verdict, admit
+from highwater.streams.tracing import begin_hop, end_hop
 
 # The group of the worker in Kafka, also the beginning of its changelogs' names: never changed, or state and offsets are lost.
 GROUP = "highwater-feeds"
@@ -113,6 +114,10 @@ class TableAgent(ABC):
         if self._is_overtaken(record):
             self._wiring.heartbeats.moved(self.name, monotonic_seconds())
             return
+        start_ns = wall_ns()
+        hop, arrived_ms = None, appended_ms(record)
+        if arrived_ms is not None:  # not where the log is a file: what is decided there again belongs to no trace
+            _, hop = begin_hop(self.name, position_of(record), header_list(record.headers), arrived_ms)
         try:
             event = await self._intake.decode(record)
             await self.handlers[record.topic](event, record)
@@ -121,6 +126,8 @@ class TableAgent(ABC):
                 await self._intake.dead_letter(record, error)
         else:
             self._intake.accept(record)
+        if hop is not None:
+            end_hop(hop, f"{GROUP}.{self.name}", start_ns, wall_ns())
         self._wiring.heartbeats.moved(self.name, monotonic_seconds())
 
     def _is_overtaken(self, record: Record) -> bool:

@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import orjson
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from highwater.streams.metric_roles import exposition
 
 # A probe's request is a few hundred bytes and sent at once; more, or slower, is not a probe.
 _REQUEST_BYTES_MAX = 8192
@@ -68,5 +70,5 @@ def _route(path: bytes, readiness: Readiness, degraded: Readiness) -> tuple[str,
         document = {"ready": not unready, "unready": unready, "degraded": dict(degraded())}
         return status, "application/json", orjson.dumps(document)
     if path == b"/metrics":
-        return "200 OK", CONTENT_TYPE_LATEST, generate_latest()
+        return "200 OK", CONTENT_TYPE_LATEST, exposition()
     return "404 Not Found", "text/plain", b"/healthz, /readyz or /metrics\n"

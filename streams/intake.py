@@ -112,7 +112,8 @@ class Intake:
     async def dead_letter(self, record: Record, error: InvalidEventError | UnknownSchemaError) -> None:
         """Put a record aside and wait until the broker has it."""
         reason = error.reason if isinstance(error, InvalidEventError) else "unknown_schema"
-        headers = _header_list(record.headers)
+        # A repeated dlq_* is replaced.
+        headers = [(name, value) for name, value in header_list(record.headers) if not name.startswith("dlq_")]
         headers += [
             ("dlq_reason", reason.encode()),
             ("dlq_detail", str(error)[:_DETAIL_CHARACTERS_MAX].encode("utf-8", "replace")),
@@ -129,7 +130,6 @@ class Intake:
             _log.error("only_bad_events", group=self._group, reason=self.degraded[f"{record.topic}/{record.partition}"])
 
 
-def _header_list(headers: Any) -> Headers:
-    """Headers as a list: a consumed record has a list, a tuple, a mapping or nothing; a repeated dlq_* is replaced."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
-    return [(name, value) for name, value in pairs if not name.startswith("dlq_")]
+def header_list(headers: Any) -> Headers:
+    """Headers as a list: a consumed record has a list, a tuple, a mapping or nothing."""
+    return list(headers.items() if isinstance(headers, Mapping) else headers or ())

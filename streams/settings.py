@@ -61,6 +61,19 @@ def _names(raw: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in raw.split(",") if name.strip())
 
 
+def _ratio(raw: str) -> float:
+    value = float(raw)
+    if not 0 <= value <= 1:
+        raise ValueError("must be 0 to 1")
+    return value
+
+
+def _http_address(raw: str) -> str:
+    if not raw.startswith(("http://", "https://")):
+        raise ValueError("must begin with http:// or https://")
+    return raw
+
+
 def _vote_window(raw: str) -> float:
     value = float(raw)
     if not 5 <= value <= 10:
@@ -408,6 +421,34 @@ class Settings:
     )
     log_level: str = _setting("HIGHWATER_LOG_LEVEL", _text, "info", "debug, info, warning or error")
     log_format: str = _setting("HIGHWATER_LOG_FORMAT", _text, "json", "json or console")
+    # A relay publishes some thousand rows a second: half a minute of them, or nobody relays.
+    shed_outbox_rows: int = _setting(
+        "HIGHWATER_SHED_OUTBOX_ROWS", _positive_int, 50_000, "events in the outbox above which writes are refused (429)"
+    )
+    # A relay whose host is lost is followed within HIGHWATER_LEASE_SECONDS, which must shed nothing.
+    shed_outbox_seconds: float = _setting(
+        "HIGHWATER_SHED_OUTBOX_SECONDS",
+        _positive_float,
+        120.0,
+        "age of the oldest of them above which they are refused",
+    )
+    # Minutes of the insights sink on two cores: what is behind it is served late, but within the patience of a queue.
+    shed_lag_events: int = _setting(
+        "HIGHWATER_SHED_LAG_EVENTS",
+        _positive_int,
+        1_000_000,
+        "events a sink may be behind before writes to it are refused",
+    )
+    otlp_endpoint: str | None = _setting(
+        "OTEL_EXPORTER_OTLP_ENDPOINT", _http_address, None, "collector of traces (OTLP over HTTP); unset = no spans"
+    )
+    otlp_headers: str | None = _setting(
+        "OTEL_EXPORTER_OTLP_HEADERS", _text, None, "headers for it, name=value separated by commas", True
+    )
+    # A trace costs a span for each hop; callers that send a sampled `traceparent` are traced whatever this says.
+    trace_ratio: float = _setting(
+        "OTEL_TRACES_SAMPLER_ARG", _ratio, 0.01, "share of writes without a traceparent that begin a trace"
+    )
     replication_factor: int = _setting("HIGHWATER_REPLICATION_FACTOR", _positive_int, 1, "replicas of each topic")
     partitions: int = _setting(
         "HIGHWATER_PARTITIONS",

@@ -16,6 +16,8 @@ from highwater.streams.log_lines import LimitLibraries, LimitOwn, RepeatLimit, o
 
 # Seconds; a rebuild spans 10 ms (few insights) to minutes (20,000 at the limit).
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 240)
+# From one hop (some 10 ms) to a consumer that was stopped for an hour.
+_CHAIN_SECONDS = (0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600)
 _ROWS = (0, 10, 100, 500, 1_000, 2_500, 5_000, 10_000, 20_000)
 # Tokens; a context is at most 8,000 (R1.22), and most of the price of an answer.
 _CHARACTERS = (0, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 40_000)
@@ -40,6 +42,35 @@ PARTITIONS_STOPPED = Gauge(
     "highwater_partitions_stopped",
     "Partitions that a consumer does not read since too many of their events are bad; `highwater status` has the command.",
     ["group", "topic"],
+)
+LAG_EVENTS = Gauge(
+    "highwater_lag_events",
+    "Records that a consumer of this process has not accounted for, in the partitions it holds.",
+    ["group", "topic"],
+)
+LAG_SECONDS = Gauge(
+    "highwater_lag_seconds",
+    "How long the oldest unread record of the partitions that this process holds has waited.",
+    ["group", "topic"],
+)
+FRESHNESS_SECONDS = Histogram(
+    "highwater_freshness_seconds",
+    "From the publication of a chain's first event to the commit that lets readers see its effect; of each batch the oldest.",
+    ["group"],
+    buckets=_CHAIN_SECONDS,
+)
+OUTBOX_ROWS = Gauge(
+    "highwater_outbox_rows",
+    "Events in the outbox that no relay has published, counted up to 100,000; NaN while unknown.",
+)
+OUTBOX_AGE_SECONDS = Gauge(
+    "highwater_outbox_age_seconds",
+    "How long the oldest event in the outbox has waited for its relay; NaN while unknown.",
+)
+DEAD_LETTERS_OPEN = Gauge(
+    "highwater_dead_letters_open",
+    "Dead letters that nobody has sent again, edited or dropped, by the topic they came from; `highwater dlq list`.",
+    ["topic"],
 )
 OUTBOX_PUBLISHED = Counter("highwater_outbox_published", "Outbox rows acknowledged by the broker.", ["topic"])
 OUTBOX_SHARDS = Gauge("highwater_outbox_shards", "Outbox shards held by this relay.")
@@ -173,6 +204,16 @@ RATE_LIMITED = Counter(
     "highwater_rate_limited",
     "Requests refused with 429, by whose limit was reached: key, user or address (R2.29, R4.36).",
     ["whose"],
+)
+WRITES_SHED = Counter(
+    "highwater_writes_shed",
+    "Writes refused with 429 while the product catches up, by what passed its bound: outbox_rows, outbox_age or lag.",
+    ["reason"],
+)
+SPANS = Counter(
+    "highwater_spans",
+    "Spans of traces by outcome: exported, dropped (the queue was full) or failed (the collector did not take them).",
+    ["outcome"],
 )
 CALLS_METERED = Counter(
     "highwater_calls_metered",

@@ -25,6 +25,7 @@ from highwater.streams.preflight import is_answering, prepare
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import CONSUMER_UP, Log, get_log
 from highwater.streams.ticks import Admission, Clocks
+from highwater.streams.worker_lag import measure_forever
 
 EXIT_OK, EXIT_STUCK = 0, 70  # 70 is EX_SOFTWARE of sysexits.h
 
@@ -104,6 +105,19 @@ class Worker:
         if not self.is_running():
             return []
         return sorted(tp.partition for tp in self.app.consumer.assignment() if tp.topic == TICK)
+
+    def served(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Partitions of events that this worker serves now, each with the offset committed and where the log ends."""
+        if not self.is_running():
+            return {}
+        sources, consumer = {topic for agent in self.agents for topic in agent.topics}, self.app.consumer
+        found = {}
+        for tp in consumer.assignment():
+            following = consumer._committed_offset.get(tp)  # noqa: SLF001 (the library has no name for it; the version is pinned)
+            high = consumer.highwater(tp) if tp.topic in sources else None
+            if following is not None and high is not None:
+                found[tp.topic, tp.partition] = (following, high)
+        return found
 
     def is_running(self) -> bool:
         """Whether partitions are settled and their tables restored."""
@@ -266,6 +280,7 @@ async def serve(worker: Worker) -> int:
         "watch": asyncio.create_task(watch(worker)),
         "tick": asyncio.create_task(tick_forever(worker)),
         "broker": asyncio.create_task(_watch_broker(worker)),
+        "lag": asyncio.create_task(measure_forever(worker.served)),
     }
     failure = await _first_end(tasks)
     if failure is not None:
@@ -273,6 +288,7 @@ async def serve(worker: Worker) -> int:
         _log.error("worker_failed", reason=failure)
     tasks["tick"].cancel()
     tasks["broker"].cancel()
+    tasks["lag"].cancel()
     is_stopped = await _stop(worker)
     if health is not None:
         health.close()

@@ -134,13 +134,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 @pytest.fixture(scope="session")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The whole product as `highwater up` runs it, on parts of its own that a test may stop and start."""
+    from tests.collector import Collector
     from tests.product import Product
 
     folder: Path = tmp_path_factory.mktemp("product")
     with contextlib.ExitStack() as running:
         RUNNING["product"] = running
         local = running.enter_context(LocalStack(folder / "parts"))
-        yield running.enter_context(Product(folder / "data", local))
+        collector = running.enter_context(Collector())
+        yield running.enter_context(Product(folder / "data", local, collector))
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,7 @@ from highwater.schemas.topics import TOPICS
 from highwater.streams.access import trusts_nobody
 from highwater.streams.clock import ProductClock
 from highwater.streams.settings import read_settings
+from tests.collector import Collector
 
 # Room for a test's rebuilds: two seconds of cooldown instead of minutes, everything else as shipped.
 POLICY = """
@@ -68,8 +69,9 @@ def _awaited(work: Coroutine[Any, Any, T]) -> T:
 class Product:
     """`highwater up --detach` on parts that the test owns, so that each can be stopped, killed and started."""
 
-    def __init__(self, data_dir: Path, parts: LocalStack) -> None:
+    def __init__(self, data_dir: Path, parts: LocalStack, collector: Collector | None = None) -> None:
         self.data_dir = data_dir
+        self.collector = collector or Collector()  # which listens where it was given
         self.parts = parts
         data_dir.mkdir(parents=True)
         policy = data_dir / "policy.toml"
@@ -92,6 +94,8 @@ class Product:
             "HIGHWATER_TICK_SECONDS": str(TICK_SECONDS),
             "HIGHWATER_WINDOW_DAYS": "60",
         }
+        if collector is not None:  # only writes that ask for it are traced
+            self.environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_TRACES_SAMPLER_ARG": "0"}
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0, verify=trusts_nobody())
 
     def __enter__(self) -> Self:

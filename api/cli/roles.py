@@ -84,12 +84,15 @@ async def _registered(registry: object) -> set[str]:
 @click.command(cls=RoleCommand)
 def worker() -> None:
     """Run the decision plane: planner and fan-out decisions (Faust)."""
+    from highwater.connectors.tracing import start_tracing
     from highwater.streams.app import run_worker
     from highwater.streams.clock import ProductClock
+    from highwater.streams.metric_roles import Role, begin_role
     from highwater.streams.telemetry import configure_logging
 
     settings = own_settings()
     configure_logging(settings.log_level, settings.log_format)
+    begin_role(Role.WORKER)
     settings.kafka_client()  # without a broker's address nothing is waited for
     codec = asyncio.run(_codec_when_there(settings))
 
@@ -99,7 +102,10 @@ def worker() -> None:
         # A client of its own each time: fresh ids are rare, and the worker's event loop is not the one of the start.
         codec.teach(schema_id, await Registry(settings.registry_access()).text_of(schema_id))
 
+    exporter = start_tracing(settings, "worker")
     status = run_worker(settings, codec, ProductClock(settings.clock_file), learn=learn)
+    if exporter is not None:
+        exporter.close()
     click.get_current_context().exit(status)
 
 
@@ -131,11 +137,13 @@ def connect(names: tuple[str, ...]) -> None:
     import uvloop
 
     from highwater.connectors.run import resolve_names, run_connectors
+    from highwater.streams.metric_roles import Role, begin_role
     from highwater.streams.telemetry import configure_logging
 
     settings = own_settings()
     wanted = resolve_names(names)
     configure_logging(settings.log_level, settings.log_format)
+    begin_role(Role.CONNECT)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run_connectors(settings, wanted))
 
@@ -144,10 +152,12 @@ def connect(names: tuple[str, ...]) -> None:
 def api() -> None:
     """Run the HTTP API."""
     from highwater.api.app import serve
+    from highwater.streams.metric_roles import Role, begin_role
     from highwater.streams.telemetry import configure_logging
 
     settings = own_settings()
     configure_logging(settings.log_level, settings.log_format)
+    begin_role(Role.API)
     serve(settings)
 
 

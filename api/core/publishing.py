@@ -12,7 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from highwater.api.core.freshness import WRITE_WAIT_MS, PositionWatcher, group_of
+from highwater.api.core.overload import Overload
 from highwater.api.core.parts import Part
+from highwater.api.core.tracing import Publishing
 from highwater.connectors.kafka.producer import AsyncProducer, Taken
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
@@ -52,12 +54,14 @@ class Publisher:
         watcher: PositionWatcher,
         clock: Clock,
         embedding_dimensions: int,
+        overload: Overload | None = None,
     ) -> None:
         self._producer = producer
         self._codec = codec
         self._watcher = watcher
         self._clock = clock
         self._dimensions = embedding_dimensions
+        self._overload = overload
 
     def encode(self, topic: str, event: Mapping[str, Any]) -> tuple[str, bytes]:
         """The key and value of an event.
@@ -84,8 +88,14 @@ class Publisher:
         """Produce encoded events in order, wait for the broker, and for so long for their sink.
 
         Raises:
+            TooManyRequestsError: the product has to catch up first; nothing was taken.
             NotTakenError: the broker did not acknowledge all; says which it did.
         """
+        if self._overload is not None:
+            self._overload.admit(topic)
+        return await self._publish(topic, encoded, sink_wait_ms)
+
+    async def _publish(self, topic: str, encoded: Sequence[tuple[str, bytes]], sink_wait_ms: int) -> list[str]:
         taken = await self._produce(topic, encoded)
         await self._give_the_sink_a_moment(taken, sink_wait_ms)
         return [str(position) for position in taken]
@@ -94,11 +104,14 @@ class Publisher:
         producer = self._producer.require()
         now_ms = self._clock()
         acks = []
+        publishing = Publishing(topic)
         for event_key, value in encoded:
             headers = make_headers(event_id=fresh_id(), event_type=topic, source=SOURCE, now_ms=now_ms, caused_by=None)
+            headers += publishing.headers
             acks.append(await producer.enqueue(topic, value, key=event_key, headers=headers))
         outcomes = await asyncio.gather(*acks, return_exceptions=True)
         taken = [outcome for outcome in outcomes if isinstance(outcome, Taken)]
+        publishing.ended(taken, len(encoded))
         failed = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
         if isinstance(failed, HighwaterError) and len(encoded) == 1:
             raise failed
@@ -119,7 +132,7 @@ class Publisher:
     ) -> list[str]:
         """Produce events that the API itself makes, of a topic that no outsider writes; their positions in order."""
         encoded = [self.encode_unjudged(topic, event) for event in events]
-        return await self.publish(topic, encoded, sink_wait_ms=sink_wait_ms)
+        return await self._publish(topic, encoded, sink_wait_ms)
 
     async def record(self, topic: TopicName[EventT], event: EventT) -> None:
         """Produce one event that nobody of ours reads, and wait for the broker.

@@ -21,6 +21,7 @@ from highwater.api.core.degraded import Degraded
 from highwater.api.core.freshness import PositionWatcher, max_wait_ms, wait_for, wait_until_fresh
 from highwater.api.core.keys import KeyFile
 from highwater.api.core.oidc import TokenReader, read_rules
+from highwater.api.core.overload import Overload, bounds_of
 from highwater.api.core.parts import Part
 from highwater.api.core.publishing import Publisher
 from highwater.api.core.rate_limits import LocalCalls, RateLimiter
@@ -92,6 +93,7 @@ class Services:
     passports: Passports
     degraded: Degraded
     security: SecurityLog
+    overload: Overload
 
     async def fresh(self, request: Request, fed_by: frozenset[str]) -> bool:
         """Wait for what `X-Min-Position` names; whether it names anything."""
@@ -127,6 +129,7 @@ class Services:
         """Begin to reach the parts; none of them has to be there."""
         for part in (self.database, self.kafka, self.registry):
             part.start()
+        self.overload.start()
         await self.link.probe()
         if self.cache_link is not self.link:
             await self.cache_link.probe()
@@ -137,6 +140,7 @@ class Services:
 
     async def close(self) -> None:
         """Let go of the parts; whatever still tells something over them was closed before."""
+        await self.overload.close()
         await self.security.close()
         await self.watcher.close()
         if self.tokens is not None:
@@ -254,7 +258,8 @@ def make_services(settings: Settings, clock: Clock) -> Services:
     link = RedisLink(settings.redis, connections_max=settings.redis_connections)
     sessions = SessionStore(link, database.require)
     watcher = PositionWatcher(lambda asked: feeds_reads.next_offsets(database.require(), asked))
-    publisher = Publisher(kafka, registry, watcher, clock, settings.embedding_dimensions)
+    overload = Overload(bounds_of(settings), database.require, admin)
+    publisher = Publisher(kafka, registry, watcher, clock, settings.embedding_dimensions, overload)
 
     async def publish_activity(user_id: str, now_ms: int) -> None:
         await publisher.one("feeds.user-active", {"user_id": user_id, "ts": now_ms})
@@ -313,6 +318,7 @@ def make_services(settings: Settings, clock: Clock) -> Services:
         passports=load_passports(settings.namespaces_file),
         degraded=Degraded(database.require),
         security=SecurityLog(record_action, clock),
+        overload=overload,
     )
 
 

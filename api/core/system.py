@@ -6,12 +6,13 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from highwater.api.core.access import PUBLIC, declared
 from highwater.api.core.documentation import problem_response
 from highwater.api.core.errors import problem
 from highwater.api.core.services import Wired
+from highwater.streams.metric_roles import exposition
 
 # Not guarded: they are for everybody, also before the application has started.
 router = APIRouter(tags=["system"])
@@ -88,4 +89,4 @@ async def readyz(
 @declared(PUBLIC)
 async def metrics() -> Response:
     """Every metric of this process."""
-    return Response(generate_latest(), headers={**_NEVER, "Content-Type": CONTENT_TYPE_LATEST})
+    return Response(exposition(), headers={**_NEVER, "Content-Type": CONTENT_TYPE_LATEST})

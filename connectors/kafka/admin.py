@@ -175,6 +175,18 @@ class Admin:
         """
         return await asyncio.to_thread(self._log_ranges, list(partitions))
 
+    async def log_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """One past the last offset of each partition.
+
+        Raises:
+            UnavailableError: the broker does not answer, or a partition is not there.
+        """
+        return await asyncio.to_thread(self._log_ends, list(partitions))
+
+    def _log_ends(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        with self._answering("Kafka does not list offsets"):
+            return self._offsets(partitions, OffsetSpec.latest())
+
     def _log_ranges(self, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
         with self._answering("Kafka does not list offsets"):
             low = self._offsets(partitions, OffsetSpec.earliest())

@@ -17,6 +17,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from highwater.connectors.kafka import outbox, positions
+from highwater.connectors.kafka.backlog import Reading
+from highwater.connectors.kafka.chains import begin_batch, end_batch
 from highwater.connectors.kafka.failures import Following, after_failure, is_refusal
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.positions import Epochs, Move, Place
@@ -80,6 +82,8 @@ class BatchConsumer:
         self._around = around
         self._owned: list[Place] = []  # what the group has assigned, stopped partitions included
         self._next: dict[Place, int] = {}  # of what is read
+        self._held_back: dict[Place, int] = {}  # of what is stopped
+        self._in_hand: dict[Place, int] = {}  # the arrival of the first record of the batch at work
         self._epochs: dict[Place, dict[int, Epoch]] = {}  # of relays, as stored with the positions
         self._topic_ids: dict[str, str] = {}
         self._has_joined = False
@@ -111,6 +115,15 @@ class BatchConsumer:
         waits_for = self._problem if self._is_ready_without else None
         return "; ".join(text for text in (waits_for, self._guard.degraded) if text is not None) or None
 
+    @property
+    def readings(self) -> Mapping[Place, Reading]:
+        """Where it stands in each partition that it holds."""
+        in_hand = self._in_hand
+        return {
+            place: Reading(next_, in_hand.get(place))
+            for place, next_ in (*self._held_back.items(), *self._next.items())
+        }
+
     async def run(self, stop: asyncio.Event) -> None:
         """Consume until `stop` is set. A recreated topic ends it, unready, with one line."""
         self._loop = asyncio.get_running_loop()
@@ -118,7 +131,7 @@ class BatchConsumer:
         self._stop = stop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.group)
         # As at first, should it be run again after an error: it begins from what is stored.
-        self._owned, self._next, self._has_joined, self._is_ending = [], {}, False, False
+        self._owned, self._next, self._held_back, self._has_joined, self._is_ending = [], {}, {}, False, False
         self._problem = _STARTING
         try:
             await self._start(stop)
@@ -193,12 +206,13 @@ class BatchConsumer:
                 lows = {place: found.low for place, found in ranges.items()}
                 async with transaction(self._around.pool) as tx:
                     found = await positions.load(tx, self.group, places, topic_ids=self._topic_ids, lows=lows)
-                    found = await self._guard.load(tx, found)
+                    stored, found = found, await self._guard.load(tx, found)
                     epochs = await positions.load_epochs(tx, self.group)
             except (UnavailableError, *CONFLICT) as error:
                 attempt += 1
                 await self._pause(error, attempt, self._stop)
                 continue
+            self._held_back = {place: next_ for place, next_ in stored.items() if place not in found}
             self._log.info("partitions_assigned", count=len(found))
             return found, epochs
         return {}, {}
@@ -208,7 +222,7 @@ class BatchConsumer:
         self._on_lost(self._consumer, partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._owned, self._next = [], {}
+        self._owned, self._next, self._held_back = [], {}, {}
         self._assignments += 1
         self._consumer.unassign()
         self._loop.call_soon_threadsafe(self._guard.release)
@@ -235,9 +249,11 @@ class BatchConsumer:
         if self._handler.gather_seconds:
             records = await self._gather(records, stop)
         self._idle.clear()
+        self._in_hand = {(record.topic, record.partition): record.arrived_ms for record in reversed(records)}
         try:
             await self._while_polling(asyncio.ensure_future(self._process(records, stop)))
         finally:
+            self._in_hand = {}
             self._idle.set()
 
     async def _gather(self, records: list[Record], stop: asyncio.Event) -> list[Record]:
@@ -427,6 +443,7 @@ class BatchConsumer:
         # Taken before anything is awaited: a position that another consumer moves meanwhile must not be moved from there.
         moves = self._moves(records, held)
         current, raised = without_overtaken(records, self._epochs)
+        batch = begin_batch(self.group, current)
         events, dead = ([], [failed]) if failed else await self._decode(current)
         prepared = await self._handler.prepare(events) if events else None
         try:
@@ -442,6 +459,7 @@ class BatchConsumer:
         finally:
             if events:
                 await self._handler.settle(prepared)
+        end_batch(self.group, batch)
         self._guard.record(records, dead)
         self._guard.moved(moves)
         for place, epochs in raised.items():

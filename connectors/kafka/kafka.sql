@@ -1,6 +1,9 @@
 -- name: positions_of
 SELECT topic, partition, topic_id, next FROM positions WHERE "group" = $1
 
+-- name: positions_of_groups
+SELECT "group", topic, partition, next FROM positions WHERE "group" = ANY ($1::text[])
+
 -- name: insert_positions
 INSERT INTO positions ("group", topic, partition, topic_id, next)
 SELECT $1, topic, partition, topic_id, next
@@ -17,8 +20,13 @@ WHERE p."group" = $1 AND p.topic = moved.topic AND p.partition = moved.partition
   AND p.topic_id = moved.topic_id AND p.next = moved.expected
 
 -- name: outbox_take
-SELECT id, shard, topic, partition, key, value, headers FROM outbox
+SELECT id, shard, topic, partition, key, value, headers, added_at FROM outbox
 WHERE shard = ANY ($1::smallint[]) ORDER BY id LIMIT $2
+
+-- Rows up to $1 of them, and how long the oldest has waited
+-- name: outbox_backlog
+SELECT (SELECT count(*) FROM (SELECT FROM outbox LIMIT $1) AS waiting) AS rows,
+    (SELECT extract(epoch FROM clock_timestamp() - added_at)::float8 FROM outbox ORDER BY id LIMIT 1) AS age_seconds
 
 -- Only those of shards that are still this relay's: another, which took a shard over, publishes its rows again. $1 ids, $2 kind of
 -- the leases, $3 and $4 the leases' names and epochs, $5 the relay

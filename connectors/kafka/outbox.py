@@ -26,6 +26,7 @@ from highwater.connectors.patience import pause
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LEASE_SECONDS, LeaseKind, Leases
 from highwater.connectors.postgres.pool import AWAY, Connection, Row, open_connection
+from highwater.schemas.carried import TRACEPARENT
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
 from highwater.schemas.errors import HighwaterError, UnavailableError
@@ -33,10 +34,11 @@ from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, TopicName
 from highwater.schemas.topics import TOPICS
 from highwater.streams import relay_epochs
-from highwater.streams.clock import fresh_id, monotonic_seconds
+from highwater.streams.clock import fresh_id, monotonic_seconds, to_ms, wall_ns
 from highwater.streams.leases import Lease, plan_shares
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, OUTBOX_SHARDS_LOST, get_log
+from highwater.streams.tracing import TRACER, Kind, Span, context_of
 
 log = get_log("outbox")
 
@@ -124,15 +126,29 @@ async def add(tx: Connection, rows: Sequence[OutboxRow]) -> None:
     await tx.execute(f"NOTIFY {CHANNEL}")
 
 
+def _on_its_way(row: Row) -> tuple[Headers, Span | None]:
+    """A row's headers, and where it belongs to a trace the span of its wait here, which its readers come after."""
+    headers = _headers_of(row)
+    parent = context_of(headers) if TRACER.is_on else None
+    if parent is None or not parent.is_sampled:
+        return headers, None
+    context = parent.child()
+    kept = [(name, value) for name, value in headers if name != TRACEPARENT]
+    attributes = {"messaging.system": "kafka", "messaging.destination.name": row["topic"]}
+    start_ns = to_ms(row["added_at"]) * 1_000_000
+    span = Span(context, parent.span_id, f"publish {row['topic']}", Kind.PRODUCER, start_ns, start_ns, attributes)
+    return [*kept, (TRACEPARENT, context.traceparent.encode())], span
+
+
 def _headers_of(row: Row) -> Headers:
     kept = [(name, base64.b64decode(value)) for name, value in orjson.loads(row["headers"])]
     # A dead letter keeps the ce_id it came with.
     return kept if any(name == "ce_id" for name, _ in kept) else [*kept, ("ce_id", f"outbox-{row['id']}".encode())]
 
 
-def _stamped(row: Row, lease: Lease) -> Headers:
-    """The headers with the shard and epoch that a row is published under, in place of those a dead letter came with."""
-    kept = [(name, value) for name, value in _headers_of(row) if name != relay_epochs.HEADER]
+def _stamped(row: Row, headers: Headers, lease: Lease) -> Headers:
+    """Headers with the shard and epoch that a row is published under, in place of those a dead letter came with."""
+    kept = [(name, value) for name, value in headers if name != relay_epochs.HEADER]
     return [*kept, (relay_epochs.HEADER, relay_epochs.to_header(row["shard"], lease.epoch))]
 
 
@@ -235,15 +251,16 @@ class Relay:
         rows = [row for row in rows if str(row["shard"]) in held]
         if not rows:
             return 0
+        ways = [_on_its_way(row) for row in rows]
         acks = [
             await self._producer.enqueue(
                 row["topic"],
                 row["value"],
                 key=row["key"],
-                headers=_stamped(row, held[str(row["shard"])]),
+                headers=_stamped(row, headers, held[str(row["shard"])]),
                 partition=row["partition"],
             )
-            for row in rows
+            for row, (headers, _) in zip(rows, ways, strict=True)
         ]
         failed = await self._acknowledged(connection, acks)
         if failed is not None:
@@ -252,6 +269,9 @@ class Relay:
         names, epochs = list(held), [lease.epoch for lease in held.values()]
         ids = [row["id"] for row in rows]
         await connection.execute(QUERIES["outbox_delete"], ids, LeaseKind.OUTBOX, names, epochs, self._leases.owner)
+        for _, span in ways:
+            if span is not None:
+                TRACER.record(span._replace(end_ns=wall_ns()))
         for row in rows:
             OUTBOX_PUBLISHED.labels(row["topic"]).inc()
         return len(rows)

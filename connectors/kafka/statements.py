@@ -12,10 +12,12 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     positions_of: str
+    positions_of_groups: str
     insert_positions: str
     skip_to: str
     advance_positions: str
     outbox_take: str
+    outbox_backlog: str
     outbox_delete: str
     relay_epochs_of: str
     raise_relay_epochs: str

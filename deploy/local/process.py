@@ -22,7 +22,8 @@ from typing import Any
 from highwater.deploy.local.errors import PartFailedError
 from highwater.deploy.local.private import make_folder, open_file
 
-LOG_BYTES_MAX = 20_000_000  # above this a log is set aside at the next start; one older one is kept
+LOG_BYTES_MAX = 20_000_000  # above this a log is set aside, also while its program runs; one older one is kept
+_COPY_BYTES = 1 << 20
 LOG_TAIL_BYTES = 16_384  # read from the end of a log to find its last lines
 LOG_LINES_SHOWN = 12
 KILL_WAIT_SECONDS = 10.0  # SIGKILL is prompt; more than this is a process stuck in the kernel
@@ -113,7 +114,7 @@ class ManagedProcess:
             raise PartFailedError(self.name, f"is already running as process {self.pid}", [])
         self._stop_signal = command.stop_signal
         make_folder(self.log_path.parent)
-        _rotate(self.log_path)
+        self.rotate()
         shim = [sys.executable, "-I", "-S", str(CHILD_PROGRAM), "--parent-pid", str(os.getpid())]
         if command.user:
             shim += ["--uid", str(command.user.uid), "--gid", str(command.user.gid)]
@@ -178,6 +179,10 @@ class ManagedProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(KILL_WAIT_SECONDS)
 
+    def rotate(self) -> None:
+        """Set the log aside if it has grown too large."""
+        rotate(self.log_path)
+
     def failure(self, reason: str) -> PartFailedError:
         """Return the error that names this process, the reason and the last lines of its log."""
         return PartFailedError(self.name, reason, self.last_lines())
@@ -199,6 +204,26 @@ def describe_exit(status: int) -> str:
     return f"ended with status {status}"
 
 
-def _rotate(log_path: Path) -> None:
-    if log_path.exists() and log_path.stat().st_size > LOG_BYTES_MAX:
-        log_path.replace(log_path.with_suffix(".log.1"))
+def rotate(log_path: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
+    """Set a log aside that has grown too large, while its program goes on writing to it; whether that was done.
+
+    The program holds the file open for appending, so it is copied and then emptied: its next line comes to the beginning. What it
+    writes between the last look at the end and the emptying, some microseconds, is lost.
+    """
+    try:
+        if log_path.stat().st_size <= bytes_max:
+            return False
+    except FileNotFoundError:
+        return False
+    older = log_path.with_suffix(".log.1")
+    scratch = log_path.with_suffix(".log.new")
+    with log_path.open("rb") as log, open_file(scratch, os.O_TRUNC) as copy:
+        while part := log.read(_COPY_BYTES):
+            copy.write(part)
+        copy.flush()
+        while part := log.read(_COPY_BYTES):  # what came meanwhile
+            copy.write(part)
+            copy.flush()
+        os.truncate(log_path, 0)
+    scratch.replace(older)
+    return True

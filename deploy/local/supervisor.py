@@ -32,6 +32,7 @@ ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at 
 LATE_SECONDS = 480.0
 LOOK_SECONDS = 0.2
 READY_PROBE_SECONDS = 1.0
+ROTATE_SECONDS = 5.0  # how often sizes of logs are looked at: at 2 MB/s a log overshoots its bound by half
 LEFTOVERS_SECONDS = 10.0  # what a predecessor's processes get to be gone
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -99,6 +100,7 @@ class Supervisor:
         self._error: str | None = None
         self._written: dict[str, Any] | None = None
         self._told_once: str | None = None
+        self._rotated_at = float("-inf")
         self._recording = threading.Lock()
         given = plan.given.by_name()
         names = [name for one in given for name in ((one,) if given[one] else self.stack.names_of(one))]
@@ -196,7 +198,19 @@ class Supervisor:
                 watched.step(now)
                 self._report_change(watched, states)
                 self._report_wait(watched, now)
+            self._rotate_logs()
             self._record()
+
+    def _rotate_logs(self) -> None:
+        if time.monotonic() - self._rotated_at < ROTATE_SECONDS:
+            return
+        self._rotated_at = time.monotonic()
+        for watched in (*self._services, *self._roles):
+            if watched.process is not None:
+                try:
+                    watched.process.rotate()
+                except OSError as error:  # a disk without room: what runs goes on
+                    self._report_once(f"the log of {watched.name} cannot be set aside: {error}")
 
     def _report_once(self, line: str) -> None:
         if line != self._told_once:

@@ -34,6 +34,7 @@ def test_statements_do_not_read_the_clock():
     clock = re.compile(r"\b(now\s*\(|current_(time|date)|clock_timestamp|localtime|statement_timestamp)", re.IGNORECASE)
     assert [name for name, text in STATEMENTS.items() if clock.search(text)] == [
         "server_time_ms",  # by which the clocks of processes are judged
+        "outbox_backlog",  # how long events wait, by the clock that stamped them
         "database_counters",
         "renew_copy_lease",
         "copies_not_told",
@@ -43,7 +44,8 @@ def test_statements_do_not_read_the_clock():
     ]
     migrations = ROOT / "connectors" / "postgres" / "migrations"
     assert [path.name for path in migrations.glob("*.sql") if clock.search(path.read_text(encoding="utf-8"))] == [
-        "0029_leases.sql"  # whether a lease is somebody's
+        "0029_leases.sql",  # whether a lease is somebody's
+        "0033_outbox_age.sql",  # how long a row waits
     ]
 
 

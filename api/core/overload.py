@@ -1,0 +1,120 @@
+"""Refusing writes while the product catches up: what waits is measured in the background, and a write only looks.
+
+Law: no write asks PostgreSQL or Kafka. What cannot be measured refuses nothing: a part that is unavailable answers by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+
+import asyncpg
+
+from highwater.api.core.errors import TooManyRequestsError
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.backlog import outbox_backlog
+from highwater.connectors.kafka.statements import QUERIES
+from highwater.connectors.postgres.pool import fetched
+from highwater.schemas.errors import UnavailableError
+from highwater.schemas.topics import TOPICS
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.overload import RETRY_AFTER_SECONDS, Bounds, Load, Reason, Shed, judge
+from highwater.streams.settings import Settings
+from highwater.streams.telemetry import WRITES_SHED, get_log
+
+# What comes in between two looks is at most what the API takes in that time.
+LOOK_SECONDS = 2.0
+# What was measured longer ago counts no more: without a measure writes are taken.
+LOAD_SECONDS_MAX = 30.0
+# A look must not add to what it measures.
+_READ_SECONDS_MAX = 2.0
+
+# The sinks of the topics that callers write, each with those topics: whose lag counts.
+SINKS: Mapping[str, list[str]] = {
+    sink: [topic.name for topic in TOPICS.values() if topic.outsider and topic.consumers[:1] == (sink,)]
+    for sink in sorted({topic.consumers[0] for topic in TOPICS.values() if topic.outsider})
+}
+
+_log = get_log("api")
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """Where writes begin to wait, as configured."""
+    return Bounds(settings.shed_outbox_rows, settings.shed_outbox_seconds, settings.shed_lag_events)
+
+
+class Overload:
+    """Judges writes by what was measured last."""
+
+    def __init__(self, bounds: Bounds, pool: Callable[[], asyncpg.Pool[asyncpg.Record]], admin: Admin) -> None:
+        self._bounds = bounds
+        self._pool = pool
+        self._admin = admin
+        self._load = Load()
+        self._measured_at = float("-inf")
+        self._task: asyncio.Task[None] | None = None
+        self._was: Reason | None = None
+
+    def start(self) -> None:
+        """Begin to measure."""
+        self._task = asyncio.create_task(self._watch(), name="overload")
+
+    async def close(self) -> None:
+        """Measure no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def admit(self, topic: str) -> None:
+        """Let a write to a topic pass.
+
+        Raises:
+            TooManyRequestsError: too much waits; says for how long to hold back.
+        """
+        shed = self._judged(topic)
+        if shed is None:
+            return
+        WRITES_SHED.labels(shed.reason.value).inc()
+        raise TooManyRequestsError(
+            f"{shed.detail}; nothing of this request was taken", headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
+            reason=shed.reason.value,
+        )  # fmt: skip
+
+    def _judged(self, topic: str) -> Shed | None:
+        if monotonic_seconds() - self._measured_at > LOAD_SECONDS_MAX:
+            return None
+        return judge(self._load, self._bounds, topic, TOPICS[topic].consumers[0])
+
+    async def _watch(self) -> None:
+        while True:
+            with contextlib.suppress(UnavailableError, asyncpg.PostgresError):  # `/readyz` reports it
+                self._load = await self.measure()
+                self._measured_at = monotonic_seconds()
+                self._say()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def measure(self) -> Load:
+        """What waits now.
+
+        Raises:
+            UnavailableError: PostgreSQL or Kafka does not answer.
+        """
+        pool = self._pool()
+        waiting = await outbox_backlog(pool, rows_max=self._bounds.outbox_rows + 1, seconds_max=_READ_SECONDS_MAX)
+        rows = await fetched(pool, QUERIES["positions_of_groups"], list(SINKS), seconds_max=_READ_SECONDS_MAX)
+        ends = await self._admin.log_ends((row["topic"], row["partition"]) for row in rows)
+        behind: dict[str, int] = {}
+        for row in rows:
+            left = max(0, ends[row["topic"], row["partition"]] - row["next"])
+            behind[row["group"]] = behind.get(row["group"], 0) + left
+        return Load(waiting.rows, waiting.age_seconds, behind)
+
+    def _say(self) -> None:
+        found = next((shed for sink in SINKS if (shed := self._judged(SINKS[sink][0])) is not None), None)
+        reason = None if found is None else found.reason
+        if reason is not None and self._was is None and found is not None:
+            _log.warning("writes_shed", reason=found.detail, effect="writes are refused with 429")
+        elif reason is None and self._was is not None:
+            _log.info("writes_taken_again")
+        self._was = reason

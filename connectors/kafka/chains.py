@@ -1,0 +1,39 @@
+"""Chains of events as consumers see them: what a batch hands on to its effects, and how old it was when they were stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from highwater.connectors.kafka.records import Record
+from highwater.streams.clock import ProductClock, wall_ns
+from highwater.streams.telemetry import FRESHNESS_SECONDS
+from highwater.streams.tracing import Hop, begin_hop, end_hop
+
+# The broker stamps records by its own clock, so the product's, which may be moved, is not asked.
+_machine_clock = ProductClock()
+
+
+class Batch(NamedTuple):
+    """A batch at work: when that began (ns since 1970), its oldest chain's beginning (ms; None: empty), and traced records."""
+
+    start_ns: int
+    oldest_ms: int | None
+    hops: Sequence[Hop]
+
+
+def begin_batch(group: str, records: Sequence[Record]) -> Batch:
+    """Note what each record hands on."""
+    found = [begin_hop(group, record.position, record.headers, record.arrived_ms) for record in records]
+    oldest_ms = min((origin_ms for origin_ms, _ in found), default=None)
+    return Batch(wall_ns(), oldest_ms, [hop for _, hop in found if hop is not None])
+
+
+def end_batch(group: str, batch: Batch) -> None:
+    """The effects are stored: readers see them from now on."""
+    if batch.oldest_ms is not None:
+        FRESHNESS_SECONDS.labels(group).observe(max(0, _machine_clock() - batch.oldest_ms) / 1000)
+    if batch.hops:
+        end_ns = wall_ns()
+        for hop in batch.hops:
+            end_hop(hop, group, batch.start_ns, end_ns)

@@ -1,0 +1,59 @@
+"""Logs are set aside while their program writes to them, and what is on the disk is bounded."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+from highwater.deploy.local.process import Command, ManagedProcess, rotate
+
+BYTES_MAX = 50_000
+# Writes numbered lines; each line is one write, as the roles' are.
+WRITER = """
+import os, sys
+for number in range(20_000):
+    os.write(1, b"%06d a line of a log as long as such lines are, about a hundred bytes with its numbers and names\\n" % number)
+"""
+
+
+def test_a_log_is_rotated_while_its_program_runs(tmp_path: Path):
+    """The program goes on in the same file; that and the older one are private and hold the last lines in order."""
+    process = ManagedProcess("writer", tmp_path / "writer.log")
+    process.start(Command((sys.executable, "-c", WRITER)))
+    rotations = 0
+    deadline = time.monotonic() + 60
+    while process.is_alive() and time.monotonic() < deadline:
+        rotations += rotate(process.log_path, BYTES_MAX)
+        time.sleep(0.001)  # the pause between two looks
+    assert process.exit_status() == 0
+    older = process.log_path.with_suffix(".log.1")
+    assert rotations > 0
+    assert not process.log_path.with_suffix(".log.new").exists()
+    assert {path.stat().st_mode & 0o777 for path in (process.log_path, older)} == {0o600}
+    text = older.read_bytes() + process.log_path.read_bytes()
+    # No hole of zeros, as a program that does not append would leave; whole lines, in order, up to the last.
+    assert b"\0" not in text
+    numbers = [int(number) for number in re.findall(rb"^(\d{6}) a line", text, re.MULTILINE)]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == 19_999
+
+
+def test_a_small_log_is_left_alone(tmp_path: Path):
+    """So is one that is not there."""
+    log = tmp_path / "x.log"
+    assert not rotate(log, 10)
+    log.write_bytes(b"123456789\n")
+    assert not rotate(log, 10)
+    assert log.read_bytes() == b"123456789\n"
+
+
+def test_the_older_log_is_replaced(tmp_path: Path):
+    """Two files at most."""
+    log = tmp_path / "x.log"
+    for content in (b"first" * 10, b"second" * 10):
+        log.write_bytes(content)
+        assert rotate(log, 10)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.log", "x.log.1"]
+    assert (log.read_bytes(), (tmp_path / "x.log.1").read_bytes()) == (b"", b"second" * 10)
