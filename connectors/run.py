@@ -18,9 +18,10 @@ from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.patience import pause
+from highwater.connectors.postgres.migrate import refuse_half_restored
 from highwater.connectors.postgres.pool import is_away, open_pool
 from highwater.connectors.slices import SLICES
-from highwater.connectors.wiring import Connector, Make, Wiring
+from highwater.connectors.wiring import Connector, Make, Pool, Wiring
 from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError, leaves
 from highwater.streams.clock import ProductClock, monotonic_seconds
 from highwater.streams.health import serve_health
@@ -167,11 +168,18 @@ async def _surroundings(
     if codec is None or pool is None:
         return None
     await resources.enter_async_context(pool)
+    if await _when_available(lambda: _restored(pool), waiting, stop) is None:
+        return None
     client = settings.kafka_client()
     refusal = await asyncio.to_thread(refusal_of, client)
     if refusal is not None:
         raise AccessRefusedError(f"Kafka refuses us: {refusal}")
     return Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
+
+
+async def _restored(pool: Pool) -> bool:
+    await refuse_half_restored(pool)
+    return True
 
 
 async def _when_available(make: Callable[[], Awaitable[T]], waiting: dict[str, str], stop: asyncio.Event) -> T | None:
