@@ -19,10 +19,11 @@ from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.patience import pause
+from highwater.connectors.postgres.migrate import refuse_half_restored
 from highwater.connectors.postgres.pool import is_away, open_pool
 from highwater.connectors.slices import SLICES
 from highwater.connectors.tracing import start_tracing
-from highwater.connectors.wiring import Connector, Make, Wiring, WithWatch
+from highwater.connectors.wiring import Connector, Make, Pool, Wiring, WithWatch
 from highwater.schemas.errors import AccessRefusedError, ConfigurationError, UnavailableError, leaves
 from highwater.streams.clock import ProductClock, monotonic_seconds
 from highwater.streams.health import serve_health
@@ -181,6 +182,8 @@ async def _surroundings(
     if codec is None or pool is None:
         return None
     await resources.enter_async_context(pool)
+    if await _when_available(lambda: _restored(pool), waiting, stop) is None:
+        return None
     client = settings.kafka_client()
     refusal = await asyncio.to_thread(refusal_of, client)
     if refusal is not None:
@@ -188,6 +191,11 @@ async def _surroundings(
     admin = Admin(client)
     await _when_available(admin.require_partitions, waiting, stop)
     return Surroundings(pool, client, admin, registry, codec, ProductClock(settings.clock_file))
+
+
+async def _restored(pool: Pool) -> bool:
+    await refuse_half_restored(pool)
+    return True
 
 
 async def _when_available(make: Callable[[], Awaitable[T]], waiting: dict[str, str], stop: asyncio.Event) -> T | None:

@@ -103,6 +103,11 @@ class BatchConsumer:
         self.group = handler.group
 
     @property
+    def handler(self) -> Handler[Any, Any]:
+        """What it hands its events to."""
+        return self._handler
+
+    @property
     def problem(self) -> str | None:
         """Why this consumer is not ready; None when it is."""
         if self._problem is None and asyncio.get_running_loop().time() - self._turned_at > _HEARTBEAT_SECONDS:

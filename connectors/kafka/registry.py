@@ -115,6 +115,38 @@ class Registry:
             raise UnknownSchemaError(schema_id)
         return str(found.schema_str)
 
+    async def versions_of(self, topic: Topic) -> list[tuple[int, int, str]]:
+        """The versions of a topic's subject, in order: version, id and schema; none where it was never registered.
+
+        Raises:
+            UnavailableError: the registry does not answer.
+        """
+        found: list[tuple[int, int, str]] = await self._call(self._versions_of, topic)
+        return found
+
+    def _versions_of(self, topic: Topic) -> list[tuple[int, int, str]]:
+        try:
+            versions = self._client.get_versions(topic.subject)
+        except SchemaRegistryError as error:
+            if error.http_status_code == _NOT_FOUND:
+                return []
+            raise
+        held = [self._client.get_version(topic.subject, version) for version in versions]
+        return [(one.version, int(one.schema_id), str(one.schema.schema_str)) for one in held]
+
+    async def register_text(self, topic: Topic, text: str) -> int:
+        """Register a version of a topic's subject as it is given; returns its id.
+
+        Raises:
+            UnavailableError: the registry does not answer, or refuses it.
+        """
+
+        def register(_topic: Topic) -> int:
+            self._set_compatibility(topic.subject)
+            return int(self._client.register_schema(topic.subject, Schema(text, "AVRO")))
+
+        return int(await self._call(register, topic))
+
     @staticmethod
     async def _call(function: Any, argument: Any) -> Any:
         try:

@@ -1,0 +1,234 @@
+"""The sinks, run by the restore itself from the restored positions to the log's ends: read models and erasures are up to date
+before any role decides.
+
+Invariant: a sink's effects and positions are one transaction. An event that the log has already is taken out of the outbox
+again; one that the lost database had not published yet stays, and is published when the outbox runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any, cast
+
+import orjson
+
+from highwater.connectors.backup.manifest import BackupError
+from highwater.connectors.backup.statements import QUERIES
+from highwater.connectors.backup.told import Told
+from highwater.connectors.identity import organizations
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row
+from highwater.connectors.postgres.pool import Connection, Row, is_of_the_store, transaction
+from highwater.connectors.slices import SLICES
+from highwater.connectors.verify.log import decoded
+from highwater.connectors.verify.patience import Patience
+from highwater.connectors.wiring import Wiring
+from highwater.schemas.cache import VERSION_BUMPED
+from highwater.schemas.envelope import caused_by
+from highwater.schemas.errors import InvalidEventError, UnavailableError
+from highwater.schemas.jobs import PLAN_CHANGED, PlanChanged
+from highwater.streams.jobs.validation import check_jobs_event
+from highwater.streams.settings import Settings
+
+# The sinks of what comes from outside; each topic belongs to one of them. The others read the log's own decisions, and go on from
+# the restored positions when they are started: what they do again changes nothing.
+FIRST = (
+    "users", "insights", "fixtures", "results", "votes", "posts", "queries", "jobs", "jobcontrols", "usage", "chunks",
+)  # fmt: skip
+# They build on what became of runs and on what was charged, so they come after that was loaded.
+THEN = ("controls", "tokens")
+# Their refusals depend on the moment: what was accepted then may look impossible now.
+_JUDGED_THEN = frozenset({"controls", "jobcontrols"})
+_SLICE_MAX = 5_000
+_SLICE_BYTES_MAX = 32 << 20
+_OUTBOX_ROWS = 5_000
+
+
+class _Accounted(Admin):
+    """A broker that holds nothing more: a sink that waits for another one's topic has it all behind it here."""
+
+    def __init__(self) -> None:
+        """Without a client."""
+
+    async def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """None is of interest."""
+        return dict.fromkeys(names, "")
+
+    async def log_ranges(self, partitions: Iterable[Place]) -> dict[Place, LogRange]:
+        """No partition holds anything that is not here yet."""
+        return dict.fromkeys(partitions, LogRange(0, 0))
+
+
+class Replay:
+    """The sinks over the restored database. `now_ms` is the broker's time of what they are at, as it was when they ran live."""
+
+    def __init__(self, around: Surroundings, settings: Settings, told: Told, patience: Patience) -> None:
+        self._pool = around.pool
+        self._told = told
+        self._patience = patience
+        self._settings = settings
+        self._now_ms = 0
+        self._around = replace(around, admin=_Accounted(), clock=lambda: self._now_ms)
+        self._sinks: dict[str, Handler[Any, Any]] = {}
+        self._upto_outbox = 0
+        self.bumped: set[str] = set()
+        self.events = 0
+        self.dropped = 0
+
+    async def open(self, resources: AsyncExitStack) -> None:
+        """Make the sinks; what they hold is closed with `resources`."""
+        wiring = Wiring(self._settings, self._around, resources)
+        made = {name: make for one in SLICES for name, make in one.sinks.items()}
+        for name in (*FIRST, *THEN):
+            consumer = await made[name](wiring)
+            assert isinstance(consumer, BatchConsumer)  # every sink of these is
+            self._sinks[name] = consumer.handler
+        async with transaction(self._pool) as tx:
+            self._upto_outbox = await tx.fetchval(QUERIES["outbox_top"])
+
+    def topics_of(self, name: str) -> tuple[str, ...]:
+        """The topics of a sink."""
+        return tuple(self._sinks[name].topics)
+
+    async def run(self, names: Sequence[str], records: AsyncIterable[Record], topic_ids: Mapping[str, str]) -> None:
+        """Let these sinks store records, which come in the order of the broker's time."""
+        waiting: list[Record] = []
+        size = 0
+        async for record in records:
+            waiting.append(record)
+            size += len(record.value or b"")
+            if len(waiting) >= _SLICE_MAX or size >= _SLICE_BYTES_MAX:
+                await self._store(names, waiting, topic_ids)
+                waiting, size = [], 0
+        await self._store(names, waiting, topic_ids)
+
+    async def _store(self, names: Sequence[str], records: Sequence[Record], topic_ids: Mapping[str, str]) -> None:
+        await self._store_plans(records)
+        for name in names:
+            sink = self._sinks[name]
+            own = [record for record in records if record.topic in sink.topics]
+            for first in range(0, len(own), sink.batch_max):
+                part = own[first : first + sink.batch_max]
+                self._patience.at(f"the sink {name} at {part[0].position}")
+                await self._apply(sink, part, topic_ids)
+        await self._drop_told()
+
+    async def _store_plans(self, records: Sequence[Record]) -> None:
+        """Plans of organizations, by which jobs and queries are judged; their own sink stores them again."""
+        found: list[Event[PlanChanged]] = []
+        for record in records:
+            if record.topic == PLAN_CHANGED and (value := await decoded(self._around, record)) is not None:
+                with contextlib.suppress(InvalidEventError):  # its own sink dead-letters it
+                    check_jobs_event(record.topic, value)
+                    found.append(Event(record, cast("PlanChanged", value)))
+        if found:
+            async with transaction(self._pool) as tx:
+                now_ms = max(event.record.arrived_ms for event in found)
+                await organizations.store_words(tx, [organizations.plan_word(event) for event in found], now_ms)
+
+    async def _apply(
+        self, sink: Handler[Any, Any], records: Sequence[Record], topic_ids: Mapping[str, str], *, is_bad: bool = False
+    ) -> None:
+        """As the consumer framework does: what cannot be decoded is dead-lettered, a batch that cannot be taken is split."""
+        events, dead = await self._decoded(records)
+        if is_bad:
+            dead += [DeadLetter(event.record, "handler_failed", "while the database was restored") for event in events]
+            events = []
+        self._now_ms = max(record.arrived_ms for record in records)
+        try:
+            prepared = await sink.prepare(events) if events else None
+            try:
+                async with transaction(self._pool) as tx:
+                    if events:
+                        dead += await sink.apply(tx, events, prepared)
+                    await self._add_letters(tx, sink.group, dead)
+                    await _move(tx, sink.group, records, topic_ids)
+            finally:
+                if events:
+                    await sink.settle(prepared)
+        except UnavailableError:
+            raise
+        except Exception as error:
+            if is_of_the_store(error) or is_bad:
+                raise
+            if len(records) == 1:
+                await self._apply(sink, records, topic_ids, is_bad=True)
+                return
+            half = len(records) // 2
+            await self._apply(sink, records[:half], topic_ids)
+            await self._apply(sink, records[half:], topic_ids)
+            return
+        self.events += len(records)
+
+    async def _decoded(self, records: Sequence[Record]) -> tuple[list[Event[Any]], list[DeadLetter]]:
+        events, dead = [], []
+        for record in records:
+            value = await decoded(self._around, record)
+            if value is None:
+                dead.append(DeadLetter(record, "not_readable", "found while the database was restored"))
+            else:
+                events.append(Event(record, value))
+        return events, dead
+
+    async def _add_letters(self, tx: Connection, group: str, letters: Sequence[DeadLetter]) -> None:
+        """Dead letters that the log does not have."""
+        rows = [
+            dead_letter_row(letter, group=group, now_ms=self._now_ms)
+            for letter in letters
+            if not self._told.has_letter(str(letter.record.position), group)
+            and not (group in _JUDGED_THEN and self._is_behind(letter.record))
+        ]
+        await outbox.add(tx, rows)
+
+    def _is_behind(self, record: Record) -> bool:
+        return record.offset <= self._told.reached.get((record.topic, record.partition), -1)
+
+    async def _drop_told(self) -> None:
+        """Take out of the outbox what the log has. Versions are all taken out: the restore tells them in the end."""
+        while True:
+            async with transaction(self._pool) as tx:
+                rows = await tx.fetch(QUERIES["outbox_after"], self._upto_outbox, _OUTBOX_ROWS)
+                if not rows:
+                    return
+                told = [row["id"] for row in rows if self._is_told(row)]
+                await tx.execute(QUERIES["drop_outbox"], told)
+            self.dropped += len(told)
+            self._upto_outbox = rows[-1]["id"]
+
+    def _is_told(self, row: Row) -> bool:
+        if row["topic"] == VERSION_BUMPED:
+            self.bumped.add((row["key"] or b"").decode())
+            return True
+        headers = [(name, base64.b64decode(value)) for name, value in orjson.loads(row["headers"])]
+        if any(name == "dlq_origin" for name, _ in headers):
+            return False
+        return self._told.covers(row["topic"], row["key"], caused_by(headers))
+
+
+async def _move(tx: Connection, group: str, records: Sequence[Record], topic_ids: Mapping[str, str]) -> None:
+    upto: dict[Place, int] = {}
+    for record in records:
+        upto[record.topic, record.partition] = record.offset + 1
+    await set_positions(tx, group, upto, topic_ids)
+
+
+async def set_positions(tx: Connection, group: str, upto: Mapping[Place, int], topic_ids: Mapping[str, str]) -> None:
+    """Have a group read on from these offsets.
+
+    Raises:
+        BackupError: a topic is not on the broker.
+    """
+    missing = sorted({topic for topic, _ in upto} - topic_ids.keys())
+    if missing:
+        raise BackupError(f"{missing[0]} is not on the broker; run `highwater init`")
+    rows = [(topic, partition, topic_ids[topic], next_) for (topic, partition), next_ in sorted(upto.items())]
+    if rows:
+        await tx.execute(QUERIES["set_restored_positions"], group, *map(list, zip(*rows, strict=True)))

@@ -1,0 +1,294 @@
+"""`highwater restore`: a backup beside the log that went on, or the log alone, becomes a database that roles may go on from.
+
+Invariant: everything is checked before anything is changed. From then on a row in `restore_progress` keeps `connect` from
+working on the database until the restore has ended; one that was interrupted is begun again with `--force`. The steps:
+
+1. the rows of the backup, by the migrations that it names, then those that are newer;
+2. numbers above those of the log (`results.raise_numbers`);
+3. the sinks from the backup's positions to the log's ends (`replaying.py`), erasures among them;
+4. results of the log: jobs, runs, charges, alerts, rebuilds; then controls of runs and uses of tokens, which build on them;
+5. versions above those that were announced (`versions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from highwater.connectors.alerts.channels import open_channels
+from highwater.connectors.backup.manifest import (
+    BackupError,
+    Manifest,
+    check_files,
+    check_migrations,
+    places_ahead,
+    read_manifest,
+)
+from highwater.connectors.backup.replaying import FIRST, THEN, Replay
+from highwater.connectors.backup.results import Results
+from highwater.connectors.backup.statements import QUERIES
+from highwater.connectors.backup.tables import copy_in
+from highwater.connectors.backup.taking import own_connection
+from highwater.connectors.backup.told import read_told
+from highwater.connectors.backup.versions import renew_versions
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.postgres.migrate import known_migrations, migrate
+from highwater.connectors.postgres.pool import reading, transaction
+from highwater.connectors.verify.log import read_in_order
+from highwater.connectors.verify.notes import notes_on_disk
+from highwater.connectors.verify.patience import Patience
+from highwater.schemas.topics import TOPICS, all_topics
+from highwater.streams.clock import to_datetime
+from highwater.streams.settings import Settings
+
+# Who else may be connected while a database is replaced: commands that only look.
+_LOOKERS = frozenset({"highwater backup", "highwater verify"})
+# Results are no part of these: ticks are the clock, and the other two are records of what people did.
+_NO_RESULTS = frozenset({"streams.tick", "streams.dead-letter-handled", "security.action-recorded"})
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a restore did. `counts`: what of the log was loaded; `taken_at`: of the backup, None from the log alone."""
+
+    taken_at: str | None
+    rows: int = 0
+    schemas: int = 0
+    events: int = 0
+    renewed: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogNow:
+    """The catalogue's topics as the broker has them."""
+
+    topic_ids: Mapping[str, str]
+    ranges: Mapping[Place, LogRange]
+
+    def of(self, topics: Collection[str]) -> dict[Place, LogRange]:
+        """The partitions of some topics."""
+        return {place: found for place, found in self.ranges.items() if place[0] in topics}
+
+
+async def log_now(around: Surroundings) -> LogNow:
+    """Ask the broker.
+
+    Raises:
+        UnavailableError: it does not answer.
+    """
+    counts = await around.admin.partition_counts()
+    names = sorted(topic.name for topic in all_topics() if topic.name in counts)
+    places = [(name, partition) for name in names for partition in range(counts[name])]
+    return LogNow(await around.admin.topic_ids(names), await around.admin.log_ranges(places))
+
+
+def result_topics() -> list[str]:
+    """The topics that results are told on, and those of dead letters."""
+    own = [topic.name for topic in TOPICS.values() if not topic.outsider and topic.name not in _NO_RESULTS]
+    return own + [topic.dead_letter for topic in TOPICS.values()]
+
+
+class Restore:
+    """One restore, from a backup's folder or from the log alone (`folder` None)."""
+
+    def __init__(
+        self, around: Surroundings, settings: Settings, patience: Patience, say: Callable[[str], None]
+    ) -> None:
+        self._around = around
+        self._settings = settings
+        self._patience = patience
+        self._say = say
+
+    async def run(self, folder: Path | None, *, is_forced: bool) -> Restored:
+        """Check, then restore.
+
+        Raises:
+            BackupError: the backup, the log or the database is not as it must be; nothing was changed.
+            UnavailableError: a part does not answer, or the time has run out.
+        """
+        async with self._patience.part("the restore"):
+            self._say("checking")
+            manifest = None if folder is None else self._checked(folder)
+            log = await log_now(self._around)
+            starts = _starts(manifest, log)
+            found = Restored(None if manifest is None else manifest["taken_at"])
+            async with own_connection(self._settings, "highwater restore") as connection:
+                await self._check_target(connection, is_forced=is_forced)
+                if manifest is not None:
+                    found.schemas = await self._register(manifest)
+                await self._fill(connection, folder, manifest, found)
+            await self._catch_up(log, starts, found)
+            await self._around.pool.execute(QUERIES["end_restore"])
+        return found
+
+    # -- checks ----------------------------------------------------------------------------------------------------------
+
+    def _checked(self, folder: Path) -> Manifest:
+        manifest = read_manifest(folder)
+        check_migrations(manifest, known_migrations())
+        check_files(folder, manifest)
+        return manifest
+
+    async def _check_target(self, connection: Any, *, is_forced: bool) -> None:
+        async with reading(self._around.pool) as own:
+            rows = await connection.fetch(QUERIES["other_sessions"], [own.get_server_pid()])
+        others = [row for row in rows if row["application_name"] not in _LOOKERS]
+        if others:
+            named = ", ".join(f"{row['count']} of {row['application_name'] or 'an unnamed program'}" for row in others)
+            raise BackupError(
+                f"the database is in use ({named} connected): stop every role, API included, then restore"
+            )
+        if not is_forced and not await connection.fetchval(QUERIES["is_database_empty"]):
+            raise BackupError("the database is not empty; --force replaces all that is in it")
+
+    async def _register(self, manifest: Manifest) -> int:
+        """Bring the registry's schemas under the ids that the log's records carry.
+
+        Raises:
+            BackupError: the registry has, or gave, another id for one of them.
+        """
+        registered = 0
+        for one in manifest["registry"]:
+            topic = TOPICS.get(one["topic"])
+            if topic is None:
+                continue
+            held = {schema_id for _, schema_id, _ in await self._around.registry.versions_of(topic)}
+            if one["schema_id"] in held:
+                continue
+            given = await self._around.registry.register_text(topic, one["schema"])
+            registered += 1
+            if given != one["schema_id"]:
+                raise BackupError(
+                    f"the registry has {topic.subject} under id {given}, records of the log carry {one['schema_id']}: this is "
+                    "another registry, restore the one that the log was written with; the database was not changed"
+                )
+        return registered
+
+    # -- the backup ------------------------------------------------------------------------------------------------------
+
+    async def _fill(self, connection: Any, folder: Path | None, manifest: Manifest | None, found: Restored) -> None:
+        source = "the log" if manifest is None else f"a backup of {manifest['taken_at']}"
+        self._say(f"filling the database from {source}" if manifest else "making an empty database")
+        await connection.execute(QUERIES["drop_own"])
+        names = None if manifest is None else [name for name, _ in manifest["migrations"]]
+        await migrate(self._around.pool, names)
+        now = to_datetime(self._around.clock())
+        await connection.execute(QUERIES["begin_restore"], now, source)
+        if manifest is not None and folder is not None:
+            async with connection.transaction():
+                found.rows = await copy_in(connection, folder, manifest["tables"], manifest["sequences"])
+            await migrate(self._around.pool)
+
+    # -- the log ---------------------------------------------------------------------------------------------------------
+
+    async def _catch_up(self, log: LogNow, starts: Mapping[Place, int], found: Restored) -> None:
+        around, now_ms = self._around, self._around.clock()
+        self._say("reading what the log has as a result")
+        with notes_on_disk() as notes:
+            spans = {
+                place: LogRange(max(span.low, starts.get(place, span.low)), span.high)
+                for place, span in log.of(result_topics()).items()
+            }
+            told = await read_told(around, spans, notes, self._patience)
+            results = Results(told, around.codec, now_ms)
+            async with transaction(around.pool) as tx:
+                await results.raise_numbers(tx)
+            async with AsyncExitStack() as resources:
+                replay = Replay(around, self._settings, told, self._patience)
+                await replay.open(resources)
+                self._say("replaying the sinks")
+                await self._replay(replay, FIRST, log)
+                channels = [channel.name for channel in open_channels(self._settings, around.clock)]
+                async with transaction(around.pool) as tx:
+                    await results.load_jobs(tx)
+                    await results.load_runs(tx)
+                    await results.load_charges(tx)
+                    await results.load_alerts(tx, channels)
+                    await results.load_ingests(tx)
+                await self._replay_controls(replay, results, log)
+                await self._replay(replay, THEN[1:], log)
+            async with transaction(around.pool) as tx:
+                await results.load_rebuilds(tx)
+                found.renewed = await renew_versions(tx, around.codec, told, replay.bumped, now_ms)
+            found.events, found.counts = replay.events, results.loaded.counts
+
+    async def _replay_controls(self, replay: Replay, results: Results, log: LogNow) -> None:
+        """Each by itself: what became of a run that one restarted is known before the next is taken."""
+        (name, *_) = THEN
+        spans = await self._spans(replay, (name,), log)
+        async for record in read_in_order(self._around.client, spans, self._patience):
+            await replay.run((name,), _only(record), log.topic_ids)
+            async with transaction(self._around.pool) as tx:
+                await results.load_runs(tx)
+
+    async def _replay(self, replay: Replay, names: Sequence[str], log: LogNow) -> None:
+        spans = await self._spans(replay, names, log)
+        if FIRST[0] in names:
+            # Plans are read along; their own sink goes on from its position.
+            spans |= await self._spans_of("organizations", ("jobs.plan-changed",), log)
+        await replay.run(names, read_in_order(self._around.client, spans, self._patience), log.topic_ids)
+
+    async def _spans(self, replay: Replay, names: Sequence[str], log: LogNow) -> dict[Place, LogRange]:
+        found: dict[Place, LogRange] = {}
+        for name in names:
+            found |= await self._spans_of(name, replay.topics_of(name), log)
+        return found
+
+    async def _spans_of(self, group: str, topics: Sequence[str], log: LogNow) -> dict[Place, LogRange]:
+        """From a group's positions to the ends; a partition that an operator has to resume is left as it is."""
+        async with transaction(self._around.pool) as tx:
+            rows = [row for row in await tx.fetch(QUERIES["backup_positions"]) if row["group"] == group]
+            stopped = {
+                (r["topic"], r["partition"]) for r in await tx.fetch(QUERIES["stopped_places"]) if r["group"] == group
+            }
+        next_ = {(row["topic"], row["partition"]): row["next"] for row in rows}
+        return {
+            place: replace(span, low=max(span.low, next_.get(place, span.low)))
+            for place, span in log.of(topics).items()
+            if place not in stopped
+        }
+
+
+async def _only(record: Record) -> Any:
+    yield record
+
+
+def _starts(manifest: Manifest | None, log: LogNow) -> dict[Place, int]:
+    """From where the log is read for results.
+
+    Raises:
+        BackupError: the log does not hold what follows the backup, or has lost its beginning.
+    """
+    if manifest is None:
+        gone = sorted({topic for (topic, _), span in log.ranges.items() if span.low > 0 and topic not in _NO_RESULTS})
+        if gone:
+            raise BackupError(
+                f"the log of {', '.join(gone)} no longer has its beginning; restore a backup that covers it"
+            )
+        return {}
+    held = {place: (span.low, span.high) for place, span in log.ranges.items()}
+    ahead = places_ahead(manifest, log.topic_ids, held)
+    if ahead:
+        raise BackupError(f"the backup does not fit this log: {ahead[0].why} ({ahead[0].position})")
+    ends = {
+        (topic, partition): end for topic, at in manifest["topics"].items() for partition, end in enumerate(at["ends"])
+    }
+    for (topic, partition), end in sorted(ends.items()):
+        span = log.ranges.get((topic, partition))
+        if topic in _NO_RESULTS or topic.endswith(".dlq") or not end:
+            continue
+        if span is None or span.high < end:
+            at = "is not on the broker" if span is None else f"ends at {span.high}"
+            raise BackupError(f"the backup does not fit this log: {topic}/{partition} had {end} records, it {at}")
+        if span.low > end:
+            raise BackupError(
+                f"the log of {topic}/{partition} begins at {span.low}: events after the backup were removed"
+            )
+    return ends

@@ -1,0 +1,200 @@
+"""What the log already holds of results, from the backup's ends on: nothing of it is decided, paid, sent or numbered again.
+
+Invariant: it is read to ends that were fixed before, in the order of the broker's time, while no role publishes. Of an event that
+a replay gives again it is known whether the log has it, or a later one of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.records import Record
+from highwater.connectors.verify.log import decoded, read_in_order
+from highwater.connectors.verify.notes import Named, Noting
+from highwater.connectors.verify.patience import Patience
+from highwater.schemas.envelope import caused_by, header
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position, parse_position
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX
+from highwater.streams import relay_epochs
+
+_OUTBOX = "outbox-"
+
+Event = Mapping[str, Any]
+
+
+class Version(NamedTuple):
+    """A version of a resource as it was announced; `bumped_ms` in ms since 1970."""
+
+    version: int
+    etag: str
+    position: str
+    bumped_ms: int
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What the log says of a user's rebuilds since the backup, times in ms since 1970."""
+
+    last_request: Position | None = None
+    cluster_version: int = 0
+    clustered_ms: int | None = None
+    checked_ms: int | None = None
+    hwm: dict[str, int] = field(default_factory=dict)
+    retractions: dict[str, int] = field(default_factory=dict)
+
+
+class Told:
+    """Results by what they are of. `notes` keeps what is one entry a key and source, so that memory does not grow with it."""
+
+    def __init__(self, notes: Noting) -> None:
+        self._covered = Named(notes, "covered")
+        self._letters = Named(notes, "letters")
+        self.reached: dict[Place, int] = {}  # the last offset of a source that any result names
+        self.outbox_id = 0
+        self.relay_epochs: dict[int, int] = {}
+        self.versions: dict[str, Version] = {}
+        self.revisions: dict[str, int] = {}
+        self.seasons: dict[str, int] = {}
+        self.rebuilt: dict[str, Rebuilt] = {}
+        self.runs: dict[str, Event] = {}
+        self.archived: dict[str, Event] = {}
+        self.memory_id = 0
+        self.alerts: list[str] = []
+        self.progress: dict[str, Event] = {}
+        self.checkpoints: dict[str, Event | None] = {}
+        self.requested: set[str] = set()
+        self.usage: dict[tuple[str, str, int], Event] = {}
+        self.ingests: dict[tuple[str, str, str, str], Event] = {}
+
+    def covers(self, topic: str, key: bytes | None, cause: Position | None) -> bool:
+        """Whether the log has what this event caused for this key, or what came after it.
+
+        Of one key what one sink tells is in the log in the order of its causes, so a later cause speaks for those before it.
+        """
+        if cause is None:
+            return False
+        held = self._covered.get((topic, (key or b"").hex(), cause.topic, cause.partition))
+        return held is not None and cause.offset <= held
+
+    def has_letter(self, origin: str, group: str) -> bool:
+        """Whether an event was dead-lettered by a group."""
+        return self._letters.get((origin, group)) is not None
+
+    def note(self, record: Record) -> None:
+        """Note the headers of a record."""
+        headers = record.headers
+        event_id = header(headers, "ce_id") or ""
+        if event_id.startswith(_OUTBOX) and event_id.removeprefix(_OUTBOX).isdecimal():
+            self.outbox_id = max(self.outbox_id, int(event_id.removeprefix(_OUTBOX)))
+        found = relay_epochs.stamp_of(record.topic, headers)
+        if found is not None:
+            shard, epoch = found
+            self.relay_epochs[shard] = max(epoch, self.relay_epochs.get(shard, 0))
+        if record.topic.endswith(DEAD_LETTER_SUFFIX):
+            self._letters[header(headers, "dlq_origin") or "", header(headers, "dlq_group") or ""] = 1
+            return
+        cause = caused_by(headers)
+        if cause is not None:
+            key = (record.topic, (record.key or b"").hex(), cause.topic, cause.partition)
+            self._covered[key] = max(cause.offset, self._covered.get(key) or 0)
+            place = cause.topic, cause.partition
+            self.reached[place] = max(cause.offset, self.reached.get(place, 0))
+
+    def note_event(self, record: Record, event: Event) -> None:
+        """Note what an event says."""
+        match record.topic:
+            case "cache.version-bumped":
+                held = self.versions.get(event["key"])
+                if held is None or event["version"] >= held.version:
+                    self.versions[event["key"]] = Version(
+                        event["version"], event["etag"], event["caused_by"], event["bumped_at"]
+                    )
+            case "feeds.user-changed":
+                user_id = event["user_id"]
+                self.revisions[user_id] = max(event["revision"], self.revisions.get(user_id, 0))
+                if event["erased"]:
+                    self.rebuilt.pop(user_id, None)
+            case "feeds.rebuild-finished":
+                self._note_rebuild(event)
+            case "feeds.clusters-rebuilt":
+                rebuilt = self.rebuilt.setdefault(event["user_id"], Rebuilt())
+                rebuilt.cluster_version = max(rebuilt.cluster_version, event["cluster_version"])
+            case "league.match-changed":
+                self.seasons[event["season"]] = max(event["revision"], self.seasons.get(event["season"], 0))
+            case "chunks.ingest-progressed":
+                key = event["ingest_id"], event["ns"], event["slot"], event["source_id"]
+                if key not in self.ingests or event["revision"] >= self.ingests[key]["revision"]:
+                    self.ingests[key] = event
+            case _:
+                self._note_work(record, event)
+
+    def _note_rebuild(self, event: Event) -> None:
+        rebuilt = self.rebuilt.setdefault(event["user_id"], Rebuilt())
+        if event["reason"] != "locked":
+            rebuilt.last_request = _later(rebuilt.last_request, event["request_position"])
+        if event["last_checked_at"] is not None:
+            rebuilt.checked_ms = max(event["last_checked_at"], rebuilt.checked_ms or 0)
+        if event["outcome"] == "rebuilt":
+            rebuilt.cluster_version = max(rebuilt.cluster_version, event["cluster_version"])
+            rebuilt.clustered_ms = max(event["last_clustered_at"] or 0, rebuilt.clustered_ms or 0)
+        if event["outcome"] == "rebuilt" or event["retractions"] is not None:
+            for channel_id, seq in event["hwm"].items():
+                rebuilt.hwm[channel_id] = max(seq, rebuilt.hwm.get(channel_id, 0))
+            for channel_id, number in (event["retractions"] or {}).items():
+                rebuilt.retractions[channel_id] = max(number, rebuilt.retractions.get(channel_id, 0))
+
+    def _note_work(self, record: Record, event: Event) -> None:
+        match record.topic:
+            case "queries.pipeline-stage":
+                if event["revision"] >= self.runs.get(event["id"], {"revision": 0})["revision"]:
+                    self.runs[event["id"]] = event
+            case "queries.run-archived":
+                self.archived[event["request_id"]] = event
+                self.memory_id = max(self.memory_id, event["memory_id"] or 0)
+            case "queries.run-failed":
+                if event["is_alert"]:
+                    self.alerts.append(str(record.position))
+            case _:
+                self._note_job(record, event)
+
+    def _note_job(self, record: Record, event: Event) -> None:
+        match record.topic:
+            case "jobs.progress":
+                if event["seq"] >= self.progress.get(event["job_id"], {"seq": 0})["seq"]:
+                    self.progress[event["job_id"]] = event
+            case "jobs.checkpoint-saved":
+                self.checkpoints[event["job_id"]] = event
+            case "jobs.generation-requested" | "jobs.ingestion-requested" | "jobs.export-requested":
+                self.requested.add(event["job_id"])
+            case "jobs.usage-recorded":
+                self.usage[event["organization_id"], event["period"], event["seq"]] = event
+
+
+def _later(held: Position | None, text: str) -> Position | None:
+    try:
+        found = parse_position(text)
+    except InvalidEventError:
+        return held
+    return found if held is None or held[:2] != found[:2] or found.offset > held.offset else held
+
+
+async def read_told(around: Surroundings, spans: Mapping[Place, LogRange], notes: Noting, patience: Patience) -> Told:
+    """Read results from their topics, within the spans."""
+    told = Told(notes)
+    async for record in read_in_order(around.client, spans, patience):
+        told.note(record)
+        if record.topic.endswith(DEAD_LETTER_SUFFIX):
+            continue
+        if record.topic == "jobs.checkpoint-saved" and record.value is None:
+            told.checkpoints[(record.key or b"").decode()] = None
+            continue
+        event = await decoded(around, record)
+        if event is not None:
+            told.note_event(record, event)
+    return told

@@ -1,0 +1,62 @@
+"""Versions of resources after a restore: none that was announced is given to other content.
+
+Invariant: a resource whose row is what the log announced last keeps version and tag; every other one gets a version above both, a
+tag of its own and a bump; one that has no row begins above what was announced of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from highwater.connectors.backup.results import SOURCE
+from highwater.connectors.backup.statements import QUERIES
+from highwater.connectors.backup.told import Told
+from highwater.connectors.kafka import outbox
+from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
+from highwater.schemas.codec import Codec
+from highwater.schemas.errors import InvalidEventError
+from highwater.schemas.positions import Position, parse_position
+from highwater.streams.clock import to_datetime
+
+_REASON = "restore"
+_KEYS_MAX = 10_000
+
+
+async def renew_versions(tx: Connection, codec: Codec, told: Told, bumped: Collection[str], now_ms: int) -> int:
+    """Bring versions above those that were announced; returns how many were. `bumped` are keys that the replay changed."""
+    keys = sorted(told.versions.keys() | set(bumped))
+    announced = {key: (told.versions[key].version, told.versions[key].etag) for key in told.versions}
+    await tx.execute(QUERIES["raise_floor_above"], list(announced), [version for version, _ in announced.values()])
+    renewed = 0
+    for first in range(0, len(keys), _KEYS_MAX):
+        part = keys[first : first + _KEYS_MAX]
+        last = [announced.get(key, (0, "")) for key in part]
+        at = to_datetime(now_ms)
+        columns = [version for version, _ in last], [etag for _, etag in last]
+        rows = await tx.fetch(QUERIES["renew_versions"], part, *columns, at)
+        names, versions = [row["key"] for row in rows], [row["version"] for row in rows]
+        await tx.execute(QUERIES["renew_document_versions"], names, versions)
+        events = [
+            VersionBumped(
+                key=row["key"], version=row["version"], etag=row["etag"], caused_by=row["position"], bumped_at=now_ms,
+                reason=_REASON,
+            )
+            for row in rows
+        ]  # fmt: skip
+        told_rows = [
+            outbox.event_row(
+                codec, VERSION_BUMPED, event, source=SOURCE, now_ms=now_ms, caused_by=_position(event["caused_by"])
+            )
+            for event in events
+        ]
+        await outbox.add(tx, told_rows)
+        renewed += len(rows)
+    return renewed
+
+
+def _position(text: str) -> Position | None:
+    try:
+        return parse_position(text)
+    except InvalidEventError:  # of several changes at once
+        return None

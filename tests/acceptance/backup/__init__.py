@@ -1,0 +1,1 @@
+"""Backups, and restoring them beside a log that went on."""

@@ -1,0 +1,293 @@
+"""A backup, more work, and the database lost: what was paid, charged, sent, announced or erased since stays so after a restore.
+
+On a product of its own: its database is dropped, and "nothing differs" holds only where nobody else wrote rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from highwater.api.cli.verify import run_verification
+from highwater.connectors.verify.run import PARTS
+from highwater.deploy.local.stack import LocalStack
+from highwater.schemas.envelope import header
+from highwater.schemas.topics import TOPICS
+from highwater.streams.settings import read_settings
+from tests.integration.models.scripted_llm import ScriptedLLM, answer, status
+from tests.product import Product
+
+pytestmark = pytest.mark.timeout(900)
+CHANNELS = ("north", "south")
+STAYS, LEAVES = "reader-stays", "reader-leaves"
+BUMPED = "cache.version-bumped"
+_SECONDS_MAX = 180
+
+
+class Hook:
+    """A webhook that counts what it is told."""
+
+    def __init__(self) -> None:
+        told = self.told = Counter[str]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["content-length"]))
+                told[self.headers["idempotency-key"]] += 1
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing."""
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def hook() -> Iterator[Hook]:
+    """Where alerts go."""
+    with contextlib.closing(Hook()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory, llm: ScriptedLLM, hook: Hook) -> Iterator[Product]:
+    """A product whose model and alerts are counted."""
+    folder: Path = tmp_path_factory.mktemp("backup")
+    llm.clear()
+    llm.always(None, answer(usage={"prompt_tokens": 0, "completion_tokens": 2, "total_tokens": 2}))
+    with contextlib.ExitStack() as running:
+        local = running.enter_context(LocalStack(folder / "parts"))
+        product = Product(folder / "data", local)
+        product.environment.update(
+            LLM_BASE_URL=llm.url,
+            LLM_API_KEY="key",
+            LLM_MODEL="m",
+            HIGHWATER_LLM_PRICES="m=0/72500",
+            HIGHWATER_LLM_TIMEOUT_SECONDS="60",
+            HIGHWATER_ALERT_WEBHOOK_URL=hook.url,
+        )
+        yield running.enter_context(product)
+
+
+def publish_work(own: Product, part: int) -> None:
+    """Insights, a match with its result and votes, and a source of chunks."""
+    subjects = ("consumer group rebalance", "broker quota throttle", "schema registry cache")
+    own.publish(
+        "feeds.insight-ingested",
+        [
+            {
+                "insight_id": f"i-{part}-{number}", "channel_id": CHANNELS[number % 2], "ts": "2026-11-01T12:00:00Z",
+                "text": f"{subjects[number % 3]} changed in part {number // 7}",
+            }
+            for number in range(120)
+        ],
+    )  # fmt: skip
+    match = {"match_id": f"m-{part}", "season": "2026"}
+    scheduled = {"round": "1", "kickoff": "2026-11-01T12:00:00Z", "home": "A", "away": "B"}
+    own.publish("league.match-scheduled", [{**match, **scheduled, "time_unknown": False, "status": "scheduled"}])
+    result = {"home_goals": part, "away_goals": 0, "finalized_at": "2026-11-01T14:00:00Z"}
+    own.publish("league.match-finalized", [{**match, **result}])
+    votes = [
+        {"match_id": f"m-{part}", "user_id": user, "choice": "home", "ts": "2026-11-01T11:00:00Z"}
+        for user in (STAYS, LEAVES)
+    ]
+    own.publish("league.vote-cast", votes)
+    source = {"ingest_id": f"in-{part}", "ns": "docs", "slot": "a", "source_id": "guide"}
+    own.publish(
+        "chunks.chunk-submitted",
+        [{**source, "chunk_no": number, "content": f"chunk {number} of {part}"} for number in range(5)],
+    )
+    end = {"full": True, "expected_count": 5, "truncated": False, "ts": "2026-11-01T12:00:00Z"}
+    own.publish("chunks.ingest-finished", [{**source, **end}])
+
+
+def ask(own: Product, org: str, query: str = "What is new?") -> str:
+    """Ask; the id of the run."""
+    body = {"user_id": str(uuid.uuid4()), "query": query, "organization_id": org}
+    answered = own.http.post("/api/query", json=body)
+    assert answered.status_code == 202, answered.text
+    return str(answered.json()["request_id"])
+
+
+def make_deck(own: Product, org: str) -> str:
+    """Have a deck made."""
+    args = {"query": f"What is new in {uuid.uuid4().hex}?", "slides": 1, "source_document_ids": []}
+    body = {"kind": "generation", "organization_id": org, "user_id": "ada", "args": args}
+    answered = own.http.post("/api/jobs", json=body)
+    assert answered.status_code == 202, answered.text
+    return str(answered.json()["job_id"])
+
+
+def one(own: Product, statement: str, *arguments: Any) -> Any:
+    """The value of a statement."""
+    rows = own.sql(statement, *arguments)
+    return rows[0][0] if rows else None
+
+
+def at_rest(own: Product, part: int, runs: int, jobs: int) -> bool:
+    """Whether everything of the parts up to this one was dealt with and published."""
+    return (
+        one(own, "SELECT coalesce(sum(current_seq), 0) FROM channels") == 120 * part
+        and one(
+            own,
+            "SELECT bool_and(h.last_seq = c.current_seq AND u.in_flight IS NULL) FROM user_cluster_hwm AS h "
+            "JOIN channels AS c USING (channel_id) JOIN user_stats AS u USING (user_id)",
+        )
+        and one(own, "SELECT count(*) FROM pipeline_runs WHERE archive_status = 'STORED' OR status = 'FAILED'") == runs
+        and one(own, "SELECT count(*) FROM jobs WHERE status = 'completed'") == jobs
+        and one(own, "SELECT count(*) FROM chunk_ingests WHERE status = 'complete'") >= 1
+        and one(own, "SELECT count(*) FROM league_matches WHERE result_ms IS NOT NULL") == part
+        and one(own, "SELECT count(*) FROM outbox") == 0
+    )
+
+
+def settle(own: Product, part: int, *, runs: int, jobs: int) -> None:
+    """Wait for it."""
+    own.until(lambda: at_rest(own, part, runs, jobs), f"part {part} was not dealt with", _SECONDS_MAX)
+
+
+def stop(own: Product) -> None:
+    """Stop every role; the parts go on."""
+    own.cli("down")
+
+
+def start(own: Product) -> None:
+    """Start every role."""
+    own.cli("up", "--detach", "--no-sample", timeout_seconds=240)
+    own.until_ready()
+
+
+def drop_database(own: Product) -> None:
+    """The database is lost, and an empty one stands in its place."""
+
+    async def replace() -> None:
+        url = own.environment["DATABASE_URL"]
+        name = url.rsplit("/", 1)[1].split("?")[0]
+        connection = await asyncpg.connect(url, database="postgres")
+        try:
+            await connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+            await connection.execute(f'CREATE DATABASE "{name}"')
+        finally:
+            await connection.close()
+
+    asyncio.run(replace())
+
+
+def differences(own: Product) -> list[Any]:
+    """What a verification finds."""
+    report = asyncio.run(run_verification(read_settings(own.environment), PARTS, is_quiet=True))
+    return [(checked.name, found.as_json()) for checked, found in report.listed()]
+
+
+def repeated(own: Product) -> list[Any]:
+    """Versions, tags and ids of events that the log has twice with other content."""
+    codec = own.codec()
+    seen: dict[Any, Any] = {}
+    found = []
+
+    def note(what: Any, content: Any) -> None:
+        if seen.setdefault(what, content) != content:
+            found.append((what, seen[what], content))
+
+    for record in own.records(BUMPED):
+        event = codec.decode(BUMPED, record.value())
+        note((event["key"], event["version"]), event["etag"])
+        note((event["key"], event["etag"]), event["version"])
+    for record in own.records("jobs.usage-recorded"):
+        event = codec.decode("jobs.usage-recorded", record.value())
+        note((event["organization_id"], event["period"], event["seq"]), event)
+    for record in own.records("feeds.clusters-rebuilt"):
+        event = codec.decode("feeds.clusters-rebuilt", record.value())
+        note((event["user_id"], event["cluster_version"]), event)
+    for topic in TOPICS.values():
+        if "outbox" in topic.producers:
+            for record in own.records(topic.name):
+                event_id = header(record.headers(), "ce_id") or ""
+                if event_id.startswith("outbox-"):
+                    note(event_id, (record.topic(), record.key(), record.value()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def lost(own: Product, llm: ScriptedLLM, hook: Hook, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Work, a backup, more work; then the roles are stopped. What was true then."""
+    folder = tmp_path_factory.mktemp("kept") / "backup"
+    org = f"org-{uuid.uuid4().hex[:8]}"
+    own.http.put(f"/api/organizations/{org}/plan", json={"plan": "enterprise"})
+    for user in (STAYS, LEAVES):
+        own.subscribe(user, CHANNELS)
+    publish_work(own, 1)
+    first = ask(own, org)
+    make_deck(own, org)
+    settle(own, 1, runs=1, jobs=1)
+    own.cli("backup", str(folder))
+
+    publish_work(own, 2)
+    second = ask(own, org)
+    make_deck(own, org)
+    llm.script("analyzer", status(400))
+    failed = ask(own, org, "What fails?")
+    own.until(lambda: sum(hook.told.values()) == 1, "nobody was told of the failure", _SECONDS_MAX)
+    settle(own, 2, runs=3, jobs=2)
+    assert own.http.request("DELETE", f"/api/users/{LEAVES}/data").status_code == 202
+    own.until(lambda: not one(own, "SELECT 1 FROM user_stats WHERE user_id = $1", LEAVES), "not erased", _SECONDS_MAX)
+    held = llm.hold("analyzer")
+    begun = ask(own, org, "What is cut off?")
+    assert held.reached.wait(60)
+    own.until(lambda: one(own, "SELECT count(*) FROM outbox") == 0, "the outbox is not empty", _SECONDS_MAX)
+    usage = own.get(f"/api/organizations/{org}/usage").json()
+    stop(own)
+    held.release.set()
+    return {
+        "folder": folder, "org": org, "runs": (first, second, failed), "begun": begun, "usage": usage,
+        "paid": Counter(llm.by_key()), "told": Counter(hook.told),
+    }  # fmt: skip
+
+
+def test_a_lost_database_is_restored_beside_the_log(
+    own: Product, lost: dict[str, Any], llm: ScriptedLLM, hook: Hook
+) -> None:
+    """Nothing is paid, charged or sent twice, no version, tag, id or number names two things, the erased stay erased."""
+    drop_database(own)
+    print(own.cli("restore", str(lost["folder"])).stdout)
+    assert one(own, "SELECT count(*) FROM user_stats WHERE user_id = $1", LEAVES) == 0
+    start(own)
+    settle(own, 2, runs=4, jobs=2)
+    assert differences(own) == []
+    assert repeated(own) == []
+    assert Counter(llm.by_key()) == lost["paid"]
+    assert own.get(f"/api/organizations/{lost['org']}/usage").json() == lost["usage"]
+    print(hook.told)
+
+
+def test_the_log_alone_gives_the_read_models(own: Product, lost: dict[str, Any], llm: ScriptedLLM, hook: Hook) -> None:
+    """Without a backup as well; what was an answer of a model is gone, and is not paid for again."""
+    stop(own)
+    told = Counter(hook.told)
+    print(own.cli("restore", "--from-log", "--force").stdout)
+    start(own)
+    settle(own, 2, runs=4, jobs=2)
+    assert differences(own) == []
+    assert repeated(own) == []
+    assert Counter(llm.by_key()) == lost["paid"]
+    assert hook.told == told
