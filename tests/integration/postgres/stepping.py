@@ -7,6 +7,7 @@ until it has got it, and the others go on meanwhile. Which moment it is is nobod
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -27,12 +28,14 @@ class Actor:
         self.name = name
         self.turn: asyncio.Future[None] | None = None  # waits for it; None while a statement is under way
         self.is_over = False
+        self.is_blocked = False  # as the server said last
         self.server_pid: int | None = None
         self.moved = asyncio.Event()
 
     def wants_turn(self) -> asyncio.Future[None]:
         """Wait for the next turn."""
         self.turn = asyncio.get_running_loop().create_future()
+        self.is_blocked = False
         self.moved.set()
         return self.turn
 
@@ -105,17 +108,20 @@ class Interleaving:
     async def _settled(self, actor: Actor) -> None:
         """Wait until an actor has done what its turn was for, or waits for a lock."""
         while not actor.is_at_rest:
-            try:
-                await asyncio.wait_for(actor.moved.wait(), _LOOK_SECONDS)
-            except TimeoutError:
-                if await self._is_blocked(actor):
-                    return
+            # One that has been found to wait for a lock is asked after first: most likely it still does.
+            if not actor.is_blocked:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(actor.moved.wait(), _LOOK_SECONDS)
+                    continue
+            if await self._is_blocked(actor):
+                return
 
     async def _is_blocked(self, actor: Actor) -> bool:
-        return bool(
+        actor.is_blocked = bool(
             actor.server_pid is not None
             and await self._monitor.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", actor.server_pid)
         )
+        return actor.is_blocked
 
     async def _are_all_blocked(self) -> bool:
         return all([await self._is_blocked(actor) for actor in self._actors if not actor.is_over] or [False])
