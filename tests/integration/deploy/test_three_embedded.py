@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from highwater.api.cli.stack import ROLES
 from highwater.schemas.topics import TOPICS, all_topics
 from tests.integration.agents import until
+from tests.product import POLICY
 
 _START_SECONDS_MAX = 300.0
 _PARTITIONS = 12
@@ -34,7 +35,12 @@ def highwater(folder: Path, *arguments: str, stdin: str = "", **more: str) -> su
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HIGHWATER_", "KAFKA_"))}
     return subprocess.run(
         [sys.executable, "-P", "-m", "highwater.api.cli.main", *arguments],
-        env={**clean, "HIGHWATER_DATA_DIR": str(folder), **more},
+        env={
+            **clean,
+            "HIGHWATER_DATA_DIR": str(folder),
+            "HIGHWATER_POLICY": str(folder.parent / "policy.toml"),
+            **more,
+        },
         input=stdin,
         cwd=folder.parent,
         capture_output=True,
@@ -59,6 +65,7 @@ def pid_of(folder: Path, name: str) -> int:
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A data folder on which three brokers and two of each role run."""
     made = tmp_path / "data"
+    (tmp_path / "policy.toml").write_text(POLICY, encoding="utf-8")
     try:
         options = ("--detach", "--no-sample", "--brokers", "3", "--workers", "2")
         done = highwater(made, "up", *options, HIGHWATER_PARTITIONS=str(_PARTITIONS))
