@@ -7,8 +7,27 @@ import ctypes
 import os
 import resource
 import signal
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+
+
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds a period, and the period; `max` is no limit
+
+
+def count_cores(quota: str | None = None) -> int:
+    """How many cores this process may use at once: those it may run on, or those that its container is given; at least 1.
+
+    Args:
+        quota: what the kernel says of the container; None = read it.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if quota is None:
+        quota = _CPU_QUOTA.read_text(encoding="ascii") if _CPU_QUOTA.exists() else "max"
+    given, _, period = quota.partition(" ")
+    if not given.isdecimal() or not period.strip().isdecimal():
+        return cores
+    return max(1, min(cores, int(given) // int(period)))
 
 
 def die_with_parent(parent_id: int) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
+from highwater.connectors.children import count_cores
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.backlog import watch_backlog
 from highwater.connectors.kafka.consumer import BatchConsumer, degraded, not_ready
@@ -104,7 +106,7 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
         around = await _surroundings(settings, waiting, stop, resources)
         if around is None:
             return
-        wiring = Wiring(settings, around, resources)
+        wiring = Wiring(with_rebuild_processes(settings, wanted, count_cores()), around, resources)
         for name in wanted:
             connector = await _when_available(partial(CONNECTORS[name], wiring), waiting, stop)
             if connector is None:
@@ -125,6 +127,16 @@ async def run_connectors(settings: Settings, names: Sequence[str]) -> None:
             tasks.create_task(measuring, name="backlog")
             for connector in connectors:
                 tasks.create_task(keep_running(connector, waiting, stop), name=connector.group)
+
+
+def with_rebuild_processes(settings: Settings, names: Sequence[str], cores: int) -> Settings:
+    """The settings with a number of rebuild processes: as set, or one a core on a host that does nothing else.
+
+    Beside other connectors it is one: they, the brokers and the database of a small machine need the rest.
+    """
+    if settings.rebuild_processes is not None:
+        return settings
+    return replace(settings, rebuild_processes=cores if list(names) == ["rebuild"] else 1)
 
 
 async def keep_running(connector: Connector, waiting: dict[str, str], stop: asyncio.Event) -> None:

@@ -325,7 +325,12 @@ class Settings:
     rebuild_seconds_max: float = _setting(
         "HIGHWATER_REBUILD_SECONDS_MAX", _positive_float, 240.0, "time limit of a rebuild; lock and lease outlive it"
     )
-    rebuild_processes: int = _setting("HIGHWATER_REBUILD_PROCESSES", _positive_int, 1, "processes that cluster")
+    rebuild_processes: int | None = _setting(
+        "HIGHWATER_REBUILD_PROCESSES",
+        _positive_int,
+        None,
+        "processes that cluster; unset = one a core where `connect rebuild` runs alone, else 1",
+    )
     embed_wait_seconds: float = _setting(
         "HIGHWATER_EMBED_WAIT_SECONDS", _positive_float, 300.0, "how long a missing embedding holds its channel (R0.14)"
     )

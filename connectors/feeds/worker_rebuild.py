@@ -126,7 +126,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         self._pool = pool
         self._titles = titles or ClusterTitles(None)
         # As many at once as there are processes: a request that waits in Kafka can be taken by another worker.
-        self.batch_max = settings.rebuild_processes
+        self.batch_max = settings.rebuild_processes or 1
 
     # -- gather and decide, outside the transaction ------------------------------------------------------------------
 

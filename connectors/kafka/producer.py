@@ -15,7 +15,10 @@ from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 
 # librdkafka's default is CRC32; Java, aiokafka and Faust use murmur2 (of 200 keys on 8 partitions only 15 agree).
 PARTITIONER = "murmur2_random"
-# How long a record may wait for its acknowledgement before the caller is told that Kafka is away.
+# How long a record may wait for its acknowledgement before the caller is told that Kafka is away. Not less: a broker that is lost
+# is declared dead after its session of 9 s and its partitions get other leaders, 11.5 s after the kill in
+# tests/integration/deploy/test_three_brokers.py; giving up before that turns each such loss into refused writes. Only the first
+# writes of a silence wait for so long: then the check of Kafka (api/core/services.py) knows, and others are refused at once.
 DELIVERY_MS_MAX = 15_000
 # Records waiting in the client; past it `publish` waits, so memory stays bounded.
 QUEUE_KIB_MAX = 64 * 1024

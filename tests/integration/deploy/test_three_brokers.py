@@ -31,6 +31,7 @@ from tests.integration.agents import until
 from tests.integration.api_server import make_database
 from tests.integration.commands import PROGRAM, run
 from tests.integration.deploy.three_brokers import START_SECONDS_MAX, Brokers, Installation, Running, is_up
+from tests.product import POLICY
 
 _REDIS_NUMBER = 14
 _HEADERS = {"Authorization": f"Bearer {API_KEY}"}
@@ -64,6 +65,8 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
 @pytest.fixture
 def installation(stack: Stack, brokers: Brokers, tmp_path: Path) -> Installation:
     """The file's own on these brokers, with a database and a Redis number that are empty."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY, encoding="utf-8")
     redis = f"{stack.redis.rsplit('/', 1)[0]}/{_REDIS_NUMBER}"
     with Redis.from_url(redis) as client:
         client.flushdb()
@@ -73,6 +76,8 @@ def installation(stack: Stack, brokers: Brokers, tmp_path: Path) -> Installation
         "DATABASE_URL": asyncio.run(make_database(stack.database, "three_brokers")),
         "REDIS_URL": redis,
         "REDIS_CACHE_URL": redis,
+        # Seconds of cooldown instead of minutes, so that there are decisions to compare.
+        "HIGHWATER_POLICY": str(policy),
     }
     return Installation(brokers, there, tmp_path)
 
@@ -218,6 +223,9 @@ def test_one_of_each_of_two_is_killed_under_load(installation: Installation):
             name: list(range(1, len(seqs) + 1)) for name, seqs in by_channel.items()
         }
         found = verified(environment)
+        assert asyncio.run(fetch(installation.there["DATABASE_URL"], "SELECT 1 FROM user_clusters")), (
+            "nothing was decided"
+        )
         assert (found["differences"], found["compared"] > len(rows)) == (0, True), found
 
 
