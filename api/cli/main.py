@@ -8,6 +8,7 @@ import click
 
 from highwater.api.chunks.cli_chunks import chunks
 from highwater.api.cli.bench import bench
+from highwater.api.cli.capacity import capacity
 from highwater.api.cli.doctor import doctor
 from highwater.api.cli.importing import import_
 from highwater.api.cli.keys import keys
@@ -36,7 +37,7 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
-    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench, ask, jobs, chunks),
+    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
     *(replay, verify, backtest, explain),
 ):
     highwater.add_command(_command)
