@@ -1,8 +1,8 @@
 """How far one deployment reaches: what each part costs by measured constants, which part breaks first, and what replaces it.
 
-Constants are of one run on two cores (`HIGHWATER_CAPACITY=1`, tests/acceptance/operating/test_capacity.py, which holds them against a
-fresh run); limits are of one part as it is deployed today, with the reason beside each. Everything else is an assumption about
-people, named in `Load`. Pure; rates are a second's, sizes are bytes.
+Constants are of one run on two cores; `tests/acceptance/operating/test_capacity.py` holds them against a fresh one (on demand).
+Limits are of one part as it is deployed today, with the reason beside each. What people do is assumed, and named in `Load`. Pure;
+rates are a second's, sizes are bytes.
 """
 
 from __future__ import annotations
