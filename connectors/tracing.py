@@ -62,8 +62,12 @@ class Exporter:
             while not self._ending.is_set():
                 self._tracer.waiting.wait()
                 self._ending.wait(DELAY_SECONDS)
-                while spans := self._tracer.take(BATCH_MAX):
-                    self._send(http, spans)
+                self._send_waiting(http)
+            self._send_waiting(http)
+
+    def _send_waiting(self, http: httpx.Client) -> None:
+        while spans := self._tracer.take(BATCH_MAX):
+            self._send(http, spans)
 
     def _send(self, http: httpx.Client, spans: Sequence[Span]) -> None:
         body = orjson.dumps(document(self._resource, spans))

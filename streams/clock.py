@@ -63,6 +63,11 @@ def to_ms(moment: datetime) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
 
 
+def to_ns(moment: datetime) -> int:
+    """Nanoseconds since 1970 of an aware datetime, exact to the microsecond that it has."""
+    return to_ms(moment) * 1_000_000 + moment.microsecond % 1_000 * 1_000
+
+
 def to_ms_or_none(moment: datetime | None) -> int | None:
     """The same; None for a moment that has not come."""
     return None if moment is None else to_ms(moment)

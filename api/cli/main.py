@@ -9,6 +9,7 @@ import click
 from highwater.api.chunks.cli_chunks import chunks
 from highwater.api.cli.backup import backup, restore
 from highwater.api.cli.bench import bench
+from highwater.api.cli.capacity import capacity
 from highwater.api.cli.chaos import chaos
 from highwater.api.cli.doctor import doctor
 from highwater.api.cli.importing import import_
@@ -38,7 +39,7 @@ def highwater() -> None:
 
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
-    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, bench, ask, jobs, chunks),
+    *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
     *(replay, verify, backtest, explain, chaos, backup, restore),
 ):
     highwater.add_command(_command)

@@ -33,7 +33,6 @@ from highwater.schemas.errors import (
     UnavailableError,
     UnknownSchemaError,
 )
-from highwater.schemas.topics import DEAD_LETTER_BYTES_MAX
 from highwater.streams import relay_epochs
 from highwater.streams.relay_epochs import Epoch
 from highwater.streams.retry import unavailable_seconds
@@ -52,6 +51,10 @@ from highwater.streams.telemetry import (
 SESSION_MS = 10_000
 # Records that wait in the client, per consumer: bounds memory, and holds several batches.
 QUEUE_KIB_MAX = 32 * 1024
+# One hot partition must not hold up the others: its records come first-in-first-out with theirs, so what a fetch brings of one
+# partition, and how far is read ahead, is how long the others wait. A larger record comes alone, as the broker sees to.
+FETCH_BYTES_MAX = 256 * 1024
+QUEUED_BATCHES = 2
 # How long a poll waits for a first record, which ends it; what follows at once is taken with it. A consumer that is to stop, or
 # whose partition is resumed, waits for its poll's end: a little longer where nothing came for a while, since each poll takes the
 # processor's time, and a stack at rest has 27 consumers.
@@ -176,7 +179,8 @@ class BatchConsumer:
                 "heartbeat.interval.ms": SESSION_MS // 5,
                 "queued.max.messages.kbytes": QUEUE_KIB_MAX,
                 "fetch.queue.backoff.ms": 5,  # the default waits a second when the queue is full
-                "fetch.message.max.bytes": DEAD_LETTER_BYTES_MAX,
+                "fetch.message.max.bytes": FETCH_BYTES_MAX,
+                "queued.min.messages": QUEUED_BATCHES * self._handler.batch_max,
                 "error_cb": self._on_error,
                 "logger": logging.getLogger("librdkafka"),
             }

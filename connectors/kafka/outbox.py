@@ -34,7 +34,7 @@ from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, TopicName
 from highwater.schemas.topics import TOPICS
 from highwater.streams import relay_epochs
-from highwater.streams.clock import fresh_id, monotonic_seconds, to_ms, wall_ns
+from highwater.streams.clock import fresh_id, monotonic_seconds, to_ns, wall_ns
 from highwater.streams.leases import Lease, plan_shares
 from highwater.streams.retry import unavailable_seconds
 from highwater.streams.telemetry import OUTBOX_PUBLISHED, OUTBOX_SHARDS, OUTBOX_SHARDS_LOST, get_log
@@ -135,7 +135,7 @@ def _on_its_way(row: Row) -> tuple[Headers, Span | None]:
     context = parent.child()
     kept = [(name, value) for name, value in headers if name != TRACEPARENT]
     attributes = {"messaging.system": "kafka", "messaging.destination.name": row["topic"]}
-    start_ns = to_ms(row["added_at"]) * 1_000_000
+    start_ns = to_ns(row["added_at"])
     span = Span(context, parent.span_id, f"publish {row['topic']}", Kind.PRODUCER, start_ns, start_ns, attributes)
     return [*kept, (TRACEPARENT, context.traceparent.encode())], span
 

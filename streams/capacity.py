@@ -1,0 +1,161 @@
+"""How far one deployment reaches: what each part costs by measured constants, which part breaks first, and what replaces it.
+
+Constants are of one run on two cores; `tests/acceptance/operating/test_capacity.py` holds them against a fresh one (on demand).
+Limits are of one part as it is deployed today, with the reason beside each. What people do is assumed, and named in `Load`. Pure;
+rates are a second's, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from highwater.schemas.topics import PARTITIONS
+
+_DAY_SECONDS = 86_400
+_GB, _TB = 10**9, 10**12
+# Above this share of its limit a part has no room for a burst or the loss of a machine.
+FULL = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a unit of work costs. CPU in seconds of one core."""
+
+    sink_cpu_seconds: float  # an insight: decoded, embedded by the built-in function, stored, told
+    worker_cpu_seconds: float  # an insight: the planner's share
+    database_bytes: float  # an insight with its vector and indexes
+    log_bytes: float  # an insight in all topics, one replica
+    rebuild_cpu_seconds: float  # a rebuild of some hundred insights, with titles and vectors
+    user_database_bytes: float  # a user: state, subscriptions, one version of clusters
+    read_cpu_seconds: float  # a read of a feed, of whatever outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked of the product, and how people are assumed to behave."""
+
+    users: int
+    channels: int
+    insights_per_day: int
+    active_share: float = 0.2  # users that come on a day
+    reads_per_active_user: float = 30.0  # of a day
+    rebuilds_per_active_user: float = 2.0  # of a day: cooldowns are hours
+    peak: float = 4.0  # the busiest hour against the mean
+    window_days: int = 30  # HIGHWATER_WINDOW_DAYS
+    retention_days: int = 365  # of the log, from which everything can be made again
+
+    def times(self, factor: float) -> Load:
+        """The same people and channels, so many times."""
+        return replace(
+            self,
+            users=round(self.users * factor),
+            channels=max(1, round(self.channels * factor)),
+            insights_per_day=round(self.insights_per_day * factor),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a deployment under a load: how much of its limit is used, and what takes its place beyond it."""
+
+    name: str
+    demand: float
+    limit: float
+    unit: str
+    reason: str  # of the limit
+    following: str  # what replaces it, or is added
+
+    @property
+    def share(self) -> float:
+        """Of the limit."""
+        return self.demand / self.limit
+
+
+# Measured 2026-11 on two cores shared with other work: CPU is of the processes alone, sizes are of the files.
+MEASURED = Costs(
+    sink_cpu_seconds=1.0e-3,
+    worker_cpu_seconds=0.5e-3,
+    database_bytes=5_000,
+    log_bytes=1_000,
+    rebuild_cpu_seconds=0.3,
+    user_database_bytes=50_000,
+    read_cpu_seconds=2.0e-3,
+)
+
+
+def parts(load: Load, costs: Costs = MEASURED) -> list[Part]:
+    """Each part under a load, the fullest first."""
+    insights = load.insights_per_day / _DAY_SECONDS * load.peak
+    active = load.users * load.active_share
+    rebuilds = active * load.rebuilds_per_active_user / _DAY_SECONDS * load.peak
+    reads = active * load.reads_per_active_user / _DAY_SECONDS * load.peak
+    database = load.insights_per_day * load.window_days * costs.database_bytes + load.users * costs.user_database_bytes
+    found = [
+        Part(
+            "insights sink", insights * costs.sink_cpu_seconds, PARTITIONS, "cores",
+            f"one process a partition, and {PARTITIONS} partitions",
+            "the topic of insights with more partitions (a new topic, filled by `highwater replay`), a sink process each",
+        ),
+        Part(
+            "worker", insights * costs.worker_cpu_seconds, PARTITIONS, "cores",
+            f"one process a partition, and {PARTITIONS} partitions",
+            "more partitions of the worker's topics and changelogs; beyond 100 a stream processor that is not Python",
+        ),
+        Part(
+            "rebuild workers", rebuilds * costs.rebuild_cpu_seconds, PARTITIONS * 16, "cores",
+            f"{PARTITIONS} processes with a pool of 16 cores each",
+            "more partitions of `feeds.rebuild-requested`, by user",
+        ),
+        Part(
+            "API", reads * costs.read_cpu_seconds, 64, "cores",
+            "64 processes of 8 connections each are what one Redis and a pool of 1,000 PostgreSQL connections serve",
+            "a cache in front of the API (304s need no payload), Redis Cluster, read replicas of PostgreSQL",
+        ),
+        Part(
+            "PostgreSQL, size", database, 4 * _TB, "bytes",
+            "a server whose backup is restored within half a day (100 MB/s)",
+            "insights divided by channel and users by user over several servers; vectors in a store of their own",
+        ),
+        Part(
+            "PostgreSQL, writes", insights + rebuilds * 50, 10_000, "rows/s",
+            "rows with indexes and events that one primary commits in groups; not measured beyond two cores",
+            "the same division: each server has the sinks of its channels",
+        ),
+        Part(
+            "Kafka, log", load.insights_per_day * load.retention_days * costs.log_bytes, 3 * 4 * _TB / 3, "bytes",
+            "three brokers with 4 TB each, three replicas",
+            "more brokers, then tiered storage (KIP-405) for what is older than a week",
+        ),
+    ]  # fmt: skip
+    return sorted(found, key=lambda part: -part.share)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A power of ten of users: the load there, and its parts."""
+
+    load: Load
+    parts: Sequence[Part]
+
+    @property
+    def breaks(self) -> list[Part]:
+        """The parts that do not reach so far, the worst first."""
+        return [part for part in self.parts if part.share > FULL]
+
+
+def steps(load: Load, costs: Costs = MEASURED, users_max: int = 10**8) -> list[Step]:
+    """The load itself, then each power of ten of users above it, with channels and insights in proportion."""
+    found = [Step(load, parts(load, costs))]
+    power = 10 ** len(str(load.users))
+    while power <= users_max:
+        grown = load.times(power / load.users)
+        found.append(Step(grown, parts(grown, costs)))
+        power *= 10
+    return found
+
+
+def reach(load: Load, costs: Costs = MEASURED) -> int:
+    """Users up to which nothing breaks, in the same proportions."""
+    worst = parts(load, costs)[0].share
+    return int(load.users * FULL / worst) if worst else load.users

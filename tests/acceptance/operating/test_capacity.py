@@ -1,0 +1,30 @@
+"""The constants of `highwater capacity` against a run at a thousandth of 100,000 users. On demand: it takes minutes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+import pytest
+
+from highwater.streams.capacity import MEASURED
+from tests.acceptance.operating.measuring import measure
+from tests.product import Product
+
+# A machine may be so much faster or slower than that of the constants; sizes do not depend on it as much.
+CPU_FACTOR, BYTES_FACTOR = 4.0, 2.0
+
+
+@pytest.mark.skipif("HIGHWATER_CAPACITY" not in os.environ, reason="set HIGHWATER_CAPACITY=1: it takes minutes")
+def test_a_thousandth_costs_what_the_model_says(product: Product):
+    """100 users, 20 channels and 8,000 insights: each measured cost is within a factor of the constant."""
+    found, counted = measure(product, users=100, channels=20, insights=8_000, reads=1_000)
+    print(found, counted)
+    off = {
+        name: (value, asdict(MEASURED)[name])
+        for name, value in asdict(found).items()
+        if not 1 / (factor := BYTES_FACTOR if name.endswith("bytes") else CPU_FACTOR)
+        <= value / asdict(MEASURED)[name]
+        <= factor
+    }
+    assert off == {}

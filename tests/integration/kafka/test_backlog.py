@@ -1,0 +1,121 @@
+"""What waits, as the gauges of a process say, and that one hot partition holds up none of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from highwater.connectors.kafka import outbox
+from highwater.connectors.kafka.backlog import LagWatch, outbox_backlog
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.postgres.pool import Connection, open_pool
+from highwater.streams.telemetry import FRESHNESS_SECONDS, LAG_EVENTS, LAG_SECONDS
+from tests.conftest import Stack
+from tests.integration.api_server import Seeds
+from tests.integration.connecting import fresh, running, send, until
+
+TOPIC = "feeds.user-active"
+HOT, COLD = 18_000, 250  # of 20,000 events nine of ten in one partition
+# Of events of 150 bytes a fetch of a partition (FETCH_BYTES_MAX) has 1,700; three of them, should the others come in a later one.
+HOT_BEFORE_MAX = 5_000
+
+
+class Held(Handler[dict, None]):  # type: ignore[type-arg]
+    """Notes what it is given, and holds its batches while it is told to."""
+
+    topics = (TOPIC,)
+
+    def __init__(self, group: str, batch_max: int = 1_000) -> None:
+        self.group = group
+        self.batch_max = batch_max
+        self.seen: list[tuple[int, int]] = []
+        self.free = asyncio.Event()
+        self.is_at_work = threading.Event()
+
+    async def prepare(self, events: Sequence[Event]) -> None:
+        """Wait."""
+        self.is_at_work.set()
+        await self.free.wait()
+
+    async def apply(self, tx: Connection, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+        """Note."""
+        self.seen += [(event.record.partition, event.record.offset) for event in events]
+        return []
+
+
+def events_of(around: Surroundings, count: int, partition: int) -> list[tuple[bytes, bytes, None, int]]:
+    """So many events of one key in one partition."""
+    value = around.codec.encode(TOPIC, {"user_id": "hot" * 50, "ts": 1})
+    return [(b"k", value, None, partition) for _ in range(count)]
+
+
+async def test_lag_grows_while_a_batch_is_held_and_ends_with_it(stack: Stack, around: Surroundings):
+    """Events and the wait of the oldest, by group and topic; gone when the partitions are another's."""
+    handler = Held(fresh("held"))
+    consumer = BatchConsumer(handler, around)
+    watch = LagWatch(around.admin)
+
+    async def lag() -> tuple[float, float]:
+        await watch.look([consumer])
+        labels = handler.group, TOPIC
+        return LAG_EVENTS.labels(*labels)._value.get(), LAG_SECONDS.labels(*labels)._value.get()
+
+    handler.free.set()
+    async with running(consumer):
+
+        async def has_caught_up() -> bool:
+            return await lag() == (0.0, 0.0)
+
+        await until(has_caught_up, "the consumer has read what was there", 60)
+        before = FRESHNESS_SECONDS.labels(handler.group)._sum.get()
+        handler.free.clear()
+        handler.is_at_work.clear()
+        send(stack.kafka, TOPIC, events_of(around, 30, 3))
+
+        async def is_behind() -> bool:
+            events, seconds = await lag()
+            return events == 30 and seconds > 1.0
+
+        await until(is_behind, "30 events wait, the oldest for over a second", 60)
+        handler.free.set()
+        await until(has_caught_up, "nothing waits", 60)
+        assert FRESHNESS_SECONDS.labels(handler.group)._sum.get() - before > 1.0
+    await watch.look([])
+    assert handler.group not in str(list(LAG_EVENTS.collect()[0].samples))
+
+
+async def test_a_hot_partition_holds_up_none_of_the_others(stack: Stack, around: Surroundings):
+    """Behind 18,000 events of one key, those of the other partitions are stored after a few fetches of it."""
+    handler = Held(fresh("fair"), batch_max=500)
+    handler.free.set()
+    ends = {place: held.high for place, held in (await around.admin.log_ranges([(TOPIC, p) for p in range(8)])).items()}
+    send(stack.kafka, TOPIC, events_of(around, HOT, 0))
+    for partition in range(1, 8):
+        send(stack.kafka, TOPIC, events_of(around, COLD, partition))
+    async with running(BatchConsumer(handler, around)):
+
+        def fresh_ones() -> list[int]:
+            return [partition for partition, offset in handler.seen if offset >= ends[TOPIC, partition]]
+
+        await until(lambda: len(fresh_ones()) >= HOT + 7 * COLD, "all are stored", 120)
+        order = fresh_ones()
+    last_cold = max(place for place, partition in enumerate(order) if partition)
+    hot_before = order[:last_cold].count(0)
+    assert hot_before < HOT_BEFORE_MAX, f"{hot_before} events of the hot key came before the last of the others"
+
+
+async def test_the_outbox_says_how_many_wait_and_for_how_long(seeds: Seeds):
+    """Counted up to a bound; the oldest by the server's clock."""
+    async with await open_pool(seeds.url) as pool:
+        assert await outbox_backlog(pool) == (0, 0.0)
+        async with pool.acquire() as tx, tx.transaction():
+            await outbox.add(tx, [OutboxRow(TOPIC, b"k", None, []) for _ in range(3)])
+            oldest = "(SELECT min(id) FROM outbox)"
+            await tx.execute(f"UPDATE outbox SET added_at = now() - interval '90 seconds' WHERE id = {oldest}")
+        found = await outbox_backlog(pool)
+        assert (found.rows, 90 <= found.age_seconds < 3_600) == (3, True)
+        assert (await outbox_backlog(pool, rows_max=2)).rows == 2
