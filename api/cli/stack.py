@@ -11,6 +11,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,10 @@ def _local() -> Any:
 @click.option("--detach", is_flag=True, help="Return when everything is ready; `highwater down` stops it.")
 @click.option("--no-sample", is_flag=True, help="Do not load the bundled sample on the first start.")
 @click.option("--secure", is_flag=True, help="Have the services speak TLS and ask for a password, Kafka included.")
-def up(detach: bool, no_sample: bool, secure: bool) -> None:
+@click.option(
+    "--services-only", is_flag=True, help="Start Kafka, registry, PostgreSQL and Redis only, as `restore` needs."
+)
+def up(detach: bool, no_sample: bool, secure: bool, services_only: bool) -> None:
     """Start the whole local stack: services, workers and API."""
     control = _local()
     from highwater.deploy.local.supervisor import Plan
@@ -78,12 +82,20 @@ def up(detach: bool, no_sample: bool, secure: bool) -> None:
             return
         _print_addresses(running)
         click.get_current_context().exit(0 if detach else FAILED)
+    if services_only and not detach:
+        raise click.UsageError("--services-only goes with --detach", click.get_current_context())
     _check_keys(settings)
     if None in (settings.kafka, settings.schema_registry, settings.redis):
         _fetch_parts()
     plan = make_plan(settings, environment_with_file(), is_secure=secure)
+    if services_only:
+        # `init` is a role that ends: what needs the services alone finds topics and schemas as this version needs them.
+        plan = replace(plan, roles=tuple(role for role in plan.roles if role.oneshot))
     if detach:
         status = control.start_detached(plan, report=_report)
+        if services_only:
+            click.echo("the services are ready, no role runs; `highwater down` stops them")
+            return
         _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample)
         return
     _run_in_foreground(control, plan, no_sample=no_sample)
