@@ -250,6 +250,12 @@ def lost(own: Product, llm: ScriptedLLM, hook: Hook, tmp_path_factory: pytest.Te
     publish_work(own, 2)
     second = ask(own, org)
     make_deck(own, org)
+    # Else the answer that fails may be given to this run.
+    own.until(
+        lambda: one(own, "SELECT status FROM pipeline_runs WHERE id = $1", second) == "COMPLETED",
+        "not answered",
+        _SECONDS_MAX,
+    )
     llm.script("analyzer", status(400))
     failed = ask(own, org, "What fails?")
     own.until(lambda: sum(hook.told.values()) == 1, "nobody was told of the failure", _SECONDS_MAX)
