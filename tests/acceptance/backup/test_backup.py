@@ -361,7 +361,8 @@ def test_the_log_alone_gives_the_read_models(own: Product, lost: dict[str, Any],
     found = restored(own, None)
     assert (found.taken_at, found.counts["runs"], found.counts["charges"]) == (None, 4, 4)
     check_rows(own, lost)
-    assert differences(own, "models") == []
+    # Plans are read along, to judge by; their own sink has not run yet.
+    assert [name for name, _ in differences(own, "models") if name != "organizations"] == []
     if os.environ.get("HIGHWATER_RESTORES"):
         start(own)
         settle(own, 2, runs=4, jobs=2)
