@@ -76,12 +76,13 @@ def restore(folder: Path | None, is_from_log: bool, is_forced: bool, seconds: fl
         raise click.UsageError("name a backup's DIR, or --from-log", click.get_current_context())
     settings = stack_settings("kafka", "schema_registry", "database")
     say: Callable[[str], None] = _ignore if as_json else warn
+    schemas = 0 if folder is None else asyncio.run(_restore_schemas(settings, folder))
     with recorded(settings, "restore", "--from-log" if folder is None else str(folder.absolute())):
-        found = asyncio.run(_restore(settings, folder, say, is_forced=is_forced, seconds=seconds))
+        found = asyncio.run(run_restore(settings, folder, say, is_forced=is_forced, seconds=seconds))
     if as_json:
         print_json(
             {
-                "taken_at": found.taken_at, "rows": found.rows, "schemas_registered": found.schemas, "events": found.events,
+                "taken_at": found.taken_at, "rows": found.rows, "schemas_registered": schemas, "events": found.events,
                 "versions_renewed": found.renewed, "loaded": found.counts,
             }
         )  # fmt: skip
@@ -105,9 +106,10 @@ async def _back_up(settings: Settings, folder: Path) -> Manifest:
         return await back_up(await _around(settings, pool), settings, folder, _product())
 
 
-async def _restore(
+async def run_restore(
     settings: Settings, folder: Path | None, say: Callable[[str], None], *, is_forced: bool, seconds: float
 ) -> Restored:
+    """Restore from a folder, or from the log alone (None), on the services of the settings."""
     from highwater.connectors.backup.restoring import Restore
     from highwater.connectors.postgres.pool import open_pool
     from highwater.connectors.verify.patience import Patience
@@ -118,7 +120,16 @@ async def _restore(
     # A sink prepares on one connection and stores on another, while a third reads what waits.
     async with await open_pool(settings.database, size_max=4) as pool:
         around = await _around(settings, pool)
-        return await Restore(around, settings, Patience(seconds), say).run(folder, is_forced=is_forced)
+        return await Restore(around, settings, Patience(seconds, unfinished="did not end"), say).run(
+            folder, is_forced=is_forced
+        )
+
+
+async def _restore_schemas(settings: Settings, folder: Path) -> int:
+    from highwater.connectors.backup.restoring import checked_manifest, restore_schemas
+    from highwater.connectors.kafka.registry import Registry
+
+    return await restore_schemas(Registry(settings.registry_access()), checked_manifest(folder))
 
 
 async def _around(settings: Settings, pool: object) -> Surroundings:

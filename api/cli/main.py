@@ -22,6 +22,7 @@ from highwater.api.cli.roles import api, connect, health, init, worker
 from highwater.api.cli.stack import down, status, up
 from highwater.api.cli.tail import tail
 from highwater.api.cli.topics import describe, topics
+from highwater.api.cli.upgrade import upgrade
 from highwater.api.cli.verify import verify
 from highwater.api.command.command import Group, run_command
 from highwater.api.dead_letters.cli_dlq import dlq
@@ -40,7 +41,7 @@ def highwater() -> None:
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
-    *(replay, verify, backtest, explain, chaos, backup, restore),
+    *(replay, verify, backtest, explain, chaos, backup, restore, upgrade),
 ):
     highwater.add_command(_command)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,10 @@ def _local() -> Any:
     default=1,
     help="Processes of each role but the API, to rehearse the loss of one; default 1.",
 )
-def up(detach: bool, no_sample: bool, secure: bool, brokers: str | None, workers: int) -> None:
+@click.option(
+    "--services-only", is_flag=True, help="Start Kafka, registry, PostgreSQL and Redis only, as `restore` needs."
+)
+def up(detach: bool, no_sample: bool, secure: bool, brokers: str | None, workers: int, services_only: bool) -> None:
     """Start the whole local stack: services, workers and API."""
     control = _local()
     from highwater.deploy.local.supervisor import Plan
@@ -91,6 +95,8 @@ def up(detach: bool, no_sample: bool, secure: bool, brokers: str | None, workers
             return
         _print_addresses(running)
         click.get_current_context().exit(0 if detach else FAILED)
+    if services_only and not detach:
+        raise click.UsageError("--services-only goes with --detach", click.get_current_context())
     _check_keys(settings)
     if brokers is not None and settings.kafka is not None:
         raise click.UsageError("--brokers is of the embedded Kafka, and KAFKA_BOOTSTRAP_SERVERS names another")
@@ -98,8 +104,14 @@ def up(detach: bool, no_sample: bool, secure: bool, brokers: str | None, workers
         _fetch_parts()
     asked = None if brokers is None else int(brokers)
     plan = make_plan(settings, environment_with_file(), is_secure=secure, brokers=asked, workers=workers)
+    if services_only:
+        # `init` is a role that ends: what needs the services alone finds topics and schemas as this version needs them.
+        plan = replace(plan, roles=tuple(role for role in plan.roles if role.oneshot))
     if detach:
         status = control.start_detached(plan, report=_report)
+        if services_only:
+            click.echo("the services are ready, no role runs; `highwater down` stops them")
+            return
         _load_sample_and_greet(status, plan.data_dir, no_sample=no_sample)
         return
     _run_in_foreground(control, plan, no_sample=no_sample)

@@ -34,8 +34,15 @@ SELECT name, sha256 FROM schema_migrations ORDER BY name
 -- name: backup_blobs
 SELECT count(*) AS count, coalesce(sum(size_bytes), 0)::bigint AS bytes FROM blobs
 
--- name: is_database_empty
-SELECT NOT EXISTS (SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r')
+-- name: has_migrations
+SELECT to_regclass('schema_migrations') IS NOT NULL
+
+-- name: has_positions
+SELECT to_regclass('positions') IS NOT NULL
+
+-- Tables that `highwater init` made, and nothing was read into, are no loss.
+-- name: is_read_into
+SELECT EXISTS (SELECT FROM positions)
 
 -- Who else is connected: a role that goes on while its rows are replaced would store what it believes.
 -- name: other_sessions

@@ -39,10 +39,10 @@ from highwater.streams.jobs.validation import check_jobs_event
 from highwater.streams.settings import Settings
 
 # The sinks of what comes from outside; each topic belongs to one of them. The others read the log's own decisions, and go on from
-# the restored positions when they are started: what they do again changes nothing.
-FIRST = (
-    "users", "insights", "fixtures", "results", "votes", "posts", "queries", "jobs", "jobcontrols", "usage", "chunks",
-)  # fmt: skip
+# the restored positions when they are started: what they do again changes nothing. Erasures void what came before them, whenever
+# it is read, and schedules are what results and votes wait for: with them done, no order between topics is left open.
+FIRST = ("fixtures", "users")
+NEXT = ("insights", "results", "votes", "posts", "queries", "jobs", "jobcontrols", "usage", "chunks")
 # They build on what became of runs and on what was charged, so they come after that was loaded.
 THEN = ("controls", "tokens")
 # Their refusals depend on the moment: what was accepted then may look impossible now.
@@ -87,7 +87,7 @@ class Replay:
         """Make the sinks; what they hold is closed with `resources`."""
         wiring = Wiring(self._settings, self._around, resources)
         made = {name: make for one in SLICES for name, make in one.sinks.items()}
-        for name in (*FIRST, *THEN):
+        for name in (*FIRST, *NEXT, *THEN):
             consumer = await made[name](wiring)
             assert isinstance(consumer, BatchConsumer)  # every sink of these is
             self._sinks[name] = consumer.handler

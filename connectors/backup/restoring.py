@@ -27,7 +27,7 @@ from highwater.connectors.backup.manifest import (
     places_ahead,
     read_manifest,
 )
-from highwater.connectors.backup.replaying import FIRST, THEN, Replay
+from highwater.connectors.backup.replaying import FIRST, NEXT, THEN, Replay
 from highwater.connectors.backup.results import Results
 from highwater.connectors.backup.statements import QUERIES
 from highwater.connectors.backup.tables import copy_in
@@ -38,6 +38,7 @@ from highwater.connectors.kafka.admin import LogRange
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record
+from highwater.connectors.kafka.registry import Registry
 from highwater.connectors.postgres.migrate import known_migrations, migrate
 from highwater.connectors.postgres.pool import reading, transaction
 from highwater.connectors.verify.log import read_in_order
@@ -59,7 +60,6 @@ class Restored:
 
     taken_at: str | None
     rows: int = 0
-    schemas: int = 0
     events: int = 0
     renewed: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -95,6 +95,43 @@ def result_topics() -> list[str]:
     return own + [topic.dead_letter for topic in TOPICS.values()]
 
 
+def checked_manifest(folder: Path) -> Manifest:
+    """The manifest of a folder that holds a whole backup which this version can restore.
+
+    Raises:
+        BackupError: it is none.
+    """
+    manifest = read_manifest(folder)
+    check_migrations(manifest, known_migrations())
+    check_files(folder, manifest)
+    return manifest
+
+
+async def restore_schemas(registry: Registry, manifest: Manifest) -> int:
+    """Bring the registry's schemas under the ids that the log's records carry; returns how many were missing.
+
+    Before anything else: what is recorded of a restore needs a schema as well.
+
+    Raises:
+        BackupError: the registry has, or gave, another id for one of them.
+    """
+    registered = 0
+    for one in manifest["registry"]:
+        topic = TOPICS.get(one["topic"])
+        if topic is None:
+            continue
+        if one["schema_id"] in {schema_id for _, schema_id, _ in await registry.versions_of(topic)}:
+            continue
+        given = await registry.register_text(topic, one["schema"])
+        registered += 1
+        if given != one["schema_id"]:
+            raise BackupError(
+                f"the registry has {topic.subject} under id {given}, records of the log carry {one['schema_id']}: "
+                "this is another registry, restore the data of the one that the log was written with; nothing was changed"
+            )
+    return registered
+
+
 class Restore:
     """One restore, from a backup's folder or from the log alone (`folder` None)."""
 
@@ -115,26 +152,18 @@ class Restore:
         """
         async with self._patience.part("the restore"):
             self._say("checking")
-            manifest = None if folder is None else self._checked(folder)
+            manifest = None if folder is None else checked_manifest(folder)
             log = await log_now(self._around)
             starts = _starts(manifest, log)
             found = Restored(None if manifest is None else manifest["taken_at"])
             async with own_connection(self._settings, "highwater restore") as connection:
                 await self._check_target(connection, is_forced=is_forced)
-                if manifest is not None:
-                    found.schemas = await self._register(manifest)
                 await self._fill(connection, folder, manifest, found)
             await self._catch_up(log, starts, found)
             await self._around.pool.execute(QUERIES["end_restore"])
         return found
 
     # -- checks ----------------------------------------------------------------------------------------------------------
-
-    def _checked(self, folder: Path) -> Manifest:
-        manifest = read_manifest(folder)
-        check_migrations(manifest, known_migrations())
-        check_files(folder, manifest)
-        return manifest
 
     async def _check_target(self, connection: Any, *, is_forced: bool) -> None:
         async with reading(self._around.pool) as own:
@@ -145,31 +174,9 @@ class Restore:
             raise BackupError(
                 f"the database is in use ({named} connected): stop every role, API included, then restore"
             )
-        if not is_forced and not await connection.fetchval(QUERIES["is_database_empty"]):
+        is_made = await connection.fetchval(QUERIES["has_positions"])
+        if not is_forced and is_made and await connection.fetchval(QUERIES["is_read_into"]):
             raise BackupError("the database is not empty; --force replaces all that is in it")
-
-    async def _register(self, manifest: Manifest) -> int:
-        """Bring the registry's schemas under the ids that the log's records carry.
-
-        Raises:
-            BackupError: the registry has, or gave, another id for one of them.
-        """
-        registered = 0
-        for one in manifest["registry"]:
-            topic = TOPICS.get(one["topic"])
-            if topic is None:
-                continue
-            held = {schema_id for _, schema_id, _ in await self._around.registry.versions_of(topic)}
-            if one["schema_id"] in held:
-                continue
-            given = await self._around.registry.register_text(topic, one["schema"])
-            registered += 1
-            if given != one["schema_id"]:
-                raise BackupError(
-                    f"the registry has {topic.subject} under id {given}, records of the log carry {one['schema_id']}: this is "
-                    "another registry, restore the one that the log was written with; the database was not changed"
-                )
-        return registered
 
     # -- the backup ------------------------------------------------------------------------------------------------------
 
@@ -205,6 +212,7 @@ class Restore:
                 await replay.open(resources)
                 self._say("replaying the sinks")
                 await self._replay(replay, FIRST, log)
+                await self._replay(replay, NEXT, log)
                 channels = [channel.name for channel in open_channels(self._settings, around.clock)]
                 async with transaction(around.pool) as tx:
                     await results.load_jobs(tx)
@@ -230,7 +238,7 @@ class Restore:
 
     async def _replay(self, replay: Replay, names: Sequence[str], log: LogNow) -> None:
         spans = await self._spans(replay, names, log)
-        if FIRST[0] in names:
+        if names == NEXT:
             # Plans are read along; their own sink goes on from its position.
             spans |= await self._spans_of("organizations", ("jobs.plan-changed",), log)
         await replay.run(names, read_in_order(self._around.client, spans, self._patience), log.topic_ids)

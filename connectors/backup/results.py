@@ -162,8 +162,6 @@ class Results:
             stands = ArchiveStatus.FAILED if archived is None else ArchiveStatus(archived["archive_status"])
             error = None if is_known else LOST_ANSWER
             return (event["id"], status, stands, event["revision"], error, at, False), told
-        if status is Status.NEW:
-            return None  # nobody has begun it
         failed = {
             **event, "status": Status.FAILED, "operation": "UPDATE", "revision": event["revision"] + 1, "waiting": False,
             "error": LOST_RUN, "at": self._now_ms,

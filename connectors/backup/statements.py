@@ -17,7 +17,9 @@ class Statements(TypedDict):
     backup_positions: str
     backup_migrations: str
     backup_blobs: str
-    is_database_empty: str
+    has_migrations: str
+    has_positions: str
+    is_read_into: str
     other_sessions: str
     drop_own: str
     begin_restore: str

@@ -134,6 +134,22 @@ class Registry:
         held = [self._client.get_version(topic.subject, version) for version in versions]
         return [(one.version, int(one.schema_id), str(one.schema.schema_str)) for one in held]
 
+    async def is_compatible(self, topic: Topic) -> bool:
+        """Whether a topic's schema may be registered beside every version of its subject; True where there is none.
+
+        Raises:
+            UnavailableError: the registry does not answer.
+        """
+        return bool(await self._call(self._is_compatible, topic))
+
+    def _is_compatible(self, topic: Topic) -> bool:
+        try:
+            return bool(self._client.test_compatibility(topic.subject, Schema(schema_text(topic.schema), "AVRO")))
+        except SchemaRegistryError as error:
+            if error.http_status_code == _NOT_FOUND:
+                return True
+            raise
+
     async def register_text(self, topic: Topic, text: str) -> int:
         """Register a version of a topic's subject as it is given; returns its id.
 

@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 # A silent connection is probed after this long, again and again, and is dead after so many probes without an answer: 25 s, where
@@ -23,9 +24,12 @@ UNACKNOWLEDGED_MS = 30_000
 # As long as a statement may take (`pool.STATEMENT_SECONDS_MAX`): nothing of ours leaves a transaction alone for nearly so long.
 IDLE_IN_TRANSACTION_MS = 60_000
 
+# What a session says it is of: `highwater upgrade --check` finds roles of several versions by it.
+PROGRAM = f"highwater/{version('highwater')}"
+
 # Settings of a session. On a Unix socket the server takes those of TCP and does nothing with them.
 SESSION: Mapping[str, str] = {
-    "application_name": "highwater",
+    "application_name": PROGRAM,
     "timezone": "UTC",
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
     "tcp_keepalives_idle": str(KEEPALIVE_IDLE_SECONDS),

@@ -24,10 +24,18 @@ class Patience:
     Args:
         seconds: of each part.
         now: seconds of a clock that only goes forward.
+        unfinished: what is said of a part whose time ran out.
     """
 
-    def __init__(self, seconds: float = PART_SECONDS_MAX, now: Callable[[], float] = monotonic_seconds) -> None:
+    def __init__(
+        self,
+        seconds: float = PART_SECONDS_MAX,
+        now: Callable[[], float] = monotonic_seconds,
+        *,
+        unfinished: str = "were not compared",
+    ) -> None:
         self._seconds = seconds
+        self._unfinished = unfinished
         self._now = now
         self._until: float | None = None
         self._part = ""
@@ -71,5 +79,5 @@ class Patience:
 
     def _overdue(self) -> UnavailableError:
         return UnavailableError(
-            f"{self._part} were not compared within {self._seconds:g} s (--timeout gives more); waiting for {self._at}"
+            f"{self._part} {self._unfinished} within {self._seconds:g} s (--timeout gives more); waiting for {self._at}"
         )

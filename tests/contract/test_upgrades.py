@@ -1,0 +1,132 @@
+"""The last release runs beside this version: migrations only expand, schemas are FULL_TRANSITIVE with those that it writes.
+
+`last_release.json` holds its migrations with their digests and its schemas without their docs; a release renews it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from highwater.connectors.postgres.migrate import FOLDER, known_migrations
+from highwater.schemas.avro_files import schema_names, schema_text
+from tests import ROOT
+
+RELEASE = json.loads((ROOT / "tests" / "contract" / "last_release.json").read_text(encoding="utf-8"))
+LATER = sorted(set(known_migrations()) - set(RELEASE["migrations"]))
+# What the last release does not notice: something new, a column that it need not fill, rows brought to the form of a new column,
+# an index less.
+_EXPANDS = re.compile(
+    r"CREATE (TABLE|INDEX|UNIQUE INDEX|SEQUENCE|VIEW|FUNCTION|EXTENSION)|INSERT INTO|UPDATE|DELETE FROM|DROP INDEX|SET LOCAL",
+)
+_ADDS = re.compile(r"ADD COLUMN (IF NOT EXISTS )?\w+ (?P<rest>.*)", re.DOTALL)
+
+
+def statements(text: str) -> list[str]:
+    """The statements of a migration, without comments; bodies between dollar quotes are left out."""
+    text = re.sub(r"\$(\w*)\$.*?\$\1\$", "''", text, flags=re.DOTALL)
+    text = re.sub(r"--[^\n]*", "", text)
+    return [" ".join(one.split()) for one in text.split(";") if one.strip()]
+
+
+def breaks(statement: str) -> str | None:
+    """Why the last release would notice a statement; None if it does not."""
+    if not statement.startswith("ALTER TABLE"):
+        return None if _EXPANDS.match(statement) else "is not known to expand"
+    actions = re.split(
+        r",\s*(?=(?:ADD|ALTER|DROP|RENAME|VALIDATE)\b)", re.sub(r"^ALTER TABLE (ONLY )?\w+ ", "", statement)
+    )
+    for action in actions:
+        found = _ADDS.match(action)
+        if found is None:
+            return f"does more than add columns: {action}"
+        if "NOT NULL" in found["rest"] and "DEFAULT" not in found["rest"]:
+            return f"adds a column that the last release does not fill: {action}"
+    return None
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_migration_after_the_last_release_expands(name: str) -> None:
+    """It adds; what it would take away waits for the release after."""
+    found = statements((FOLDER / f"{name}.sql").read_text(encoding="utf-8"))
+    assert found
+    assert [(one, why) for one in found if (why := breaks(one)) is not None] == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE jobs DROP COLUMN error",
+        "ALTER TABLE jobs ADD COLUMN a int, DROP COLUMN error",
+        "ALTER TABLE jobs RENAME COLUMN error TO reason",
+        "ALTER TABLE jobs ADD COLUMN payer text NOT NULL",
+        "ALTER TABLE jobs ALTER COLUMN error SET NOT NULL",
+        "ALTER TABLE jobs ADD CONSTRAINT few CHECK (epoch < 9)",
+        "DROP TABLE jobs",
+        "TRUNCATE jobs",
+    ],
+)
+def test_what_contracts_is_noticed(statement: str) -> None:
+    """The check of the migrations is one."""
+    assert breaks(statement) is not None
+
+
+def test_released_migrations_are_as_they_were() -> None:
+    """None was edited or taken away, and newer ones come after them."""
+    known = known_migrations()
+    assert {name: known.get(name) for name in RELEASE["migrations"]} == RELEASE["migrations"]
+    assert min(LATER, default="~") > max(RELEASE["migrations"])
+
+
+def problems(before: Any, after: Any, at: str) -> list[str]:
+    """Where data of one schema is not read by the other: both ways, since both versions write."""
+    if isinstance(before, dict) and isinstance(after, dict) and before.get("type") == after.get("type") == "record":
+        return _problems_of_records(before, after, at)
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        return [one for b, a in zip(before, after, strict=True) for one in problems(b, a, at)]
+    if isinstance(before, dict) and isinstance(after, dict) and isinstance(before.get("type"), dict | list):
+        return problems(before["type"], after.get("type"), at)
+    if isinstance(before, dict) and isinstance(after, dict) and before.get("type") in ("array", "map"):
+        inner = "items" if before["type"] == "array" else "values"
+        return [] if before["type"] != after.get("type") else problems(before[inner], after[inner], at)
+    return [] if before == after else [f"{at}: {before} became {after}"]
+
+
+def _problems_of_records(before: dict[str, Any], after: dict[str, Any], at: str) -> list[str]:
+    old = {field["name"]: field for field in before["fields"]}
+    new = {field["name"]: field for field in after["fields"]}
+    found = [f"{at}.{name} is new without a default" for name in new.keys() - old.keys() if "default" not in new[name]]
+    found += [
+        f"{at}.{name} is gone and had no default" for name in old.keys() - new.keys() if "default" not in old[name]
+    ]
+    for name in old.keys() & new.keys():
+        found += problems(old[name]["type"], new[name]["type"], f"{at}.{name}")
+    return found
+
+
+def _without_docs(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_docs(one) for one in node]
+    if isinstance(node, dict):
+        return {name: _without_docs(value) for name, value in node.items() if name != "doc"}
+    return node
+
+
+@pytest.mark.parametrize("name", sorted(RELEASE["schemas"]))
+def test_a_schema_is_read_by_the_last_release_and_reads_what_it_wrote(name: str) -> None:
+    """Side by side both versions write each topic: fields come and go with defaults, and none changes its type."""
+    assert name in schema_names()
+    assert problems(RELEASE["schemas"][name], _without_docs(json.loads(schema_text(name))), name) == []
+
+
+def test_a_schema_that_breaks_is_noticed() -> None:
+    """A field without a default, and one of another type."""
+    before = RELEASE["schemas"]["feeds/UserActive.v1"]
+    more = {**before, "fields": [*before["fields"], {"name": "x", "type": "string"}]}
+    other = {**before, "fields": [{**field, "type": "string"} for field in before["fields"]]}
+    assert problems(before, more, "a") == ["a.x is new without a default"]
+    assert problems(more, before, "a") == ["a.x is gone and had no default"]
+    assert problems(before, other, "a") != []

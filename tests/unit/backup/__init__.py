@@ -1,0 +1,1 @@
+"""What is checked of a backup before anything is changed."""
