@@ -73,7 +73,7 @@ class Part:
 
 
 # One run of 30 users, 20 channels and 2,000 insights (the load of 30,000 users by a thousand), on two cores that others kept busy
-# (load 40): CPU is that of the processes, sizes are those of the files. The worker's share holds its ticks of that time, so it is high.
+# (load 40): CPU is that of the processes, sizes are those of the files. The worker's share is high, since it holds its ticks.
 MEASURED = Costs(
     sink_cpu_seconds=0.14e-3,
     worker_cpu_seconds=1.1e-3,
