@@ -117,17 +117,17 @@ def _client_of(address: Address, connections_max: int) -> Any:
 class Script:
     """A Lua script, awaited under `RedisLink.run`, or put into a pipeline. All its keys share a hash tag."""
 
-    def __init__(self, client: Any, body: str, *, is_cluster: bool) -> None:
+    def __init__(self, client: Any, body: str) -> None:
         self._body = body
-        self._is_cluster = is_cluster
         self._script: Any = None if client is None else client.register_script(body)
 
     async def __call__(self, *, keys: Sequence[str], args: Sequence[Any], client: Any = None) -> Any:
         """Run it; with a pipeline as `client`, at its turn in that."""
-        if client is not None and self._is_cluster:
-            # A pipeline over several servers cannot ask each first whether it knows the script.
+        if client is not None:
+            # A pipeline over several servers cannot ask each first whether it knows the script. One over a single server can, but
+            # when that question gets no answer the library keeps the pipeline's connection for good.
             return client.execute_command("EVAL", self._body, len(keys), *keys, *args)
-        return await self._script(keys=keys, args=args, client=client)
+        return await self._script(keys=keys, args=args)
 
 
 async def replies_of(client: Any, commands: Sequence[tuple[str | int | bytes, ...]], *, is_cluster: bool) -> list[Any]:

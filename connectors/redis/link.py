@@ -146,7 +146,7 @@ class RedisLink:
 
     def script(self, body: str) -> Script:
         """A script to be run on this Redis."""
-        return Script(self.client, body, is_cluster=self.is_cluster)
+        return Script(self.client, body)
 
     async def run(self, call: Awaitable[T]) -> T:
         """Await a call to Redis.
