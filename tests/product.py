@@ -71,7 +71,7 @@ class Product:
 
     def __init__(self, data_dir: Path, parts: LocalStack, collector: Collector | None = None) -> None:
         self.data_dir = data_dir
-        self.collector = collector or Collector()  # which listens where it was given
+        self._collector = collector
         self.parts = parts
         data_dir.mkdir(parents=True)
         policy = data_dir / "policy.toml"
@@ -108,6 +108,12 @@ class Product:
         """Stop everything that was started."""
         self.http.close()
         self.cli("down", check=False)
+
+    @property
+    def collector(self) -> Collector:
+        """Where its spans go; only the product that tests share has one."""
+        assert self._collector is not None
+        return self._collector
 
     # -- the command and HTTP ----------------------------------------------------------------------------------------
 

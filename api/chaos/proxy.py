@@ -43,9 +43,11 @@ class Proxy:
         self._server = await asyncio.start_server(self._serve, HOST, port)
 
     async def close(self) -> None:
-        """End everything."""
+        """End everything, also clients that were let in and have not begun yet."""
         if self._server is not None:
             self._server.close()
+        self._fault = Kind.CUT
+        await asyncio.sleep(0)
         await self._reset_all()
 
     async def begin(self, fault: Kind) -> None:
@@ -100,10 +102,10 @@ class Proxy:
                     writer.close()
                     await writer.wait_closed()
         finally:
+            server_writer.close()  # first: the wait below may be cancelled in its turn
             for way in (there, back):
                 way.cancel()
             await asyncio.gather(there, back, return_exceptions=True)
-            server_writer.close()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
         while data := await reader.read(CHUNK_BYTES):

@@ -74,7 +74,11 @@ def restore(folder: Path | None, is_from_log: bool, is_forced: bool, seconds: fl
     """
     if (folder is None) != is_from_log:
         raise click.UsageError("name a backup's DIR, or --from-log", click.get_current_context())
+    from highwater.streams.telemetry import configure_logging
+
     settings = stack_settings("kafka", "schema_registry", "database")
+    # Sinks speak of what they refuse, as they did when it was new.
+    configure_logging("error", settings.log_format)
     say: Callable[[str], None] = _ignore if as_json else warn
     schemas = 0 if folder is None else asyncio.run(_restore_schemas(settings, folder))
     with recorded(settings, "restore", "--from-log" if folder is None else str(folder.absolute())):
@@ -113,10 +117,7 @@ async def run_restore(
     from highwater.connectors.backup.restoring import Restore
     from highwater.connectors.postgres.pool import open_pool
     from highwater.connectors.verify.patience import Patience
-    from highwater.streams.telemetry import configure_logging
 
-    # Sinks speak of what they refuse, as they did when it was new.
-    configure_logging("error", settings.log_format)
     # A sink prepares on one connection and stores on another, while a third reads what waits.
     async with await open_pool(settings.database, size_max=4) as pool:
         around = await _around(settings, pool)

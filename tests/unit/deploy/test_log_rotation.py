@@ -10,23 +10,34 @@ from pathlib import Path
 from highwater.deploy.local.process import Command, ManagedProcess, rotate
 
 BYTES_MAX = 50_000
-# Writes numbered lines; each line is one write, as the roles' are.
+# Writes numbered lines; each line is one write, as the roles' are. What is written in the instant between copy and truncation is
+# lost, so the last line comes when nobody looks any more.
 WRITER = """
-import os, sys
+import os, pathlib, sys, time
+LINE = b"%06d a line of a log as long as such lines are, about a hundred bytes with its numbers and names\\n"
+done, go_on = map(pathlib.Path, sys.argv[1:])
 for number in range(20_000):
-    os.write(1, b"%06d a line of a log as long as such lines are, about a hundred bytes with its numbers and names\\n" % number)
+    os.write(1, LINE % number)
+done.touch()
+while not go_on.exists():
+    time.sleep(0.01)
+os.write(1, LINE % 20_000)
 """
 
 
 def test_a_log_is_rotated_while_its_program_runs(tmp_path: Path):
     """The program goes on in the same file; that and the older one are private and hold the last lines in order."""
     process = ManagedProcess("writer", tmp_path / "writer.log")
-    process.start(Command((sys.executable, "-c", WRITER)))
+    done, go_on = tmp_path / "done", tmp_path / "go-on"
+    process.start(Command((sys.executable, "-c", WRITER, str(done), str(go_on))))
     rotations = 0
     deadline = time.monotonic() + 60
-    while process.is_alive() and time.monotonic() < deadline:
+    while not done.exists() and process.is_alive() and time.monotonic() < deadline:
         rotations += rotate(process.log_path, BYTES_MAX)
         time.sleep(0.001)  # the pause between two looks
+    go_on.touch()
+    while process.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert process.exit_status() == 0
     older = process.log_path.with_suffix(".log.1")
     assert rotations > 0
@@ -37,7 +48,7 @@ def test_a_log_is_rotated_while_its_program_runs(tmp_path: Path):
     assert b"\0" not in text
     numbers = [int(number) for number in re.findall(rb"^(\d{6}) a line", text, re.MULTILINE)]
     assert numbers == sorted(numbers)
-    assert numbers[-1] == 19_999
+    assert numbers[-1] == 20_000
 
 
 def test_a_small_log_is_left_alone(tmp_path: Path):
