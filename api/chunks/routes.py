@@ -7,7 +7,6 @@ that one bad chunk never costs the others (R3.24).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import uuid4
@@ -194,7 +193,7 @@ async def get_ingest(
     if found is None:
         raise no_ingest(ingest_id)
     payload = orjson.dumps(ingest_document(found, limit))
-    etag = f"ingest-{found.version}-{sha256(payload).hexdigest()[:16]}"
+    etag = conditional.tag_of(f"ingest-{found.version}", payload)
     head = Head(found.version, etag, found.caused_by, services.clock())
     return conditional.answer(request, "ingest", head, payload)
 

@@ -118,7 +118,7 @@ async def get_search(
         if _search_head(services, chunks, now, asked, as_of_ms).etag == head.etag:
             return conditional.answer(request, "chunk_search", head, payload)
         found, head = now, _search_head(services, chunks, now, asked, as_of_ms)
-    mixed = Head(head.version, f"{head.etag}-{sha256(payload).hexdigest()[:16]}", head.caused_by, head.checked_ms)
+    mixed = Head(head.version, conditional.tag_of(head.etag, payload), head.caused_by, head.checked_ms)
     return conditional.answer(request, "chunk_search", mixed, payload)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from http import HTTPStatus
 
 from fastapi import Request, Response
@@ -22,6 +23,11 @@ CACHE_PRIVATE = "private, no-cache"
 CACHE_PUBLIC = "no-cache"
 CACHE_NEVER = "no-store"
 _TAG = re.compile(r'\s*(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"\s*(?:,|$)')
+
+
+def tag_of(name: str, payload: bytes) -> str:
+    """An entity tag that holds a hash of its bytes: another installation, or a new log, never gives it to other ones."""
+    return f"{name}-{sha256(payload).hexdigest()[:16]}"
 
 
 def is_match(if_none_match: str | None, etag: str) -> bool:

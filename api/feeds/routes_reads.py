@@ -400,8 +400,9 @@ async def get_channel(request: Request, channel: str, services: Wired) -> Respon
     found = await feeds_reads.channel(services.database.require(), channel)
     if found is None:
         raise NotFoundError(f"channel {channel!r} has no insights")
-    head = Head(found.current_seq, f"channel-{found.current_seq}", found.caused_by, services.clock())
     payload = orjson.dumps(_channel_document(found))
+    etag = conditional.tag_of(f"channel-{found.current_seq}", payload)
+    head = Head(found.current_seq, etag, found.caused_by, services.clock())
     return conditional.answer(request, "channel", head, payload, cache_control=CACHE_PUBLIC)
 
 
@@ -444,9 +445,10 @@ async def get_insight(request: Request, channel: str, insight: str, services: Wi
         "url": found.url,
         "position": found.caused_by,
     }
-    # An insight never changes until it is gone; the position in the tag tells it from one that a new log gave that id.
-    head = Head(1, "insight-" + found.caused_by.partition("/")[2], found.caused_by, services.clock())
-    return conditional.answer(request, "insight", head, orjson.dumps(document), cache_control=CACHE_PUBLIC)
+    payload = orjson.dumps(document)
+    # An insight never changes until it is gone.
+    head = Head(1, conditional.tag_of("insight", payload), found.caused_by, services.clock())
+    return conditional.answer(request, "insight", head, payload, cache_control=CACHE_PUBLIC)
 
 
 @router.get(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID, uuid4, uuid5
@@ -189,7 +188,7 @@ async def get_job(request: Request, job_id: JobId, called: Called, services: Wir
     """Its status, progress, cost, and where what it made is found."""
     found = await _fresh_job(request, called, job_id, services)
     payload = orjson.dumps(job_document(found))
-    etag = f"job-{found.version}-{sha256(payload).hexdigest()[:16]}"
+    etag = conditional.tag_of(f"job-{found.version}", payload)
     return conditional.answer(request, "job", Head(found.version, etag, found.caused_by, services.clock()), payload)
 
 
@@ -387,5 +386,5 @@ async def get_presentation(
     )
     # What is stored of the views only grows; the rest, which a lost Redis takes with it, is in the tag alone.
     version = 1 + found.view_count
-    etag = f"presentation-{version}-{sha256(payload).hexdigest()[:16]}"
+    etag = conditional.tag_of(f"presentation-{version}", payload)
     return conditional.answer(request, "presentation", Head(version, etag, found.position, services.clock()), payload)

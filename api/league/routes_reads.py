@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from hashlib import sha256
 from typing import Annotated, Any
 
 import orjson
@@ -135,7 +134,7 @@ async def get_seasons(
     next_cursor = encode_cursor(page[-1]) if len(found.page) > limit else None
     payload = orjson.dumps({"seasons": [{"season": season} for season in page], "next_cursor": next_cursor})
     # Seasons are only ever added, so their number is a version of the list; the tag is of these bytes, of whatever installation.
-    head = Head(found.known, f"seasons-{found.known}-{sha256(payload).hexdigest()[:16]}", "", services.clock())
+    head = Head(found.known, conditional.tag_of(f"seasons-{found.known}", payload), "", services.clock())
     return conditional.answer(request, "seasons", head, payload, cache_control=CACHE_PUBLIC)
 
 

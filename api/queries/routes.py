@@ -6,7 +6,6 @@ which needs nothing stored: the id is a function of user and key. A run is read 
 
 from __future__ import annotations
 
-from hashlib import sha256
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4, uuid5
@@ -198,8 +197,9 @@ def _tag(position: str) -> str:
 async def get_status(request: Request, request_id: RunId, called: Called, services: Wired) -> Response:
     """`processing`, `completed` with the answer, or `failed` with the error."""
     found = await _own_run(request, called, request_id, services)
-    head = Head(found.version, f"run-{_tag(found.position)}-{found.version}", found.caused_by, services.clock())
-    return conditional.answer(request, "query", head, orjson.dumps(status_document(found)))
+    payload = orjson.dumps(status_document(found))
+    etag = conditional.tag_of(f"run-{_tag(found.position)}-{found.version}", payload)
+    return conditional.answer(request, "query", Head(found.version, etag, found.caused_by, services.clock()), payload)
 
 
 @router.get("/api/query/{request_id}/timeline", summary="How a query went; conditional", response_model=None)
@@ -209,7 +209,7 @@ async def get_timeline(request: Request, request_id: RunId, called: Called, serv
     await services.fresh(request, TIMELINE_TOPICS)
     found = await called.found(RUN_HISTORY, request_id)
     payload = orjson.dumps(timeline_document(found))
-    etag = f"timeline-{_tag(found.position)}-{found.version}-{sha256(payload).hexdigest()[:16]}"
+    etag = conditional.tag_of(f"timeline-{_tag(found.position)}-{found.version}", payload)
     caused_by = found.events[-1]["position"] if found.events else found.caused_by
     return conditional.answer(
         request, "query_timeline", Head(found.version, etag, caused_by, services.clock()), payload

@@ -115,7 +115,7 @@ def _without_acknowledgement(patch: pytest.MonkeyPatch) -> None:
 def _under_one_epoch(patch: pytest.MonkeyPatch) -> None:
     """The relay: what it publishes does not say which ownership it is of."""
     stamped = outbox._stamped
-    patch.setattr(outbox, "_stamped", lambda row, lease: stamped(row, replace(lease, epoch=1)))
+    patch.setattr(outbox, "_stamped", lambda row, headers, lease: stamped(row, headers, replace(lease, epoch=1)))
 
 
 def _taken_without_an_epoch(patch: pytest.MonkeyPatch) -> None:
