@@ -375,7 +375,7 @@ async def test_insights_and_channels_are_conditional(http, seeds: Seeds) -> None
     await seeds.run("UPDATE insights SET text = 'other' WHERE insight_id = $1", first)
     await seeds.run("UPDATE channels SET last_insight_ts = $1 WHERE channel_id = 'cond'", NOW + timedelta(hours=1))
     for before in (response, insight):
-        other = await http.get(before.request.url.path, headers={"If-None-Match": before.headers["etag"]})
+        other = await http.get(before.request.url, headers={"If-None-Match": before.headers["etag"]})
         assert (other.status_code, other.headers["x-caused-by"]) == (200, before.headers["x-caused-by"])
         assert other.headers["etag"] != before.headers["etag"]
     await seeds.run("UPDATE insights SET retracted_at = $2 WHERE insight_id = $1", first, NOW)
