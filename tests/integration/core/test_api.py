@@ -317,6 +317,10 @@ async def test_pending_is_the_formula_over_current_subscriptions(http, api: Api,
     await seeds.channel("p2", 30)
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["due"], document["trigger"]) == (True, "novelty")
+    # A skip a moment ago: its cooldown counts as that of a rebuild does.
+    await seeds.run("UPDATE user_stats SET last_enqueued_at = $1 WHERE user_id = 'pen'", now)
+    assert (await http.get("/api/users/pen/pending")).json()["due"] is False
+    await seeds.run("UPDATE user_stats SET last_enqueued_at = NULL WHERE user_id = 'pen'")
     await seeds.run("UPDATE user_cluster_hwm SET last_seq = 30 WHERE user_id = 'pen'")
     document = (await http.get("/api/users/pen/pending")).json()
     assert (document["due"], document["changed"]) == (False, False)

@@ -125,6 +125,11 @@ async def test_a_feed_leads_back_to_the_first_insight(stack, seeds: Seeds, codec
     assert all(step["delay_ms"] >= 0 for step in document["chain"][:-1])
     again = (await explainer.resource(f"clusters:{user}")).document()
     assert again["chain"] == document["chain"]
+    assert "commit 1" in json.dumps(document)
+    await seeds.run("UPDATE insights SET retracted_at = now() WHERE insight_id = $1", f"{channel}#1")
+    told = (await explainer.feed(user)).document()
+    assert "commit 1" not in json.dumps(told)
+    assert [step["position"] for step in told["chain"]] == [step["position"] for step in document["chain"]]
 
 
 async def test_a_user_nobody_has_heard_of_has_an_empty_feed(explainer: Explainer) -> None:

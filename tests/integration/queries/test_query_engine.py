@@ -569,6 +569,18 @@ async def test_an_answer_goes_with_its_source(q: Queries):
     assert (await q.run(runs[0]))["redactions"] == 1
 
 
+async def test_a_query_finds_nothing_that_was_retracted_before_it(q: Queries):
+    """Neither as a source nor in what the model is asked."""
+    await _channel(q)
+    await _retract(q, "d2")
+    worker = q.worker()
+    run_id = await q.ask("What of Falcon?")
+    await q.request(worker, run_id)
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    assert [one["insight_id"] for one in orjson.loads((await q.run(run_id))["sources"])] == ["d1"]
+    assert [call.number for call in q.llm.seen() if SECRET in str(call.body)] == []
+
+
 async def test_a_run_at_work_answers_nothing_of_what_is_withdrawn(q: Queries):
     """A source that is retracted while the model answers: answer and memory are withdrawn as they are stored."""
     await _channel(q)
