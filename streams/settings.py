@@ -61,31 +61,22 @@ def _names(raw: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in raw.split(",") if name.strip())
 
 
-def _ratio(raw: str) -> float:
-    value = float(raw)
-    if not 0 <= value <= 1:
-        raise ValueError("must be 0 to 1")
-    return value
+def _within(low: float, high: float, more: str = "") -> Callable[[str], float]:
+    """A parser of numbers from `low` to `high`; `more` ends what is said of others."""
+
+    def parse(raw: str) -> float:
+        value = float(raw)
+        if not low <= value <= high:
+            raise ValueError(f"must be {low:g} to {high:g}{more}")
+        return value
+
+    return parse
 
 
 def _http_address(raw: str) -> str:
     if not raw.startswith(("http://", "https://")):
         raise ValueError("must begin with http:// or https://")
     return raw
-
-
-def _vote_window(raw: str) -> float:
-    value = float(raw)
-    if not 5 <= value <= 10:
-        raise ValueError("must be 5 to 10 (R4.33)")
-    return value
-
-
-def _lease(raw: str) -> float:
-    value = float(raw)
-    if not 2 <= value <= 600:
-        raise ValueError("must be 2 to 600: a shorter time takes a busy machine for a dead one")
-    return value
 
 
 # A field of the catalogue; ruff's RUF009 is about defaults shared between instances, which these immutable ones may be.
@@ -370,11 +361,14 @@ class Settings:
         "MATCH_WINDOW_DURATION_MINUTES", _positive_float, 120.0, "length of a match not finalized (R4.10)", lenient=True
     )
     vote_window_seconds: float = _setting(
-        "HIGHWATER_VOTE_WINDOW_SECONDS", _vote_window, 5.0, "votes are stored and told once in so long (R4.33)"
+        "HIGHWATER_VOTE_WINDOW_SECONDS",
+        _within(5, 10, " (R4.33)"),
+        5.0,
+        "votes are stored and told once in so long (R4.33)",
     )
     lease_seconds: float = _setting(
         "HIGHWATER_LEASE_SECONDS",
-        _lease,
+        _within(2, 600, ": a shorter time takes a busy machine for a dead one"),
         10.0,
         "a worker that hangs, or whose host is lost, is followed after so long; one that ends, at once",
     )
@@ -452,7 +446,7 @@ class Settings:
     )
     # A trace costs a span for each hop; callers that send a sampled `traceparent` are traced whatever this says.
     trace_ratio: float = _setting(
-        "OTEL_TRACES_SAMPLER_ARG", _ratio, 0.01, "share of writes without a traceparent that begin a trace"
+        "OTEL_TRACES_SAMPLER_ARG", _within(0, 1), 0.01, "share of writes without a traceparent that begin a trace"
     )
     replication_factor: int = _setting("HIGHWATER_REPLICATION_FACTOR", _positive_int, 1, "replicas of each topic")
     partitions: int = _setting(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, cast
@@ -21,14 +21,13 @@ from highwater.connectors.backup.statements import QUERIES
 from highwater.connectors.backup.told import Told
 from highwater.connectors.identity import organizations
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row
 from highwater.connectors.postgres.pool import Connection, Row, is_of_the_store, transaction
 from highwater.connectors.slices import SLICES
-from highwater.connectors.verify.log import decoded
+from highwater.connectors.verify.log import ReadLog, decoded, in_slices
 from highwater.connectors.verify.patience import Patience
 from highwater.connectors.wiring import Wiring
 from highwater.schemas.cache import VERSION_BUMPED
@@ -47,24 +46,7 @@ NEXT = ("insights", "results", "votes", "posts", "queries", "jobs", "jobcontrols
 THEN = ("controls", "tokens")
 # Their refusals depend on the moment: what was accepted then may look impossible now.
 _JUDGED_THEN = frozenset({"controls", "jobcontrols"})
-_SLICE_MAX = 5_000
-_SLICE_BYTES_MAX = 32 << 20
 _OUTBOX_ROWS = 5_000
-
-
-class _Accounted(Admin):
-    """A broker that holds nothing more: a sink that waits for another one's topic has it all behind it here."""
-
-    def __init__(self) -> None:
-        """Without a client."""
-
-    async def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """None is of interest."""
-        return dict.fromkeys(names, "")
-
-    async def log_ranges(self, partitions: Iterable[Place]) -> dict[Place, LogRange]:
-        """No partition holds anything that is not here yet."""
-        return dict.fromkeys(partitions, LogRange(0, 0))
 
 
 class Replay:
@@ -76,7 +58,7 @@ class Replay:
         self._patience = patience
         self._settings = settings
         self._now_ms = 0
-        self._around = replace(around, admin=_Accounted(), clock=lambda: self._now_ms)
+        self._around = replace(around, admin=ReadLog(), clock=lambda: self._now_ms)
         self._sinks: dict[str, Handler[Any, Any]] = {}
         self._upto_outbox = 0
         self.bumped: set[str] = set()
@@ -100,15 +82,8 @@ class Replay:
 
     async def run(self, names: Sequence[str], records: AsyncIterable[Record], topic_ids: Mapping[str, str]) -> None:
         """Let these sinks store records, which come in the order of the broker's time."""
-        waiting: list[Record] = []
-        size = 0
-        async for record in records:
-            waiting.append(record)
-            size += len(record.value or b"")
-            if len(waiting) >= _SLICE_MAX or size >= _SLICE_BYTES_MAX:
-                await self._store(names, waiting, topic_ids)
-                waiting, size = [], 0
-        await self._store(names, waiting, topic_ids)
+        async for part in in_slices(records):
+            await self._store(names, part, topic_ids)
 
     async def _store(self, names: Sequence[str], records: Sequence[Record], topic_ids: Mapping[str, str]) -> None:
         await self._store_plans(records)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import Record, record_of
@@ -34,6 +34,38 @@ WAITING_BYTES_MAX = 64 << 20
 _RECORD_BYTES = 1_000
 # What the client fetches ahead, of all partitions together.
 _FETCHED_KBYTES_MAX = 32 * 1024
+# Records of all sinks together that are dealt with before those after them: as many as a sink's largest batch, and no more bytes
+# than one decodes at a time without need.
+_SLICE_MAX = 5_000
+_SLICE_BYTES_MAX = 32 << 20
+
+
+class ReadLog(Admin):
+    """A broker that holds nothing more: a sink that waits for another one's topic has it all behind it here."""
+
+    def __init__(self) -> None:
+        """Without a client."""
+
+    async def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """None is of interest."""
+        return dict.fromkeys(names, "")
+
+    async def log_ranges(self, partitions: Iterable[Place]) -> dict[Place, LogRange]:
+        """No partition holds anything that is not here yet."""
+        return dict.fromkeys(partitions, LogRange(0, 0))
+
+
+async def in_slices(records: AsyncIterable[Record]) -> AsyncIterator[list[Record]]:
+    """Records in their order, as many at a time as sinks deal with together; the last slice may be empty."""
+    waiting: list[Record] = []
+    size = 0
+    async for record in records:
+        waiting.append(record)
+        size += len(record.value or b"")
+        if len(waiting) >= _SLICE_MAX or size >= _SLICE_BYTES_MAX:
+            yield waiting
+            waiting, size = [], 0
+    yield waiting
 
 
 def open_reader(client: Mapping[str, str]) -> Consumer:

@@ -8,7 +8,7 @@ live database says whose it is: one verification has it, and what one that was k
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,9 +22,7 @@ from highwater.connectors.identity import organizations
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.jobs.sink_jobs import JobsSink
 from highwater.connectors.jobs.sink_usage import UsageSink
-from highwater.connectors.kafka.admin import Admin, LogRange
 from highwater.connectors.kafka.handler import Handler, Surroundings
-from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.connectors.league.sink_fixtures import FixturesSink
 from highwater.connectors.league.sink_posts import PostsSink
@@ -41,7 +39,7 @@ from highwater.connectors.postgres.pool import (
 )
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.slices import ERASURE
-from highwater.connectors.verify.log import decoded
+from highwater.connectors.verify.log import ReadLog, decoded, in_slices
 from highwater.connectors.verify.patience import Patience
 from highwater.connectors.verify.statements import QUERIES
 from highwater.schemas.errors import ConfigurationError, InvalidEventError, UnavailableError
@@ -55,10 +53,6 @@ from highwater.streams.settings import Settings
 _NAME = "highwater_verify"
 # A database is files that are copied and synced; on a disk that is busy it takes many seconds.
 _MAKING_SECONDS_MAX = 120.0
-# Records of all sinks together that are dealt with before those after them: as many as a sink's largest batch, and no more bytes
-# than one decodes at a time without need.
-_SLICE_MAX = 5_000
-_SLICE_BYTES_MAX = 32 << 20
 # An arbitrary constant that only verifications lock, in the live database.
 _LOCK = 4_815_162_343
 # The server notices within this that a verification was killed, unless it is in the middle of a statement.
@@ -67,21 +61,6 @@ _LOCK_POLL_SECONDS = 0.2
 # The sinks ask what time it is for what is no function of the log, and for capping what users claim of the future. None was later
 # than this, so nothing is capped here.
 _LATE_MS = 16_725_225_600_000  # 2500-01-01
-
-
-class _Nothing(Admin):
-    """A broker that holds nothing more: a sink that waits for another one's topic has it all behind it here."""
-
-    def __init__(self) -> None:
-        """Without a client."""
-
-    async def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        """None is of interest."""
-        return dict.fromkeys(names, "")
-
-    async def log_ranges(self, partitions: Iterable[Place]) -> dict[Place, LogRange]:
-        """No partition holds anything that is not here yet."""
-        return dict.fromkeys(partitions, LogRange(0, 0))
 
 
 class _Plans(Handler[PlanChanged, list[Event[PlanChanged]]]):
@@ -170,15 +149,8 @@ class Shadow:
 
     async def fill(self, records: AsyncIterable[Record]) -> None:
         """Let the sinks store records, which come in the order of the broker's time."""
-        waiting: list[Record] = []
-        size = 0
-        async for record in records:
-            waiting.append(record)
-            size += len(record.value or b"")
-            if len(waiting) >= _SLICE_MAX or size >= _SLICE_BYTES_MAX:
-                await self._store(waiting)
-                waiting, size = [], 0
-        await self._store(waiting)
+        async for part in in_slices(records):
+            await self._store(part)
 
     async def _store(self, records: Sequence[Record]) -> None:
         events = [event for record in records if (event := await self._decoded(record)) is not None]
@@ -235,7 +207,7 @@ async def shadow_database(around: Surroundings, settings: Settings, patience: Pa
                 with _privileged(owner, "CREATE EXTENSION vector in template1"):
                     await migrate(pool)
                 late: Callable[[], int] = lambda: _LATE_MS  # noqa: E731 (a clock that stands)
-                yield Shadow(replace(around, pool=pool, admin=_Nothing(), clock=late), settings, patience)
+                yield Shadow(replace(around, pool=pool, admin=ReadLog(), clock=late), settings, patience)
         finally:
             await _administer(owner, QUERIES["verify_drop"])
 

@@ -220,15 +220,6 @@ class Scenario:
         self.table = Table(self.world)
         self._numbers = iter(range(1, 1_000_000))
 
-    async def connect(self, _url: str, **_options: Any) -> Session:
-        """A watch's connection."""
-        session = self.store.session(process())
-        try:
-            await session.port()
-        except CutError as error:
-            raise connecting_error(error) from error
-        return session
-
     def start_worker(self) -> None:
         """A worker in a process of its own."""
         number = next(self._numbers)
@@ -275,7 +266,7 @@ def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
 
     async def main() -> None:
         scenario = Scenario(seed)
-        patch.setattr(watching, "open_connection", scenario.connect)
+        patch.setattr(watching, "open_connection", scenario.store.connect)
         found.append(scenario)
         await scenario.run()
 

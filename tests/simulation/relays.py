@@ -25,7 +25,6 @@ from highwater.connectors.kafka.records import Record
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LeaseKind
-from highwater.connectors.postgres.pool import connecting_error
 from highwater.connectors.queries import engine as working
 from highwater.schemas.errors import FencedError
 from highwater.schemas.positions import Position
@@ -33,7 +32,7 @@ from highwater.streams import relay_epochs
 from highwater.streams.retry import unavailable_seconds
 from tests.simulation.store import TOPIC, Session, Store
 from tests.simulation.virtual import run_virtually
-from tests.simulation.world import CutError, Process, Trouble, World, clock, process
+from tests.simulation.world import CutError, Process, Trouble, World, clock
 
 GROUP = "readers"
 PARTITIONS = 2
@@ -159,15 +158,6 @@ class Scenario:
         self.world.check_with(self._check_leases)
 
     # -- processes -------------------------------------------------------------------------------------------------------
-
-    async def connect(self, _url: str, **_options: Any) -> Session:
-        """A relay's connection."""
-        session = self.store.session(process())
-        try:
-            await session.port()
-        except CutError as error:
-            raise connecting_error(error) from error
-        return session
 
     def fresh_owner(self) -> str:
         """A relay's id."""
@@ -374,7 +364,7 @@ def problems_of(seed: int, patch: pytest.MonkeyPatch) -> tuple[list[str], int]:
 
     async def main() -> None:
         scenario = Scenario(seed)
-        patch.setattr(outbox, "open_connection", scenario.connect)
+        patch.setattr(outbox, "open_connection", scenario.store.connect)
         patch.setattr(outbox, "fresh_id", scenario.fresh_owner)
         found.append(scenario)
         await scenario.run()

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from highwater.connectors.kafka.statements import QUERIES as KAFKA
+from highwater.connectors.postgres.pool import connecting_error
 from highwater.connectors.postgres.statements import QUERIES as POSTGRES
-from tests.simulation.world import CutError, Process, World
+from tests.simulation.world import CutError, Process, World, process
 
 Row = dict[str, Any]
 NEVER = float("-inf")
@@ -78,6 +79,15 @@ class Store:
         made = Session(self, owner)
         owner.sessions.append(made)
         return made
+
+    async def connect(self, _url: str, **_options: Any) -> Session:
+        """In place of `pool.open_connection`: a connection of the process that asks."""
+        session = self.session(process())
+        try:
+            await session.port()
+        except CutError as error:
+            raise connecting_error(error) from error
+        return session
 
     # -- leases ----------------------------------------------------------------------------------------------------------
 
