@@ -54,6 +54,11 @@ _SESSION_SECONDS = 6.0
 _HEARTBEAT_SECONDS = 1.5
 # A fetch that finds nothing ends after this long; a rebalance waits for one that is under way.
 _FETCH_SECONDS_MAX = 0.2
+# A broker answers in milliseconds, with three replicas in tenths of a second. A connection without an answer is replaced after
+# this long, which is half of what the watch allows a tick, so that one that is half-open ends no worker.
+_ANSWER_SECONDS_MAX = 30.0
+# A record waits for the broker without end: a refusal ends the worker, a silence does not.
+_FOREVER_SECONDS = 10 * 365 * 86_400.0
 # Changelog records waiting for the producer before the streams pause; the library's 100 is less than one novelty record.
 _CHANGELOG_BUFFER_MAX = 5_000
 # One run of the rebuild, two retries (streams/retry.py), and as long again in the queue before it.
@@ -116,8 +121,27 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
         await self.commit_and_end_transactions()
 
 
+class _Producer(driver.Producer):  # type: ignore[misc]
+    """The library's producer, which waits for a silent broker however long, and whose repetitions the broker takes once.
+
+    aiokafka has one limit for the answer to a request, for the wait of a record for room in a batch, and for the age of a batch.
+    Here only the first has an end. What a broker did not answer is sent again on another connection; idempotence keeps the copy
+    in the first one from being appended later, over a newer row of a changelog.
+    """
+
+    def _settings_extra(self) -> Mapping[str, Any]:
+        return {"acks": "all", "enable_idempotence": True}
+
+    def _new_producer(self, transactional_id: str | None = None) -> Any:
+        made = super()._new_producer(transactional_id)
+        made._request_timeout_ms = _FOREVER_SECONDS * 1000  # noqa: SLF001 (no name for it; the version is pinned)
+        made._message_accumulator._batch_ttl = _FOREVER_SECONDS  # noqa: SLF001 (as above)
+        return made
+
+
 class _Transport(driver.Transport):  # type: ignore[misc]
     Consumer = _Consumer
+    Producer = _Producer
     agents: Sequence[TableAgent] = ()
 
 
@@ -138,6 +162,7 @@ def build_app(
     """
     app = faust.App(app_id, **_app_settings(settings, state_dir))
     app.transport = _Transport(app.conf.broker_consumer, app)
+    app.producer_transport = _Transport(app.conf.broker_producer, app)
     worker = Worker(
         settings=settings, clock=clock, codec=codec, app=app, heartbeats=Heartbeats([kind.name for kind in AGENT_KINDS])
     )
@@ -262,8 +287,7 @@ def _app_settings(settings: Settings, state_dir: Path) -> dict[str, Any]:
         "producer_acks": -1,
         "producer_max_request_size": MESSAGE_BYTES_MAX,
         "producer_compression_type": "lz4",
-        # Longer than the watch waits, so that a broker that is away is noticed by the watch and by nothing else.
-        "producer_request_timeout": 600.0,
+        "producer_request_timeout": _ANSWER_SECONDS_MAX,
         "consumer_auto_offset_reset": "earliest",
         "consumer_max_fetch_size": MESSAGE_BYTES_MAX,
         "stream_wait_empty": True,

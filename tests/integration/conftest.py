@@ -122,10 +122,16 @@ def api_environment(environment: dict[str, str], api: Api) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
-    """Parts that the module has to itself: its tests empty topics."""
+def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """A stack that the module has to itself: its tests empty topics and stop parts."""
     with LocalStack(tmp_path_factory.mktemp("parts") / "data") as local:
-        yield local.addresses
+        yield local
+
+
+@pytest.fixture(scope="module")
+def parts(own_stack: LocalStack) -> Addresses:
+    """The addresses of that stack's parts."""
+    return own_stack.addresses
 
 
 @pytest.fixture

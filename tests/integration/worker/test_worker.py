@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from highwater.deploy.local.stack import Addresses
+from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.envelope import caused_by, header
 from highwater.schemas.topics import PARTITIONS
 from tests.integration.agents import (
@@ -29,6 +31,9 @@ from tests.integration.agents import (
     partition_of,
     until,
 )
+
+# As long as an answer of the broker may take in one test.
+ANSWER_SECONDS = 2.0
 
 
 @pytest.fixture
@@ -123,6 +128,28 @@ def test_killed_and_robbed_of_its_state_it_decides_the_same(
     worker.move_clock(601)
     _, second = the(lambda: kafka.requests(user), 2)
     assert (second.event["trigger"], second.event["pending"]) == ("novelty", 3)
+
+
+def test_it_waits_for_a_broker_that_is_silent_for_longer_than_an_answer_may_take(
+    kafka: Kafka, user: str, lone: Callable[..., Worker], own_stack: LocalStack
+) -> None:
+    """Ticks and rows that are on their way are sent again until the broker takes them, each once; the worker does not end."""
+    worker = lone(settings={"HIGHWATER_TEST_ANSWER_SECONDS": str(ANSWER_SECONDS)}).start()
+    kafka.advanced(user, 5)
+    the(lambda: kafka.dirty(user), 1)
+    broker = own_stack.process("kafka").pid
+    assert broker is not None
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        until(lambda: "kafka" in (worker.ready() or {}), "the worker says that the broker is silent")
+        threading.Event().wait(3 * ANSWER_SECONDS)  # the fact under test is a silence of this length
+    finally:
+        os.kill(broker, signal.SIGCONT)
+    until(lambda: worker.ready() == {}, "ready again")
+    worker.after_ticks(2)
+    kafka.advanced(user, 6)
+    assert [answer.event["head"] for answer in the(lambda: kafka.dirty(user), 2)] == [5, 6]
+    assert worker.log().count('"event": "worker_failed"') == 0
 
 
 def test_another_worker_takes_over(parts: Addresses, kafka: Kafka, user: str, lone: Callable[..., Worker]) -> None:
