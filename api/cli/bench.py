@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,13 @@ def bench_names(checkout: Path) -> list[str]:
 @click.option(
     "--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs of each; the median counts."
 )
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long those take that last for minutes (overload, week).",
+)
 @json_option
-def bench(names: tuple[str, ...], runs: int, as_json: bool) -> None:
+def bench(names: tuple[str, ...], runs: int, minutes: float | None, as_json: bool) -> None:
     """Run the benchmarks (all, or those named), peers included."""
     known = bench_names(_CHECKOUT)
     if not known:
@@ -50,7 +56,10 @@ def bench(names: tuple[str, ...], runs: int, as_json: bool) -> None:
         for done, name in enumerate(chosen):
             bar.update(done)
             module = importlib.import_module(f"tests.bench.{name.replace('-', '_')}")
-            found.append((module, module.run(runs)))
+            lasts = (
+                {"minutes": minutes} if minutes is not None and "minutes" in signature(module.run).parameters else {}
+            )
+            found.append((module, module.run(runs, **lasts)))
             if as_json:
                 for figure in found[-1][1]:
                     print_json(figure)
