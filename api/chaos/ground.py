@@ -153,6 +153,11 @@ class Ground:
         opened.callback(thread.join, _STOP_SECONDS_MAX)
         opened.callback(supervisor.request_stop)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings for a command on it, past the proxies."""
+        return self._environment(self.servers.addresses)
+
     # -- how it is -------------------------------------------------------------------------------------------------------
 
     def until(self, condition: Callable[[], T], what: str, seconds: float) -> T:
@@ -247,17 +252,23 @@ class Ground:
         fresh.write_text(str(seconds), encoding="ascii")
         fresh.replace(path)
 
-    def start_second(self, name: str) -> None:
-        """Start another process of a role, with a folder and a port of its own."""
+    def start_second(self, name: str) -> str:
+        """Start another process of a role, with a folder and a port of its own; where it listens."""
         role = self._roles[name]
         folder = self.folder / "second"
         folder.mkdir(exist_ok=True)
         port = self.servers.ports.take(f"second_{name}", _PROXY_PORT_FIRST)
-        mine = {"HIGHWATER_DATA_DIR": str(folder), "HIGHWATER_HEALTH_PORT": str(port)}
+        listens = "HIGHWATER_PORT" if name == "api" else "HIGHWATER_HEALTH_PORT"
+        mine = {"HIGHWATER_DATA_DIR": str(folder), listens: str(port)}
         process = self._second.setdefault(
             name, ManagedProcess(f"second {name}", self.folder / "logs" / f"second-{name}.log")
         )
         process.start(Command(role.argv, env={**os.environ, **role.env, **mine}))
+        return f"http://127.0.0.1:{port}"
+
+    def stop_second(self, name: str) -> None:
+        """End it in good order."""
+        self._second[name].stop(_STOP_SECONDS_MAX)
 
     def kill_second(self, name: str) -> None:
         """Kill it."""

@@ -160,8 +160,9 @@ class Asked:
 class Load:
     """Sends rounds until the `with` ends, which waits until everything is acknowledged."""
 
-    def __init__(self, settings: Settings, api_url: str) -> None:
-        self.rounds = 0
+    def __init__(self, settings: Settings, api_url: str, *, rounds: int = 0) -> None:
+        """`rounds` is how many somebody else has sent already."""
+        self.rounds = rounds
         self.asked = Asked()
         self._settings = settings
         self._clock = ProductClock()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def bench_names(checkout: Path) -> list[str]:
     "--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs of each; the median counts."
 )
 @click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="How long those take that last for minutes (overload, week).",
+)
+@click.option(
     "--save", "save_results", is_flag=True, help="Keep the results in docs/benchmarks/NAME.json, curves as NAME.svg."
 )
 @click.option(
@@ -52,7 +58,13 @@ def bench_names(checkout: Path) -> list[str]:
 )
 @json_option
 def bench(
-    names: tuple[str, ...], runs: int, save_results: bool, earlier: tuple[Path, ...], share: float, as_json: bool
+    names: tuple[str, ...],
+    runs: int,
+    minutes: float | None,
+    save_results: bool,
+    earlier: tuple[Path, ...],
+    share: float,
+    as_json: bool,
 ) -> None:
     """Run the benchmarks (all, or those named), peers included."""
     results = _results_module()
@@ -63,7 +75,8 @@ def bench(
         for done, name in enumerate(chosen):
             bar.update(done)
             module = importlib.import_module(f"tests.bench.{name.replace('-', '_')}")
-            figures = module.run(runs)
+            takes_minutes = minutes is not None and "minutes" in signature(module.run).parameters
+            figures = module.run(runs, **({"minutes": minutes} if takes_minutes else {}))
             found[name] = (module, figures)
             if as_json:
                 for figure in figures:

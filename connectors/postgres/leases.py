@@ -8,12 +8,13 @@ nobody takes until they end; an owner that is stopped inside of one is ended by 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum, unique
 
 import asyncpg
 
+from highwater.connectors.postgres.locks import FormerLock
 from highwater.connectors.postgres.pool import AWAY, Connection
 from highwater.connectors.postgres.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
@@ -37,6 +38,20 @@ class LeaseKind(StrEnum):
     CHUNK_INDEXES = "chunk-indexes"  # `keeper`: who builds indexes of vectors
     FEED_BUILD = "feed-build"  # a user, whose feed's document is being built
     USER_REBUILD = "user-rebuild"  # a user, while Redis is away
+
+
+# Kinds that the release before leases owned by advisory locks of a session, with their class; numbers are the names, or these.
+# While roles are replaced one by one, two relays of one shard would change the order of a key's events, and an engine that takes
+# another for gone would pay for its calls again. Sources of chunks, builds of feeds and rebuilds of users are left out: done
+# twice at once they store the same. It goes with the release after this one.
+_FORMER: Mapping[LeaseKind, int] = {
+    LeaseKind.OUTBOX: FormerLock.OUTBOX,
+    LeaseKind.WORKER: FormerLock.WORKER,
+    LeaseKind.EMBED: FormerLock.BASIS_RUNNER,
+    LeaseKind.CHUNK_INDEXES: FormerLock.CHUNK_INDEXES,
+}
+_FORMER_NUMBERS = {"runner": 1, "keeper": 1}
+FORMER_OWNER = "a process of the release before leases"
 
 
 class LeaseLostError(UnavailableError):
@@ -76,6 +91,8 @@ class Leases:
     async def take(self, connection: Connection, names: Iterable[str]) -> list[str]:
         """Take those of the names that are free; which they were."""
         asked_at, wanted = lease_seconds(), list(names)
+        if self._ends_with_session:
+            wanted = await _share_former(connection, self.kind, wanted)
         if not wanted:
             return []
         rows = await connection.fetch(
@@ -193,9 +210,24 @@ async def holding(
             await leases.release(connection)
 
 
+async def _share_former(connection: Connection, kind: LeaseKind, names: list[str]) -> list[str]:
+    """Those of the names that no process of an older release owns; none of them takes these while this session lasts."""
+    numbers = {name: _FORMER_NUMBERS.get(name, name) for name in names} if kind in _FORMER else {}
+    known = {name: int(number) for name, number in numbers.items() if str(number).isdigit()}
+    if not known:
+        return names
+    rows = await connection.fetch(QUERIES["share_former_locks"], _FORMER[kind], [*known], [*known.values()])
+    free = {row["name"] for row in rows}
+    return [name for name in names if name in free or name not in known]
+
+
 async def live(connection: Connection, kind: LeaseKind) -> dict[str, str]:
-    """The leases of a kind that are somebody's now: name -> owner."""
-    return {row["name"]: row["owner"] for row in await connection.fetch(QUERIES["live_leases"], kind)}
+    """The leases of a kind that are somebody's now: name -> owner, `FORMER_OWNER` for what a process of an older release owns."""
+    found = {row["name"]: row["owner"] for row in await connection.fetch(QUERIES["live_leases"], kind)}
+    if kind in _FORMER:
+        former = await connection.fetch(QUERIES["former_owners"], _FORMER[kind])
+        found |= {row["name"]: FORMER_OWNER for row in former}
+    return found
 
 
 async def drop_ended(connection: Connection, kind: LeaseKind) -> None:

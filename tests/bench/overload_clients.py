@@ -1,0 +1,183 @@
+"""Readers and writers of `overload`, each a process of its own with an open loop: what is due is asked for, whatever else waits.
+
+    python -m tests.bench.overload_clients readers URL FILE      reads; a line in FILE for each: seconds, ms, status, path
+    python -m tests.bench.overload_clients writers URL FILE      writes; the rate is read from FILE.rate each second
+
+Times are of the monotonic clock, which all processes of a machine share. They end with SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import httpx
+
+from highwater.api.cli.sample import SEASON
+from highwater.streams.access import trusts_nobody
+from tests.bench.data import insights
+
+READERS = tuple(f"reader-{number}" for number in range(8))
+READS_PER_SECOND = 20
+# A client waits this long and no longer; it is far above what any read takes.
+_READ_SECONDS_MAX = 10.0
+_BATCH = 100
+_CONNECTIONS = 40
+_SENDERS = 16
+NS = "docs"
+
+
+def paths() -> Iterator[tuple[str, str]]:
+    """What is read in turn, with its sort: feeds, pages of the league, searches."""
+    words = ("consumer", "broker", "parser", "timeout", "index")
+    for number in itertools.count():
+        reader = READERS[number % len(READERS)]
+        yield "feed", f"/api/users/{reader}/feed"
+        yield "league", f"/api/league/{SEASON}/table"
+        yield "search", f"/api/chunks/search?ns={NS}&q={words[number % len(words)]}"
+        yield "league", f"/api/league/{SEASON}/schedule"
+
+
+async def read(url: str, out: TextIO) -> None:
+    """Read at a steady rate."""
+    limits = httpx.Limits(max_connections=_CONNECTIONS)
+    async with httpx.AsyncClient(base_url=url, timeout=_READ_SECONDS_MAX, limits=limits, verify=trusts_nobody()) as api:
+
+        async def one(sort: str, path: str, due: float) -> None:
+            try:
+                status = (await api.get(path)).status_code
+            except httpx.HTTPError:
+                status = 0
+            # From when it was due: a read that was held up by others before it counts in full.
+            now = time.monotonic()
+            print(f"{due:.3f} {(now - due) * 1000:.1f} {status} {sort}", file=out, flush=True)
+
+        tasks = set[asyncio.Task[None]]()
+        due = time.monotonic()
+        for sort, path in paths():
+            await asyncio.sleep(due - time.monotonic())
+            task = asyncio.create_task(one(sort, path, due))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            due += 1 / READS_PER_SECOND
+
+
+class Writers:
+    """Send what is due; who is told to come again later does, and what was due for it meanwhile counts as refused."""
+
+    def __init__(self, api: httpx.AsyncClient) -> None:
+        self._api = api
+        self._numbers = itertools.count()
+        self._lines = itertools.cycle(insights())
+        self._held_until = [0.0] * _SENDERS
+        self.counts = {
+            "offered": 0,
+            "accepted": 0,
+            "refused": 0,
+            "unknown": 0,
+            "retry_after_missing": 0,
+            "answers_429": 0,
+        }
+        self.wrong: str | None = None
+
+    async def send(self, sender: int) -> None:
+        """One batch of one sender."""
+        self.counts["offered"] += _BATCH
+        if time.monotonic() < self._held_until[sender]:
+            self.counts["refused"] += _BATCH
+            return
+        try:
+            answer = await self._api.post(
+                "/api/events/feeds.insight-ingested",
+                content=self._body(),
+                headers={"content-type": "application/x-ndjson"},
+            )
+        except httpx.HTTPError:
+            self.counts["unknown"] += _BATCH
+            return
+        if answer.status_code == 429:
+            self.counts["refused"] += _BATCH
+            self.counts["answers_429"] += 1
+            self.counts["retry_after_missing"] += "retry-after" not in answer.headers
+            self._held_until[sender] = time.monotonic() + float(answer.headers.get("retry-after", 0))
+        elif answer.is_success:
+            self.counts["accepted"] += _BATCH
+        else:
+            self.counts["unknown"] += _BATCH
+            self.wrong = self.wrong or f"{answer.status_code} {answer.text[:200]}"
+
+    def _body(self) -> bytes:
+        ts = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        rows = [
+            json.dumps({**next(self._lines), "insight_id": f"load-{next(self._numbers)}", "ts": ts})
+            for _ in range(_BATCH)
+        ]
+        return "\n".join(rows).encode()
+
+
+def _rate(path: Path) -> float:
+    return float(path.read_text(encoding="ascii"))
+
+
+async def write(url: str, out: TextIO, rate_file: Path) -> None:
+    """Write at the rate that the file says, in events a second."""
+    limits = httpx.Limits(max_connections=_SENDERS)
+    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits, verify=trusts_nobody()) as api:
+        writers = Writers(api)
+        busy = [False] * _SENDERS
+        tasks = set[asyncio.Task[None]]()
+
+        async def one(sender: int) -> None:
+            busy[sender] = True
+            try:
+                await writers.send(sender)
+            finally:
+                busy[sender] = False
+
+        owed, before, told = 0.0, time.monotonic(), 0.0
+        for turn in itertools.count():
+            rate = _rate(rate_file)
+            now = time.monotonic()
+            # Not more than two seconds' worth: a machine that stood still is not answered with a burst.
+            owed, before = min(owed + rate * (now - before), rate * 2), now
+            sender = next((s for k in range(_SENDERS) if not busy[s := (turn + k) % _SENDERS]), None)
+            while owed >= _BATCH and sender is not None:
+                owed -= _BATCH
+                task = asyncio.create_task(one(sender))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                busy[sender] = True
+                sender = next((s for s in range(_SENDERS) if not busy[s]), None)
+            if now - told >= 1:
+                told = now
+                print(json.dumps({"at": now, "wrong": writers.wrong, **writers.counts}), file=out, flush=True)
+            await asyncio.sleep(0.02)
+
+
+def main() -> None:
+    """As the usage says."""
+    sort, url, file = sys.argv[1:]
+    path = Path(file)
+
+    async def run(out: TextIO) -> None:
+        task = asyncio.ensure_future(
+            read(url, out) if sort == "readers" else write(url, out, path.with_suffix(".rate"))
+        )
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    with path.open("a", encoding="ascii") as out:
+        asyncio.run(run(out))
+
+
+if __name__ == "__main__":
+    main()
