@@ -104,10 +104,12 @@ def is_blank(value: str) -> bool:
 
 
 def check_time(name: str, value: int) -> None:
-    """A time lies in the years 1 to 9999.
+    """A time lies after the beginning of the year 1, which programs write for "no time", and before the year 10000.
 
     Raises:
         InvalidEventError: it does not.
     """
     if not TS_MS_MIN <= value <= TS_MS_MAX:
-        raise InvalidEventError("time_out_of_range", f"{name} lies outside the years 1 to 9999", field=name)
+        raise InvalidEventError(
+            "time_out_of_range", f"{name} does not lie after 0001-01-01T00:00:00Z and before the year 10000", field=name
+        )

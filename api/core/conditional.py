@@ -22,7 +22,8 @@ JSON = "application/json"
 CACHE_PRIVATE = "private, no-cache"
 CACHE_PUBLIC = "no-cache"
 CACHE_NEVER = "no-store"
-_TAG = re.compile(r'\s*(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"\s*(?:,|$)')
+# One tag, or an empty element: a recipient ignores those (RFC 9110, section 5.6.1.2).
+_TAG = re.compile(r'\s*(?:(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"\s*)?(?:,|$)')
 
 
 def tag_of(name: str, payload: bytes) -> str:

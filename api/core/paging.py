@@ -50,4 +50,7 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[str | int, ...]:
         raise BadRequestError("cursor is not one that this list gave", field="cursor") from error
     if not isinstance(place, list) or [type(part) for part in place] != list(kinds):
         raise BadRequestError("cursor is not one that this list gave", field="cursor")
+    # No id holds it, and PostgreSQL refuses the text.
+    if any(isinstance(part, str) and "\0" in part for part in place):
+        raise BadRequestError("cursor is not one that this list gave", field="cursor")
     return tuple(place)

@@ -21,6 +21,8 @@ from highwater.api.core.guard import Called, GuardedRoute
 from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.league import read_model as league_api
+from highwater.connectors.league.read_model import KnownMatch
+from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import check_id
 from highwater.streams.identity.rate_limits import RateLimit
@@ -75,30 +77,50 @@ class Comment(_OfUser):
     text: str
 
 
-async def _season(request: Request, services: Services, match_id: str) -> str:
-    """The season of a match; waits for what `X-Min-Position` names, for a match that was told of a moment ago.
+class PositionsOfWord(Positions):
+    """The same of a vote or a prediction, and whether it was in time for the rating: before the kickoff that is known now.
+
+    What is said later is shown and does not count, unless the match is moved to a later date.
+    """
+
+    in_time: bool
+    kickoff: str
+
+
+async def _match(request: Request, services: Services, match_id: str) -> KnownMatch:
+    """A match; waits for what `X-Min-Position` names, for a match that was told of a moment ago.
 
     Raises:
         NotFoundError: there is no such match.
     """
     check_id("match", match_id)
     await services.fresh(request, SCHEDULE_TOPICS)
-    season = await league_api.season_of(services.database.require(), match_id)
-    if season is None:
+    match = await league_api.match_of(services.database.require(), match_id)
+    if match is None:
         raise NotFoundError(f"there is no match {match_id!r}")
-    return season
+    return match
 
 
 async def _write(services: Services, topic: str, event: Mapping[str, Any]) -> Positions:
     return Positions(positions=await services.publisher.one(topic, event))
 
 
+async def _say(request: Request, services: Services, topic: str, event: Mapping[str, Any]) -> PositionsOfWord:
+    """Publish what a user says of a match now."""
+    match = await _match(request, services, event["match_id"])
+    now_ms = services.clock()
+    positions = await services.publisher.one(topic, {**event, "ts": now_ms})
+    return PositionsOfWord(
+        positions=positions, in_time=now_ms < match.kickoff_ms, kickoff=iso_from_ms(match.kickoff_ms)
+    )
+
+
 @router.post("/api/matches/{match:id}/finalize", status_code=ACCEPTED, summary="Tell the result of a match (admin)")
 @access(Role.ADMIN, Scope.LEAGUE, limit=RateLimit.CALLER, cost=1)
 async def post_result(request: Request, match: MatchId, body: Result, services: Wired) -> Positions:
     """The result, or a correction of it; the same again changes nothing (R4.30)."""
-    season = await _season(request, services, match)
-    event = {"match_id": match, "season": season, **body.model_dump(), "finalized_at": services.clock()}
+    known = await _match(request, services, match)
+    event = {"match_id": match, "season": known.season, **body.model_dump(), "finalized_at": services.clock()}
     return await _write(services, "league.match-finalized", event)
 
 
@@ -106,28 +128,27 @@ async def post_result(request: Request, match: MatchId, body: Result, services: 
 @access(Role.EDITOR, Scope.LEAGUE, Whose.DEPLOYMENT, limit=RateLimit.CALLER, cost=1)
 async def post_score(request: Request, match: MatchId, body: Score, services: Wired) -> Positions:
     """The score so far; a match that has its result keeps it."""
-    season = await _season(request, services, match)
-    return await _write(services, "league.match-updated", {"match_id": match, "season": season, **body.model_dump()})
+    known = await _match(request, services, match)
+    event = {"match_id": match, "season": known.season, **body.model_dump()}
+    return await _write(services, "league.match-updated", event)
 
 
 @router.post("/api/matches/{match:id}/votes", status_code=ACCEPTED, summary="Vote on a match")
 @access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
-async def post_vote(request: Request, match: MatchId, body: Vote, called: Called, services: Wired) -> Positions:
-    """The last vote of a user counts (R4.33)."""
+async def post_vote(request: Request, match: MatchId, body: Vote, called: Called, services: Wired) -> PositionsOfWord:
+    """The last vote of a user counts (R4.33), for the rating if it was cast before kickoff; `in_time` says whether."""
     event = {"match_id": match, "user_id": called.user(body.user_id), "choice": body.choice}
-    await _season(request, services, match)
-    return await _write(services, "league.vote-cast", {**event, "ts": services.clock()})
+    return await _say(request, services, "league.vote-cast", event)
 
 
 @router.put("/api/predictions/{match:id}", status_code=ACCEPTED, summary="Predict the result of a match")
 @access(Role.EDITOR, Scope.LEAGUE, Whose.USER, own=Role.VIEWER, limit=RateLimit.CALLER, cost=1)
 async def put_prediction(
     request: Request, match: MatchId, body: Prediction, called: Called, services: Wired
-) -> Positions:
-    """The last prediction of a user counts, if it was made before kickoff."""
+) -> PositionsOfWord:
+    """The last prediction of a user counts, if it was made before kickoff; `in_time` says whether."""
     event = {**body.model_dump(), "match_id": match, "user_id": called.user(body.user_id)}
-    await _season(request, services, match)
-    return await _write(services, "league.prediction-made", {**event, "ts": services.clock()})
+    return await _say(request, services, "league.prediction-made", event)
 
 
 @router.post("/api/matches/{match:id}/comments", status_code=ACCEPTED, summary="Comment on a match")
@@ -135,7 +156,7 @@ async def put_prediction(
 async def post_comment(request: Request, match: MatchId, body: Comment, called: Called, services: Wired) -> Positions:
     """The latest 120 of a match are shown."""
     event = {"match_id": match, "user_id": called.user(body.user_id), "text": body.text}
-    await _season(request, services, match)
+    await _match(request, services, match)
     return await _write(services, "league.comment-posted", {**event, "ts": services.clock()})
 
 

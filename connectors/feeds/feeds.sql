@@ -82,8 +82,14 @@ UPDATE channels AS c SET announced_seq = GREATEST(c.announced_seq, a.head)
 FROM unnest($1::text[], $2::bigint[]) AS a (channel_id, head)
 WHERE c.channel_id = a.channel_id AND c.announced_seq < a.head
 
+-- `version_before`: the version that the next one follows. One of a user who was erased follows the floor, which none of theirs
+-- was ever above, so that a number of before the erasure names nothing that came after it.
 -- name: rebuild_user
-SELECT cluster_version, plan, last_active_at, last_clustered_at, last_checked_at, last_enqueued_at, last_request,
+SELECT cluster_version,
+       CASE WHEN cluster_version = 0 AND EXISTS (
+                SELECT 1 FROM user_erasures WHERE user_hash = sha256(convert_to($1::text, 'UTF8')))
+            THEN (SELECT value FROM version_floor) ELSE cluster_version END AS version_before,
+       plan, last_active_at, last_clustered_at, last_checked_at, last_enqueued_at, last_request,
        EXISTS (SELECT 1 FROM user_cluster_hwm h WHERE h.user_id = $1 AND h.is_shown AND NOT EXISTS (
                    SELECT 1 FROM subscriptions s
                    WHERE s.user_id = $1 AND s.channel_id = h.channel_id AND s.subscribed)) AS has_left
@@ -137,7 +143,7 @@ WHERE user_id = $1
 
 -- name: finish_rebuilt
 UPDATE user_stats
-SET cluster_version = cluster_version + $6, last_clustered_at = $3, pending_insights_count = $4, in_flight = NULL,
+SET cluster_version = $6, last_clustered_at = $3, pending_insights_count = $4, in_flight = NULL,
     in_flight_until = NULL, last_request = $5, caused_by = $5
 WHERE user_id = $1 AND cluster_version = $2
 RETURNING cluster_version

@@ -162,7 +162,8 @@ class ClusterInsights:
 def _head(row: Row, kind: str, checked_ms: int) -> Head:
     """The head in a row; a key without a version stands at the floor, which no version of it was ever above."""
     if row["version"] is None:
-        return Head(version=row["floor"], etag=f"{kind}-none-{row['floor']}", caused_by="", checked_ms=checked_ms)
+        cause = row["erased_by"] or ""
+        return Head(version=row["floor"], etag=f"{kind}-none-{row['floor']}", caused_by=cause, checked_ms=checked_ms)
     return Head(version=row["version"], etag=row["etag"], caused_by=row["position"], checked_ms=checked_ms)
 
 
@@ -177,7 +178,7 @@ async def feed_head(pool: Pool, user_id: str, now_ms: int) -> FeedHead:
     async with reading(pool) as connection:
         row = await one_row(connection, QUERIES["read_feed_head"], user_id)
     held = {name: row["clusters_" + name] for name in ("version", "etag", "position")}
-    clusters_head = _head({**held, "floor": row["floor"]}, "clusters", now_ms)
+    clusters_head = _head({**held, "floor": row["floor"], "erased_by": row["erased_by"]}, "clusters", now_ms)
     plain = _head(row, "feed", now_ms)
     now = row["cluster_version_now"]
     if now == 0:

@@ -1,6 +1,9 @@
+-- `erased_by`: the event that erased the user, the cause of what is empty since.
 -- name: read_clusters_head
-SELECT floor.value AS floor, held.version, held.etag, held.position
-FROM version_floor AS floor LEFT JOIN resource_versions AS held ON held.key = 'clusters:' || $1::text
+SELECT floor.value AS floor, held.version, held.etag, held.position, erased.position AS erased_by
+FROM version_floor AS floor
+LEFT JOIN resource_versions AS held ON held.key = 'clusters:' || $1::text
+LEFT JOIN user_erasures AS erased ON erased.user_hash = sha256(convert_to($1::text, 'UTF8'))
 
 -- Everything that decides whether the stored feed is good, and nothing of its payload; one row, one snapshot.
 -- name: read_feed_head
@@ -8,8 +11,9 @@ SELECT floor.value AS floor,
        clusters.version AS clusters_version, clusters.etag AS clusters_etag, clusters.position AS clusters_position,
        feed.version, feed.etag, feed.position,
        document.cluster_version, document.built_at, document.ttl_seconds, document.form,
-       coalesce(stats.cluster_version, 0) AS cluster_version_now
+       coalesce(stats.cluster_version, 0) AS cluster_version_now, erased.position AS erased_by
 FROM version_floor AS floor
+LEFT JOIN user_erasures AS erased ON erased.user_hash = sha256(convert_to($1::text, 'UTF8'))
 LEFT JOIN resource_versions AS clusters ON clusters.key = 'clusters:' || $1::text
 LEFT JOIN resource_versions AS feed ON feed.key = 'feed:' || $1::text
 LEFT JOIN feed_documents AS document ON document.user_id = $1::text
@@ -25,8 +29,9 @@ WHERE document.user_id = $1::text
 SELECT floor.value AS floor, held.version, held.etag, held.position,
        present.cluster_version AS cluster_version_now, coalesce($2::bigint, present.cluster_version) AS cluster_version,
        stored.clusters, stored.noise, stored.updated_at, stored.caused_by, stored.basis_id, stored.left_out,
-       stored.outside, stored.redactions
+       stored.outside, stored.redactions, erased.position AS erased_by
 FROM version_floor AS floor
+LEFT JOIN user_erasures AS erased ON erased.user_hash = sha256(convert_to($1::text, 'UTF8'))
 CROSS JOIN (
     SELECT coalesce((SELECT cluster_version FROM user_stats WHERE user_id = $1::text), 0) AS cluster_version
 ) AS present

@@ -21,11 +21,13 @@ from highwater.streams.feeds.rules import UserFacts
 class Snapshot:
     """What of a user is read before a rebuild, by subscribed channel in their order.
 
-    `upto` is the seq that the rebuild accounts for, never below the mark (R0.37); `floor` as in `Span`; `retractions` and
-    `retractions_hwm`: how many there are, and how many are accounted for. `has_other_channels`: not those answered for last.
+    `version_before` is what the next version follows: the current one, but for the first after an erasure. `upto` is the seq that
+    the rebuild accounts for, never below the mark (R0.37); `floor` as in `Span`; `retractions` and `retractions_hwm`: how many
+    there are, and how many are accounted for. `has_other_channels`: not those answered for last.
     """
 
     cluster_version: int
+    version_before: int
     facts: UserFacts
     heads: Mapping[str, int]
     hwm: Mapping[str, int]
@@ -74,7 +76,7 @@ async def read_snapshot(tx: Connection, user_id: str, since: datetime) -> Snapsh
     # Nothing was answered for before the first answer: then everything is only new.
     is_answered = facts.last_clustered_at is not None or facts.last_checked_at is not None
     return Snapshot(
-        user["cluster_version"], facts, heads, hwm, upto,
+        user["cluster_version"], user["version_before"], facts, heads, hwm, upto,
         floor={row["channel_id"]: row["floor"] for row in rows},
         retractions={row["channel_id"]: row["retractions"] for row in rows},
         retractions_hwm={row["channel_id"]: row["retractions_hwm"] for row in rows},

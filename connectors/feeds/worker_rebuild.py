@@ -202,7 +202,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             if not work.takes_any_basis and row is not None and row["basis_id"] != dataset.basis_id:
                 return replace(work, outcome="skipped", reason=ONLY_BASIS_CHANGED)
             last = last_version_of(row, dataset.basis_id)
-            window = Window(snapshot.cluster_version + 1, dataset.vectors, dataset.texts, dataset.insight_ids, last)
+            window = Window(snapshot.version_before + 1, dataset.vectors, dataset.texts, dataset.insight_ids, last)
             try:
                 version = await self._pool.run(window)
             except HighwaterError as error:
@@ -263,7 +263,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             to_datetime(now_ms),
             pending,
             str(work.request),
-            0 if made.is_same else 1,
+            snapshot.cluster_version if made.is_same else snapshot.version_before + 1,
         )
         if version is None:
             # The user was erased, or another rebuild was stored meanwhile: this one is void.
@@ -313,11 +313,14 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         self, tx: Connection, work: Work, made: Made, version: int, upto: Mapping[str, int], at: datetime
     ) -> None:
         found, dataset, caused_by = made.version, made.dataset, str(work.request)
+        told_since = version - self._settings.cluster_history_versions
+        if work.snapshot is not None and work.snapshot.cluster_version == 0:
+            told_since = max(told_since, work.snapshot.version_before)  # nothing is told of what an erasure took
         await tx.execute(
             QUERIES["insert_clusters"],
             work.user_id, version, clusters_json(found), found.noise_count, len(dataset), dataset.omitted,
             orjson.dumps(upto, option=orjson.OPT_SORT_KEYS).decode(), at, caused_by, dataset.basis_id,
-            outside_json(found), found.neighbours, dataset.left_out, version - self._settings.cluster_history_versions,
+            outside_json(found), found.neighbours, dataset.left_out, told_since,
         )  # fmt: skip
         await tx.execute(QUERIES["drop_old_clusters"], work.user_id, version - self._settings.cluster_versions_kept)
         await tx.execute(QUERIES["drop_old_neighbours"], work.user_id, version)

@@ -15,6 +15,7 @@ from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection
+from highwater.schemas.positions import Cause
 
 
 class Said(TypedDict):
@@ -50,10 +51,16 @@ async def _erased_ms(tx: Connection, user_ids: Collection[str]) -> dict[str, int
     return {by_hash[row["user_hash"]]: row["erased_ms"] for row in rows}
 
 
-async def remember(tx: Connection, erased_ms: Mapping[str, int]) -> None:
-    """Void what users said up to a broker time."""
-    ordered = sorted((_hash(user_id), ms) for user_id, ms in erased_ms.items())
-    await tx.execute(QUERIES["remember_user_erasures"], [h for h, _ in ordered], [ms for _, ms in ordered])
+async def remember(tx: Connection, erased: Mapping[str, Cause]) -> None:
+    """Void what users said up to the broker times of these events."""
+    rows = sorted((_hash(user_id), cause.arrived_ms, cause.position) for user_id, cause in erased.items())
+    await tx.execute(QUERIES["remember_user_erasures"], *map(list, zip(*rows, strict=True)))
+
+
+async def cause_of(connection: Connection, user_id: str) -> Cause | None:
+    """The event that erased a user last: why nothing is there from before it."""
+    row = await connection.fetchrow(QUERIES["erasure_of_user"], _hash(user_id))
+    return None if row is None or row["position"] is None else Cause(row["erased_ms"], row["position"])
 
 
 def _hash(user_id: str) -> bytes:

@@ -135,7 +135,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
         for step in self._erasure:
             await step.lock(tx, erased)
         await erasures.hold(tx)
-        await erasures.remember(tx, {user_id: cause.arrived_ms for user_id, cause in erased.items()})
+        await erasures.remember(tx, erased)
         for step in self._erasure:
             await step.erase(tx, self._codec, erased, now_ms)
         for user_id in erased:

@@ -14,6 +14,7 @@ class Statements(TypedDict):
     share_erasures: str
     hold_erasures: str
     user_erasures: str
+    erasure_of_user: str
     remember_user_erasures: str
     lock_organizations: str
     organizations_of: str

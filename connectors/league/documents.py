@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from highwater.connectors.identity import erasures
 from highwater.connectors.league.rows import match_of, stake_of, votes_of
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, one_row
@@ -135,14 +136,16 @@ class _Builders:
         return [stake_of(row) for row in await tx.fetch(QUERIES["league_stakes_of_user"], user_id, count_max)]
 
     async def predictions_user(self, tx: Connection, user_id: str, now_ms: int) -> Built | None:
-        """What a user said; a user who said nothing has an empty document."""
+        """What a user said; a user who said nothing has an empty document, which an erasure may be behind."""
         stakes = await self._stakes(tx, user_id, STAKES_SHOWN_MAX)
-        return _built(ratings.user_predictions(user_id, stakes), ratings.stake_causes(stakes))
+        causes = [*ratings.stake_causes(stakes), await erasures.cause_of(tx, user_id)]
+        return _built(ratings.user_predictions(user_id, stakes), causes)
 
     async def achievements(self, tx: Connection, user_id: str, now_ms: int) -> Built | None:
         """What a user has reached."""
         stakes = await self._stakes(tx, user_id, STAKES_COUNTED_MAX)
-        return _built(ratings.achievements(user_id, stakes), ratings.stake_causes(stakes))
+        causes = [*ratings.stake_causes(stakes), await erasures.cause_of(tx, user_id)]
+        return _built(ratings.achievements(user_id, stakes), causes)
 
     async def leaderboard(self, tx: Connection, about: str, now_ms: int) -> Built | None:
         """A page of the rating; the first is always there."""

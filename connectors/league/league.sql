@@ -7,8 +7,11 @@ SELECT pg_advisory_xact_lock($1, $2)
 -- name: seasons_of_matches
 SELECT match_id, season FROM league_matches WHERE match_id = ANY ($1::text[])
 
+-- $2, $3: broker time and position of a first match of each, or null. A season that a restore has brought has none yet.
 -- name: ensure_seasons
-INSERT INTO league_seasons (season) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING
+INSERT INTO league_seasons AS held (season, created_ms, position) SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[])
+ON CONFLICT (season) DO UPDATE SET created_ms = excluded.created_ms, position = excluded.position
+WHERE held.position IS NULL AND excluded.position IS NOT NULL
 
 -- name: lock_seasons
 SELECT season, revision FROM league_seasons WHERE season = ANY ($1::text[]) ORDER BY season FOR NO KEY UPDATE

@@ -1,13 +1,17 @@
 -- What the API asks of leagues beside documents: facts for a write, and lists.
 
--- name: match_season
-SELECT season FROM league_matches WHERE match_id = $1
+-- name: match_of_write
+SELECT season, kickoff FROM league_matches WHERE match_id = $1
 
--- One row with a null when nothing comes after $1. Seasons are never taken away, so their number is a version of the list.
--- $1 the season before the page, $2 how many
+-- One row with a null when nothing comes after $1. Seasons are never taken away, so their number is a version of the list, and
+-- the event that brought the newest is behind it. $1 the season before the page, $2 how many
 -- name: seasons_after
-SELECT page.season, known.seasons
+SELECT page.season, known.seasons, newest.position
 FROM (SELECT count(*) AS seasons FROM league_seasons) AS known
+LEFT JOIN LATERAL (
+    SELECT position FROM league_seasons WHERE position IS NOT NULL
+    ORDER BY created_ms DESC, length(position) DESC, position COLLATE "C" DESC LIMIT 1
+) AS newest ON true
 LEFT JOIN LATERAL (SELECT season FROM league_seasons WHERE season > $1 ORDER BY season LIMIT $2) AS page ON true
 
 -- The last version of a resource, also of a document that was taken away.

@@ -1,7 +1,7 @@
 """Locks of the leagues that no row stands for: the one recalculation of ratings, and advertisements.
 
 Order of all locks of the leagues, so that no two transactions wait for each other: users' rows, documents, erasures
-(`connectors/identity/erasures.py`), ratings or seasons, matches. Rows are locked in the order of their keys.
+(`connectors/identity/erasures.py`), seasons, matches, ratings. Rows are locked in the order of their keys.
 """
 
 from __future__ import annotations

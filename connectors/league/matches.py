@@ -21,7 +21,7 @@ from highwater.connectors.pages.changes import note_changes
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnavailableError
-from highwater.schemas.league import MATCH_CHANGED, MatchChanged
+from highwater.schemas.league import MATCH_CHANGED, MATCH_SCHEDULED, MatchChanged
 from highwater.schemas.positions import Cause, parse_position
 from highwater.schemas.topic_names import EventT
 from highwater.streams.clock import Clock, to_datetime
@@ -132,11 +132,18 @@ async def _lock_seasons(tx: Connection, steps: Mapping[str, Sequence[Step]]) -> 
     """The revisions of the seasons that the matches have, or get by their first schedule, under lock."""
     rows = await tx.fetch(QUERIES["seasons_of_matches"], sorted(steps))
     season_of = {row["match_id"]: row["season"] for row in rows}
+    created_by: dict[str, Cause] = {}
     for match_id, of_match in steps.items():
-        if match_id not in season_of:
-            season_of[match_id] = min(of_match, key=lambda step: step.cause.order).value["season"]
+        first = min(of_match, key=lambda step: step.cause.order)
+        season = season_of.setdefault(match_id, first.value["season"])
+        if first.topic == MATCH_SCHEDULED:
+            created_by[season] = min(first.cause, created_by.get(season, first.cause), key=lambda cause: cause.order)
     seasons = sorted(set(season_of.values()))
-    await tx.execute(QUERIES["ensure_seasons"], seasons)
+    found = [created_by.get(season) for season in seasons]
+    created_ms = [None if cause is None else cause.arrived_ms for cause in found]
+    await tx.execute(
+        QUERIES["ensure_seasons"], seasons, created_ms, [None if cause is None else cause.position for cause in found]
+    )
     return {row["season"]: row["revision"] for row in await tx.fetch(QUERIES["lock_seasons"], seasons)}
 
 

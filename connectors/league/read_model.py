@@ -8,6 +8,7 @@ import asyncpg
 
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.postgres.pool import fetched
+from highwater.streams.clock import to_ms
 
 READ_SECONDS_MAX = 5.0
 # A statement that takes so long on average is slow: a read of a page takes a few milliseconds.
@@ -15,10 +16,18 @@ SLOW_MS = 1_000.0
 
 
 class Seasons(NamedTuple):
-    """A page of the seasons, and how many there are."""
+    """A page of the seasons, how many there are, and the position of the event that brought the newest ("" before any)."""
 
     page: list[str]
     known: int
+    caused_by: str
+
+
+class KnownMatch(NamedTuple):
+    """The season of a match, which orders its events, and its kickoff in ms since 1970."""
+
+    season: str
+    kickoff_ms: int
 
 
 class DatabaseCounters(NamedTuple):
@@ -32,14 +41,14 @@ class DatabaseCounters(NamedTuple):
     slow_now: int = 0
 
 
-async def season_of(pool: Any, match_id: str) -> str | None:
-    """The season of a match; None when there is no such match.
+async def match_of(pool: Any, match_id: str) -> KnownMatch | None:
+    """What a write has to know of a match; None when there is no such match.
 
     Raises:
         UnavailableError: PostgreSQL is away.
     """
-    season: str | None = await _value(pool, QUERIES["match_season"], match_id)
-    return season
+    rows = await fetched(pool, QUERIES["match_of_write"], match_id, seconds_max=READ_SECONDS_MAX)
+    return KnownMatch(rows[0]["season"], to_ms(rows[0]["kickoff"])) if rows else None
 
 
 async def version_of(pool: Any, key: str) -> int:
@@ -58,7 +67,8 @@ async def seasons(pool: Any, after: str, limit: int) -> Seasons:
         UnavailableError: PostgreSQL is away.
     """
     rows = await fetched(pool, QUERIES["seasons_after"], after, limit, seconds_max=READ_SECONDS_MAX)
-    return Seasons([row["season"] for row in rows if row["season"] is not None], rows[0]["seasons"])
+    page = [row["season"] for row in rows if row["season"] is not None]
+    return Seasons(page, rows[0]["seasons"], rows[0]["position"] or "")
 
 
 async def counters(pool: Any) -> DatabaseCounters:

@@ -1,7 +1,8 @@
 """The sink of votes and predictions: gathered for a window, then stored and told once (R4.33).
 
-Law: a window is a batch. Its votes, the counts, the requests to make documents anew and the positions are one transaction, so a
-process that dies in the middle of a window loses nothing and counts nothing twice. The log is the buffer.
+Law: a window is a batch. Its votes, the counts, the ratings of those who spoke of a match that has its result, the requests to
+make documents anew and the positions are one transaction, so a process that dies in the middle of a window loses nothing and
+counts nothing twice. The log is the buffer.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.league.known_matches import KnownMatches
 from highwater.connectors.league.matches import checked
+from highwater.connectors.league.ratings import rate_late
 from highwater.connectors.league.refreshing import RefreshRequest, request_refreshes
 from highwater.connectors.league.sink_fixtures import Prepared
 from highwater.connectors.league.statements import QUERIES
@@ -51,11 +53,15 @@ class VotesSink(Handler[WordEvent, Prepared[WordEvent]]):
         """Store the last word of each user and match, count the votes of the matches where one changed, and tell."""
         valid = await erasures.valid(tx, prepared.events)
         if valid:
-            await tx.execute(QUERIES["lock_matches"], sorted({event.value["match_id"] for event in valid}))
+            matches = await tx.fetch(QUERIES["lock_matches"], sorted({event.value["match_id"] for event in valid}))
             votes = await store_words(tx, VOTE_CAST, valid)
             predictions = await store_words(tx, PREDICTION_MADE, valid)
             await recount(tx, newest_causes(votes.changed))
             requests = _requests([*votes.changed, *predictions.changed])
+            ended = {row["match_id"] for row in matches if row["result_ms"] is not None}
+            late = [word for word in (*votes.stored, *predictions.stored) if word.match_id in ended]
+            if await rate_late(tx, sorted({word.user_id for word in late})):
+                requests.append(_rating_request(late))
             await request_refreshes(tx, self._codec, requests, source="sinks/votes", now_ms=self._clock())
         return prepared.dead
 
@@ -71,6 +77,12 @@ def _requests(changed: Sequence[Word]) -> list[RefreshRequest]:
         )
         for match_id, cause in newest_causes(changed).items()
     ]
+
+
+def _rating_request(late: Sequence[Word]) -> RefreshRequest:
+    """The rating, which words on matches that have their result have changed."""
+    last = max((word.cause for word in late), key=lambda cause: cause.order)
+    return RefreshRequest("ratings", [resource("leaderboard", "1")], "votes", last.position)
 
 
 def documents_of_votes(match_id: str) -> list[Resource]:

@@ -35,7 +35,7 @@ class Statements(TypedDict):
     erase_predictions: str
     erase_comments: str
     erase_ratings: str
-    match_season: str
+    match_of_write: str
     seasons_after: str
     version_of_resource: str
     database_counters: str

@@ -1,4 +1,5 @@
 """Rates users by what they said of matches (R4.22, R4.34): those of a match when it has a result, and all each six hours.
+Whoever says something of a match that has one is rated by the sink that stores it (`sink_votes.py`).
 
 Law: a rating is a function of what is stored, computed as a whole each time, so a repeat changes nothing. One transaction rates
 at a time: a result that was committed before it began is in all of its ratings.
@@ -13,6 +14,7 @@ from highwater.connectors.identity import erasures
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.league.locks import hold_ratings
+from highwater.connectors.league.ratings import USERS_MAX, rate_users
 from highwater.connectors.league.refreshing import RefreshRequest, request_refreshes
 from highwater.connectors.league.statements import QUERIES
 from highwater.connectors.pages import rows as documents
@@ -31,8 +33,6 @@ from highwater.streams.ticks import is_of_the_future
 RUN_MS = 6 * 3_600_000
 # Documents of users in one request: 64 KiB of keys.
 _DOCUMENTS_MAX = 1_000
-# Users rated by one statement: a season of 380 matches of each is two million rows, well under its minute.
-_USERS_MAX = 5_000
 
 
 class Due(NamedTuple):
@@ -78,10 +78,7 @@ class RatingsWorker(Handler[MatchChanged | Tick, Due]):
             tx.fetch(QUERIES["users_to_rate"]) if is_run else tx.fetch(QUERIES["users_of_matches"], prepared.matches)
         )
         users = sorted(row["user_id"] for row in rows)
-        changed: list[str] = []
-        for start in range(0, len(users), _USERS_MAX):
-            rated = await tx.fetch(QUERIES["rate_users"], users[start : start + _USERS_MAX])
-            changed += [row["user_id"] for row in rated]
+        changed = await rate_users(tx, users)
         if is_run or users:
             dropped = await _documents_of(tx, changed if is_run else users)
             requests = _requests(dropped, prepared.cause)
@@ -99,10 +96,10 @@ def _requests(dropped: Sequence[Resource], cause: Position) -> list[RefreshReque
 async def _documents_of(tx: Connection, users: Sequence[str]) -> list[Resource]:
     """The stored documents of these users."""
     found: list[Resource] = []
-    for start in range(0, len(users), _USERS_MAX):
+    for start in range(0, len(users), USERS_MAX):
         asked = {
             one.key: one
-            for user in users[start : start + _USERS_MAX]
+            for user in users[start : start + USERS_MAX]
             for one in (resource("predictions_user", user), resource("achievements", user))
         }
         found += [asked[key] for key in sorted(await documents.existing(tx, list(asked)))]

@@ -1,9 +1,10 @@
 """The making of documents: read the facts, make the bytes, and give them a version when they differ.
 
 Laws. One maker of a document at a time over all processes, and it reads the facts after it has the document to itself: what was
-begun before a change never overwrites what was made after it (R4.28). The same bytes keep their version (R4.7); an explicit
-invalidation takes a new one whatever they are. Bytes, version and the event that tells of it are one transaction. All documents
-of a making are of one moment, and with one of them everything is made that has changed by then (`connectors/pages/changes.py`).
+begun before a change never overwrites what was made after it (R4.28). The same bytes keep their version (R4.7), also those of a
+document that was taken away and is made again; an explicit invalidation takes a new one whatever they are. Bytes, version and
+the event that tells of it are one transaction. All documents of a making are of one moment, and with one of them everything is
+made that has changed by then (`connectors/pages/changes.py`).
 
 Before that transaction is committed the coming version is announced, and every lease on copies in memory is waited for: whoever
 learns of a version in any way (a page, an event, a position), nobody serves an older one after it. A maker that dies between the
@@ -26,7 +27,7 @@ from highwater.connectors.pages import rows as documents
 from highwater.connectors.pages.changes import Moment, one_moment
 from highwater.connectors.pages.copies import compress
 from highwater.connectors.pages.leases import wait_until_told
-from highwater.connectors.pages.versions import bump
+from highwater.connectors.pages.versions import bump, version_of_bytes
 from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.redis.link import TRUSTED_MS, Head, RedisAwayError, ResourceCache
 from highwater.schemas.codec import Codec
@@ -66,7 +67,7 @@ class Outcome(StrEnum):
 
     KEPT = "kept"  # somebody else has just made it
     SAME = "same"  # the same bytes
-    FIRST = "first"  # it never had a version: nobody can hold an older copy
+    FIRST = "first"  # it was not there: nobody serves an older copy
     BUMPED = "bumped"
     GONE = "gone"  # there is no such thing any more
     NONE = "none"  # nor was there before
@@ -243,12 +244,14 @@ class DocumentMaker:
                 before = before._replace(head=replace(before.head, built_ms=plan.now_ms))
             return Made(resource, plan.outcome, *before)
         assert plan.built is not None  # what is first or bumped was built
-        bumped = await bump(
+        is_back = plan.outcome is Outcome.FIRST and not (plan.wanted.is_forced or resource.kind.is_absence_shown)
+        known = await version_of_bytes(tx, resource.key, plan.built.payload, plan.now_ms) if is_back else None
+        taken = known or await bump(
             tx, self._codec(), resource.key,
             caused_by=plan.built.caused_by, now_ms=plan.now_ms, source=SOURCE, reason=plan.wanted.reason,
             payload=plan.built.payload,
         )  # fmt: skip
-        head = replace(bumped, built_ms=plan.now_ms)
+        head = replace(taken, built_ms=plan.now_ms)
         await documents.put(tx, resource.key, head.version, plan.built.payload, plan.now_ms)
         return Made(resource, plan.outcome, head, plan.built.payload)
 

@@ -332,7 +332,9 @@ class Documents:
                 await self._cache.put(one.resource.key, head, ttl_seconds=ENTRY_SECONDS_MAX)
         first = made[0].head
         if first is None:
-            raise NoSuchDocumentError(f"there is no {found.id!r}: {found.kind.about}")
+            raise NoSuchDocumentError(
+                f"there is no {found.kind.of} {found.id!r}" if found.id else f"there is no {found.kind.about}"
+            )
         return first
 
 

@@ -11,6 +11,11 @@ ON CONFLICT (key) DO UPDATE SET
     changed_at = excluded.changed_at
 RETURNING version, etag
 
+-- The version of a resource whose tag is that of these bytes: what is there again as it was. $1 key, $2 SHA-256 of the bytes
+-- name: version_of_bytes
+SELECT version, etag, position, changed_at FROM resource_versions
+WHERE key = $1 AND etag = resource_tag(key, version, position, changed_at, $2::text)
+
 -- name: raise_version_floor
 UPDATE version_floor SET value = GREATEST(value, (
     SELECT COALESCE(max(version) + 1, 0) FROM resource_versions WHERE key = ANY ($1::text[])))

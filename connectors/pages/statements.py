@@ -35,6 +35,7 @@ class Statements(TypedDict):
     raise_copy_barrier: str
     copies_not_told: str
     bump_version: str
+    version_of_bytes: str
     raise_version_floor: str
     erase_resources: str
     bump_known_versions: str

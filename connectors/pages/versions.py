@@ -13,7 +13,7 @@ from highwater.schemas.cache import VERSION_BUMPED, VersionBumped
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.positions import Position, parse_position
-from highwater.streams.clock import to_datetime
+from highwater.streams.clock import to_datetime, to_ms
 
 
 async def next_version(
@@ -49,6 +49,14 @@ async def bump(
         tx, [outbox.event_row(codec, VERSION_BUMPED, event, source=source, now_ms=now_ms, caused_by=cause)]
     )
     return Head(event["version"], event["etag"], caused_by, checked_ms=now_ms, changed_ms=now_ms)
+
+
+async def version_of_bytes(tx: Connection, key: str, payload: bytes, now_ms: int) -> Head | None:
+    """The last version of a resource that was taken away, if these were its bytes: the same bytes never get a new one."""
+    row = await tx.fetchrow(QUERIES["version_of_bytes"], key, sha256(payload).hexdigest())
+    if row is None:
+        return None
+    return Head(row["version"], row["etag"], row["position"], checked_ms=now_ms, changed_ms=to_ms(row["changed_at"]))
 
 
 async def end_versions(tx: Connection, keys: Sequence[str]) -> None:

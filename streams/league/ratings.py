@@ -101,7 +101,7 @@ def rate(stakes: Iterable[Stake]) -> Rating:
 
 
 def user_predictions(user_id: str, stakes: Sequence[Stake]) -> dict[str, Any]:
-    """The document: what a user said, the latest kickoff first, and what came of it once a match is final."""
+    """The document: what a user said, the latest kickoff first, whether it was in time, and what came of it."""
     ordered = sorted(stakes, key=lambda stake: (-stake.match.kickoff_ms, stake.match.home, stake.match.match_id))
     return {"user_id": user_id, "predictions": [_shown(stake) for stake in ordered]}
 
@@ -109,12 +109,15 @@ def user_predictions(user_id: str, stakes: Sequence[Stake]) -> dict[str, Any]:
 def _shown(stake: Stake) -> dict[str, Any]:
     judgement, prediction = judge(stake), stake.prediction
     result = result_of(stake.match)
+    vote_in_time, prediction_in_time = _in_time(stake)
     return {
         **settled(stake.match),
         "vote": stake.vote.choice if stake.vote is not None else None,
+        "vote_in_time": vote_in_time is not None if stake.vote is not None else None,
         "prediction": {"home_goals": prediction.home_goals, "away_goals": prediction.away_goals}
         if prediction
         else None,
+        "prediction_in_time": prediction_in_time is not None if prediction is not None else None,
         "outcome": outcome(*result) if result is not None else None,
         "points": judgement.points if judgement is not None else None,
         "is_exact": judgement.is_exact if judgement is not None else None,

@@ -25,7 +25,17 @@ def _kind(
     name: str, template: str, inside: int, outside: int, topics: frozenset[str] = MATCH_TOPICS, **more: Any
 ) -> Kind:
     """A kind with its lives inside and outside a match window, in seconds; most are fed by matches."""
-    return Kind(name, template, inside, outside, topics, **more)
+    return Kind(
+        name, template, inside, outside, topics, **more, of=_NAMED_BY.get(template.partition("{id}")[0], "page")
+    )
+
+
+# What the id of a page names, by the beginning of its key.
+_NAMED_BY = {
+    **{f"league:{page}:": "season" for page in ("table", "schedule", "results", "stats", "stats-live", "bracket")},
+    "md:": "match", "public:club:": "club", "predictions:user:": "user", "achievements:": "user",
+    "predictions:active:": "range of days", "lb:": "page of the rating",
+}  # fmt: skip
 
 
 _KINDS = (
@@ -39,7 +49,10 @@ _KINDS = (
     ),
     _kind("league_bracket", "league:bracket:{id}", 3_600, DAY_SECONDS, is_impersonal=True, about="knock-out rounds of a season"),
     _kind("match_meta", "md:{id}:meta", 600, 3_600, is_impersonal=True, about="what does not move during a match"),
-    _kind("match_live", "md:{id}:live", 4, 60, topics=MATCH_TOPICS | VOTE_TOPICS, is_live=True, about="score and votes"),
+    _kind(
+        "match_live", "md:{id}:live", 4, 60, topics=MATCH_TOPICS | VOTE_TOPICS,
+        is_live=True, is_absence_shown=True, about="score and votes",
+    ),
     _kind(
         "match_comments", "md:{id}:comments", 14_400, 14_400, COMMENT_TOPICS,
         stale_in_window_seconds=14_400, stale_outside_seconds=14_400, about="the latest 120 comments",

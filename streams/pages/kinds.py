@@ -29,7 +29,10 @@ class CacheOptions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of document. `template` is the key with `{id}` for what it is about; without it there is one document."""
+    """One kind of document. `template` is the key with `{id}` for what it is about; without it there is one document.
+
+    `about` says what it shows; `of` is the word for what an id names, as errors say it.
+    """
 
     name: str
     template: str
@@ -42,7 +45,9 @@ class Kind:
     is_live: bool = False
     is_impersonal: bool = False  # nothing of a user is in it: no erasure has to look for it outside the product
     is_family: bool = False  # its documents come from the same facts: what makes one old makes all of them old
+    is_absence_shown: bool = False  # readers are served a page without it, so one that is back has a version of its own
     about: str = ""
+    of: str = "page"
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

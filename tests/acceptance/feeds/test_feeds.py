@@ -344,7 +344,7 @@ def test_a_left_channel_leaves_the_feed(product: Product) -> None:
 
 
 def test_an_erased_user_is_gone_and_may_return(product: Product) -> None:
-    """Erasure removes what is kept of a user; versions of a user who returns go on growing."""
+    """Erasure removes what is kept of a user and is behind what is empty; versions of a user who returns go on growing."""
     product.publish(INGESTED, insights("past", 60))
     product.subscribe("leaver", ["past"])
     rebuilt(product, "leaver")
@@ -356,6 +356,8 @@ def test_an_erased_user_is_gone_and_may_return(product: Product) -> None:
     for path in ("feed", "clusters", "achievements"):
         assert product.get(f"/api/users/leaver/{path}", X_Min_Position=erased).status_code == 200
     assert product.get("/api/predictions?user=leaver", X_Min_Position=erased).status_code == 200
+    for path in ("users/leaver/feed", "users/leaver/clusters", "users/leaver/achievements", "predictions?user=leaver"):
+        assert product.own_token(f"/api/{path}") == erased
     assert product.sql("SELECT 1 FROM user_stats WHERE user_id = 'leaver'") == []
     for table in ("subscriptions", "user_cluster_hwm", "user_clusters", "feed_documents"):
         assert product.sql(f"SELECT 1 FROM {table} WHERE user_id = 'leaver'") == []
@@ -364,3 +366,8 @@ def test_an_erased_user_is_gone_and_may_return(product: Product) -> None:
     new = product.get("/api/users/leaver/feed", If_None_Match=old.headers["etag"])
     assert new.status_code == 200
     assert int(new.headers["x-resource-version"]) > int(old.headers["x-resource-version"])
+    # Who read a version before the erasure is told that all is new, and that not everything is told.
+    last = old.json()["cluster_version"]
+    since = product.get(f"/api/users/leaver/clusters?since={last}").json()
+    assert (len(since["clusters"]), since["complete"]) == (len(new.json()["items"]), False)
+    assert product.get(f"/api/users/leaver/feed?since={last}").json()["items"] != []

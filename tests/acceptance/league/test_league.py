@@ -157,7 +157,7 @@ def test_the_other_pages_of_a_season(league: Product) -> None:
     assert found["live"] is None  # its live part ended three hours after the match, years ago
     club = league.get(f"/api/clubs/{match['home'].replace(' ', '%20')}/matches").json()
     assert len(club["matches"]) == 38
-    for path in (f"/api/matches/{match['match_id']}", f"/api/matches/{match['match_id']}/comments"):
+    for path in (f"/api/matches/{match['match_id']}", f"/api/matches/{match['match_id']}/comments", "/api/league"):
         assert league.own_token(path).startswith("league.")
 
 

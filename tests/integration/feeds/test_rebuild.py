@@ -12,18 +12,21 @@ import pytest
 
 from highwater.connectors.feeds.demands import demand_at
 from highwater.connectors.feeds.pool import ClusterPool
+from highwater.connectors.feeds.read_model import clusters_since, has_told_all, unread_clusters
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.feeds.userlock import UserLock
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
+from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.redis.keys import USER_LOCK, key
 from highwater.connectors.redis.link import RedisLink, open_redis
-from highwater.schemas.feeds import CLUSTER_EVOLVED, CLUSTERS_REBUILT, REBUILD_REQUESTED
+from highwater.connectors.slices import ERASURE
+from highwater.schemas.feeds import CLUSTER_EVOLVED, CLUSTERS_REBUILT, REBUILD_REQUESTED, USER_ERASED
 from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.policy import load_policy
 from tests.conftest import Stack
-from tests.integration.connecting import fresh, in_transaction
+from tests.integration.connecting import event, fresh, in_transaction
 from tests.integration.feeds.making import DAY_MS, NOW_MS, Case
 
 
@@ -430,6 +433,29 @@ async def test_history_is_kept_as_far_as_it_is_asked_for(case: Case):
         "SELECT cluster_version, kind FROM cluster_history WHERE user_id = $1 ORDER BY 1, 2", case.user
     )
     assert {tuple(row) for row in rows} == {(1, "born"), (3, "grew"), (4, "grew")}
+
+
+async def test_versions_after_an_erasure_follow_those_before_it(case: Case):
+    """A reader of a version from before is told that all is new, and that not all is told; from then on as anybody."""
+    await case.user_is()
+    await case.insights(40)
+    before = (await case.rebuild())["cluster_version"]
+    users = UsersSink(case.around.codec, lambda: case.now_ms, ERASURE, dimensions=384)
+    await in_transaction(case.around, users, [event(USER_ERASED, {"user_id": case.user, "ts": 1}, offset=1)])
+    await case.user_is()
+    after = (await case.rebuild())["cluster_version"]
+    assert (before, after > before) == (1, True)
+    pool = case.around.pool
+    for since, is_complete in ((before, False), (after, True)):
+        changes = await clusters_since(pool, case.user, None, since, case.now_ms)
+        assert (bool(unread_clusters(changes.found, since)), has_told_all(changes, since)) == (
+            not is_complete,
+            is_complete,
+        )
+    await case.insights(40)
+    assert (await case.rebuild())["cluster_version"] == after + 1
+    assert has_told_all(await clusters_since(pool, case.user, None, after, case.now_ms), after)
+    assert not has_told_all(await clusters_since(pool, case.user, None, before, case.now_ms), before)
 
 
 async def test_an_overtaken_rebuild_is_void(case: Case):

@@ -305,6 +305,18 @@ async def test_each_write_is_an_event_of_its_topic(
         assert json.loads(event["payload"]) == body
 
 
+async def test_who_speaks_after_kickoff_is_told(http) -> None:
+    """A vote or prediction that cannot count for the rating is taken, and its answer says so with the kickoff that is known."""
+    for match, is_in_time in (("m-next", True), ("m-live", False), ("m-old", False)):
+        vote = await http.post(f"/api/matches/{match}/votes", json={"choice": "draw", "user_id": "tardy"})
+        goals = {"home_goals": 1, "away_goals": 1, "user_id": "tardy"}
+        prediction = await http.put(f"/api/predictions/{match}", json=goals)
+        meta = (await http.get(f"/api/matches/{match}")).json()["meta"]
+        for answer in (vote, prediction):
+            assert answer.status_code == 202, answer.text
+            assert (answer.json()["in_time"], answer.json()["kickoff"]) == (is_in_time, meta["kickoff"])
+
+
 async def test_writes_that_break_a_rule_are_refused(http) -> None:
     """Unknown matches are 404; what the schema of the body or the event forbids is 422 and names the field."""
     for method, path, body, *_ in WRITES[:5]:

@@ -51,6 +51,27 @@ async def test_a_schedule_makes_a_season_and_tells_each_match(league: League):
     assert (told[0]["kickoff"], told[0]["home_goals"], await league.revision()) == (KICKOFF_MS, None, 2)
 
 
+async def test_a_season_knows_the_event_that_brought_it(league: League):
+    """Its first match did, whatever becomes of that; a season that a restore has brought is told by the next schedule."""
+    select = "SELECT created_ms, position FROM league_seasons WHERE season = $1"
+    first, second = league.scheduled("a"), league.scheduled("b")
+    await league.stores(second, first)
+    await league.stores(league.finalized("a", 1, 0))
+    await league.stores(league.scheduled("a", kickoff=KICKOFF_MS + 1), league.scheduled("c"))
+    expected = (first.record.arrived_ms, str(first.record.position))
+    assert tuple(await league.around.pool.fetchrow(select, league.season)) == expected
+    await league.around.pool.execute(
+        "UPDATE league_seasons SET created_ms = NULL, position = NULL WHERE season = $1", league.season
+    )
+    await league.stores(league.finalized("b", 1, 0))
+    assert tuple(await league.around.pool.fetchrow(select, league.season)) == (None, None)
+    last = league.scheduled("d")
+    await league.stores(last)
+    assert await league.around.pool.fetchval(select.replace("created_ms, ", ""), league.season) == str(
+        last.record.position
+    )
+
+
 async def test_what_is_stored_is_what_was_folded(league: League):
     """Every part of a match comes back from its row, with the event behind it."""
     schedule = league.scheduled("a")

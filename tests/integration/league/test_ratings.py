@@ -106,6 +106,22 @@ async def test_a_new_date_of_a_final_match_rates_anew(league: League):
     assert await ratings(league) == {}
 
 
+async def test_what_is_stored_after_the_result_is_rated_with_it(league: League):
+    """A word said in time that came late counts in the rating as on the user's own page, and so does one that replaces it."""
+    await league.stores(league.scheduled("a"))
+    await league.stores(league.finalized("a", 1, 0))
+    await league.rates(changed(league, "a", "result"))
+    word = league.predicted("a", "u", 1, 0, ts=BEFORE)
+    await league.stores(word, league.voted("a", "v", "home", ts=BEFORE), league.voted("a", "late", "home", ts=AFTER))
+    assert await ratings(league) == {"u": (3, 1, 1, 1), "v": (1, 0, 1, 1)}
+    (asked,) = await league.asked("ratings")
+    assert (asked["keys"], asked["dropped"], asked["reason"]) == (["lb:1"], [], "votes")
+    await league.stores(league.predicted("a", "u", 0, 0, ts=BEFORE), league.voted("a", "v", "away", ts=AFTER))
+    assert await ratings(league) == {"u": (0, 0, 0, 1)}
+    await league.stores(league.voted("a", "late", "draw", ts=AFTER))
+    assert len(await league.asked("ratings")) == 2
+
+
 async def test_documents_of_the_rating_are_asked_for(league: League):
     """One request a batch: the first page is made anew, and what the users had read of their own is taken away."""
     await league.stores(league.scheduled("a"), league.scheduled("b"), league.scheduled("nobody's"))

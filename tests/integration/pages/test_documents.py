@@ -23,6 +23,7 @@ from highwater.connectors.redis.link import TRUSTED_MS, RedisLink, ResourceCache
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import fresh_id, monotonic_seconds
 from highwater.streams.league.resources import LEAGUE_RULES, resource
+from highwater.streams.pages.kinds import Resource
 from highwater.streams.pages.refresh import Freshness
 from tests.integration.connecting import until
 from tests.integration.databases import address_of, own_database
@@ -71,12 +72,13 @@ class Side:
     def __init__(self, documents: Documents, maker: DocumentMaker, copies: Copies, lease: CopyLease, pool: Any) -> None:
         self.documents, self.maker, self.copies, self.lease, self.pool = documents, maker, copies, lease, pool
 
-    async def bump(self, *, is_forced: bool = False) -> Outcome:
-        """Make the advertisements anew and tell, as the materializer does."""
+    async def bump(self, *, is_forced: bool = False, is_dropped: bool = False, page: Resource = ADS) -> Outcome:
+        """Make the advertisements (or another page) anew, or take them away, and tell, as the materializer does."""
+        wanted = Wanted(page, "test", is_forced=is_forced, is_dropped=is_dropped)
         async with transaction(self.pool) as tx:
-            (made,) = await self.maker.make(tx, self.pool, [Wanted(ADS, "test", is_forced=is_forced)])
+            (made,) = await self.maker.make(tx, self.pool, [wanted])
         if made.outcome.is_to_be_told:
-            await self.maker.tell(self.pool, [ADS.key])
+            await self.maker.tell(self.pool, [page.key])
         return made.outcome
 
     async def text(self) -> str:
@@ -101,7 +103,9 @@ class World:
         """Another process, as far as documents know."""
         link = link or self.link
         cache, copies = ResourceCache(link, DOCUMENT), Copies()
-        built = dict.fromkeys(("ads", "league_table"), self.facts.build) | {"match_window": self.facts.window}
+        built = dict.fromkeys(("ads", "league_table", "match_live"), self.facts.build) | {
+            "match_window": self.facts.window
+        }
         maker = DocumentMaker(LEAGUE_RULES, built, lambda: self.around.codec, cache, lambda: self.now_ms)
         lease = CopyLease(self.url, copies, fresh_id())
         documents = Documents(
@@ -151,6 +155,35 @@ async def test_the_same_bytes_keep_their_version(world: World) -> None:
         head = (await side.documents.read(ADS)).head
     told = await world.around.pool.fetch("SELECT topic FROM outbox WHERE key = $1", ADS.key.encode())
     assert (head.version, head.caused_by, len(told)) == (4, "t/0/1", 4)
+
+
+async def test_what_is_taken_away_and_made_again_keeps_its_version(world: World) -> None:
+    """The same bytes have the version and tag of before, in another process too, and nobody is told; others have a new one."""
+    async with world.side() as side, world.side() as other:
+        await leased(side)
+        before = (await side.documents.read(ADS)).head
+        for _ in range(2):
+            assert await side.bump(is_dropped=True) is Outcome.GONE
+            after = (await other.documents.read(ADS)).head
+            assert (after.version, after.etag) == (before.version, before.etag) == (1, before.etag)
+            assert (await side.text(), await other.text()) == ("one", "one")
+        await side.bump(is_dropped=True)
+        assert await side.bump(is_forced=True) is Outcome.FIRST
+        await side.bump(is_dropped=True)
+        await world.facts.write("two")
+        last = (await other.documents.read(ADS)).head
+        assert (last.version, await side.text(), await other.text()) == (3, "two", "two")
+    assert await world.around.pool.fetchval("SELECT count(*) FROM outbox WHERE key = $1", ADS.key.encode()) == 3
+
+
+async def test_a_page_whose_absence_is_shown_comes_back_as_another(world: World) -> None:
+    """The live part of a match is of another version after it was away: the match was served without it meanwhile."""
+    live = resource("match_live", "m")
+    async with world.side() as side:
+        for version in (1, 2):
+            assert await side.bump(page=live) is Outcome.FIRST
+            assert (await side.documents.read(live)).head.version == version
+            assert await side.bump(page=live, is_dropped=True) is Outcome.GONE
 
 
 async def test_the_first_versions_of_two_installations_have_different_tags(world: World, stack) -> None:
@@ -352,7 +385,7 @@ async def test_what_is_not_there_is_an_error(world: World) -> None:
     """No facts: no document, no version, and an error that names it."""
     await world.facts.write(None)
     async with world.side() as side:
-        with pytest.raises(NoSuchDocumentError, match="'s'"):
+        with pytest.raises(NoSuchDocumentError, match=r"^there is no season 's'$"):
             await side.documents.read(TABLE)
     assert await world.around.pool.fetch("SELECT 1 FROM resource_versions WHERE key = $1", TABLE.key) == []
 

@@ -36,6 +36,10 @@ from highwater.schemas.errors import ConfigurationError, UnavailableError
         ("feed-1", False),
         ('"feed-1', False),
         ('"feed-1" "x"', False),
+        (', W/"feed-1"', True),
+        ('"x",,"feed-1",', True),
+        ('"x", ,', False),
+        (",", False),
         ("", False),
     ],
 )
@@ -129,10 +133,10 @@ async def test_a_lost_database_is_told_to_every_waiter() -> None:
 
 
 def test_cursors_come_back_as_they_were_and_others_are_refused() -> None:
-    """A cursor keeps types and text; what this list did not give is a 400."""
+    """A cursor keeps types and text; what this list did not give is a 400, also a text that no store takes."""
     assert decode_cursor(encode_cursor("ü/1"), str) == ("ü/1",)
     assert decode_cursor(encode_cursor(3, 7), int, int) == (3, 7)
-    for text in ("zzz", "", encode_cursor(1), "é", encode_cursor("a", "b")):
+    for text in ("zzz", "", encode_cursor(1), "é", encode_cursor("a", "b"), encode_cursor("a\0b")):
         with pytest.raises(BadRequestError):
             decode_cursor(text, str)
 

@@ -109,7 +109,7 @@ def test_outcomes_mirror(home: int, away: int):
 
 
 def test_what_a_user_predicted():
-    """The latest kickoff first; what came of it once it is final; no score in play."""
+    """The latest kickoff first; whether it counts; what came of it once it is final; no score in play."""
     held = [
         Stake(final("A", "B", 2, 1), vote("home"), predicts(2, 1)),
         Stake(live("C", "D", 1, 0, kickoff_ms=KICKOFF_MS + DAY_MS), vote("away")),
@@ -123,6 +123,8 @@ def test_what_a_user_predicted():
         ("A-B", "home", {"home_goals": 2, "away_goals": 1}, "home", 3, True, True, 2),
         ("E-F", None, {"home_goals": 0, "away_goals": 0}, "draw", None, None, None, 0),
     ]
+    in_time = [(one["vote_in_time"], one["prediction_in_time"]) for one in found["predictions"]]
+    assert in_time == [(True, None), (True, True), (None, False)]
     assert user_predictions("u", held[::-1]) == found
     assert user_predictions("v", []) == {"user_id": "v", "predictions": []}
 

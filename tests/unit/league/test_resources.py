@@ -54,6 +54,12 @@ def lives(kind: str, *, is_window_active: bool) -> tuple[int, int]:
     return options.ttl_seconds, options.stale_while_revalidate_seconds
 
 
+def test_an_id_is_called_by_its_name():
+    """What an error says is missing has a word for each kind that has ids."""
+    words = {kind.of for kind in KINDS.values() if kind.has_id}
+    assert words == {"season", "match", "club", "user", "range of days", "page of the rating"}
+
+
 @pytest.mark.parametrize("kind", LIVES)
 def test_lives_are_as_required(kind: str):
     """Lives in and out of a window, and stale lives where they are given, are those of the requirement."""
