@@ -54,6 +54,16 @@ class Notes:
                 if len(self._of_readers) > self._limit:
                     self._of_readers.popitem(last=False)
 
+    def note_origins(self, found: Iterable[tuple[tuple[str, int, int], int]]) -> None:
+        """Note positions that begin a chain of their own, with the broker's time of each in ms since 1970."""
+        by = reader.get()
+        with self._lock:
+            for place, origin_ms in found:
+                self._notes[place] = by, Carried(origin_ms)
+                self._notes.move_to_end(place)
+            while len(self._notes) > self._limit:
+                self._notes.popitem(last=False)
+
     def of(self, position: tuple[str, int, int]) -> Carried | None:
         """What a position hands on: as the present reader noted it, else as any of this process did."""
         place = (position[0], position[1], position[2])

@@ -11,13 +11,14 @@ import io
 import json
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastavro import schemaless_writer
 
 from highwater.schemas.avro_files import own_schema, parsed_schema, schema_text
+from highwater.schemas.columns import ColumnReader, column_reader
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.readable import Readable, Reading, readable
 from highwater.schemas.shapes import UnsafeSchemaError
@@ -77,6 +78,7 @@ class Codec:
         self._prefix = {topic: _HEADER.pack(_MAGIC, schema_id) for topic, schema_id in ids.items()}
         self._own = {topic: parsed_schema(TOPICS[topic].schema) for topic in ids}
         self._current = dict(ids)
+        self._columns: dict[str, ColumnReader | None] = {}  # made as they are asked for
         self._known = {schema_id: _Known(own_schema(TOPICS[topic].schema)) for topic, schema_id in ids.items()}
         self._taught: dict[int, int] = {}  # schema id -> what its text counts for, the oldest first
         self._taught_bytes = 0
@@ -138,6 +140,17 @@ class Codec:
         if isinstance(reading, UnsafeSchemaError):
             raise UnsafeSchemaError(f"schema {schema_id} is not decoded: {reading}")
         return read_event(value, schema_id, reading)
+
+    def decode_many(self, topic: str, values: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
+        """The events in many values of a topic; None for each value that `decode` is to read or to refuse.
+
+        Several times faster than one by one, for values in the topic's current schema, where that is flat.
+        """
+        if topic not in self._columns:
+            schema = own_schema(TOPICS[topic].schema) if topic in self._current else None
+            self._columns[topic] = None if schema is None else column_reader(schema.as_reader, self._prefix[topic])
+        reader = self._columns[topic]
+        return [None] * len(values) if reader is None else reader.read(values)
 
     def field_names(self, topic: str) -> tuple[str, ...]:
         """The fields of a topic's events, in order."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import IntEnum
 from typing import NamedTuple
@@ -172,6 +172,13 @@ def begin_hop(
     context = parent.child() if TRACER.is_on and parent.is_sampled else parent
     NOTES.note(position, Carried(origin_ms, context.traceparent, context.tracestate))
     return origin_ms, Hop(parent, context, *position)
+
+
+def begin_hops(group: str, found: Sequence[tuple[tuple[str, int, int], int]]) -> None:
+    """`begin_hop` of records without headers: each begins a chain at its position, and belongs to no trace."""
+    if reader.get() != group:
+        reader.set(group)
+    NOTES.note_origins(found)
 
 
 def end_hop(hop: Hop, group: str, start_ns: int, end_ns: int, *, is_error: bool = False) -> None:

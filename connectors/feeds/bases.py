@@ -45,7 +45,7 @@ async def hold_active(tx: Connection) -> ActiveBasis:
 
 
 class Embedders:
-    """The built-in embedders of the bases in use, read once. One user at a time, as each embedder."""
+    """The built-in embedders of the bases in use, read once; callers may overlap, as those of an embedder."""
 
     def __init__(self) -> None:
         self._made: dict[str, TextEmbedder | None] = {}
@@ -53,10 +53,11 @@ class Embedders:
     async def of(self, tx: Connection, active: ActiveBasis) -> dict[str, TextEmbedder | None]:
         """By basis id those of the active and the next basis; None where a service makes the vectors."""
         wanted = [basis_id for basis_id in (active.basis_id, active.next_id) if basis_id is not None]
-        self._made = {basis_id: self._made[basis_id] for basis_id in wanted if basis_id in self._made}
+        made = {basis_id: self._made[basis_id] for basis_id in wanted if basis_id in self._made}
         for basis_id in wanted:
-            if basis_id not in self._made:
+            if basis_id not in made:
                 row = await one_row(tx, QUERIES["read_basis"], basis_id)
                 is_remote = row["kind"] == "remote"
-                self._made[basis_id] = None if is_remote else TextEmbedder(Basis.from_bytes(row["content"], basis_id))
-        return self._made
+                made[basis_id] = None if is_remote else TextEmbedder(Basis.from_bytes(row["content"], basis_id))
+        self._made = made
+        return made

@@ -7,6 +7,7 @@ back costs by the documents that hold it, which stop showing it in the same tran
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -19,7 +20,8 @@ from highwater.connectors.feeds.contents import stored_contents
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler
-from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
+from highwater.connectors.kafka.records import DeadLetter, Event, Record, of_topic
+from highwater.connectors.postgres.binary_copy import Columns
 from highwater.connectors.postgres.pool import Connection, Row, transaction
 from highwater.connectors.redaction import RedactionStep, Withdrawn
 from highwater.schemas.codec import Codec
@@ -34,24 +36,18 @@ from highwater.schemas.feeds import (
     InsightIngested,
     InsightRetracted,
 )
-from highwater.schemas.positions import Position
 from highwater.streams.clock import Clock, to_datetime
-from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.embedding import Float32Array, TextEmbedder
 from highwater.streams.feeds.repeats import Stored, find_conflicts
 from highwater.streams.feeds.sequencing import Fate, Numbered, number_insights
+from highwater.streams.feeds.validation import are_plain_insights
 from highwater.streams.telemetry import INSIGHT_CONFLICTS
 from highwater.streams.validation import check_event
 
 _SOURCE = "/connectors/sinks/insights"
 InsightEvent: TypeAlias = InsightIngested | InsightRetracted
-_COLUMNS = [
-    "insight_id", "channel_id", "seq", "ts", "arrived_at", "text", "url", "embedding", "embedding_model",
-    "next_embedding", "next_model", "source_partition", "source_offset",
-]  # fmt: skip
-
-
 # By basis id: index in the batch's ingested -> little-endian float32.
-Vectors = Mapping[str, Mapping[int, bytes]]
+Vectors = Mapping[str, Mapping[int, memoryview]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +68,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
     topics = (INSIGHT_INGESTED, INSIGHT_RETRACTED)
     # One transaction's fixed cost (locks, round trips, fsync: about 10 ms) spread over enough rows to vanish.
     batch_max = 5_000
+    prepares_ahead = True  # `apply` asks again which basis is active
 
     def __init__(
         self,
@@ -102,7 +99,11 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
     ) -> Prepared:
         good: list[Event[InsightEvent]] = []
         dead: list[DeadLetter] = []
+        is_plain = are_plain_insights([event.value for event in of_topic(events, INSIGHT_INGESTED)])
         for event in events:
+            if is_plain and event.record.topic == INSIGHT_INGESTED:
+                good.append(event)
+                continue
             try:
                 check_event(event.record.topic, event.value, embedding_dimensions=self._dimensions)
             except InvalidEventError as error:
@@ -154,7 +155,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
 
         await self._tell_conflicts(tx, ingested, stored)
         if numbered.heads:
-            await tx.copy_records_to_table("insights", records=self._rows(prepared, numbered), columns=_COLUMNS)
+            await _columns(prepared, numbered).copy_into(tx, "insights")
             await self._advance(tx, ingested, numbered)
             await _apply_early_retractions(
                 tx, [i for i, seq in zip(ids, numbered.seqs, strict=True) if isinstance(seq, int)]
@@ -173,6 +174,12 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         self, tx: Connection, ingested: Sequence[Event[InsightIngested]], stored: Mapping[str, Stored]
     ) -> None:
         """Tell the producers of insights that came again with other content: nothing of it is stored."""
+        times = Counter([event.value["insight_id"] for event in ingested])
+        if len(times) == len(ingested) and not stored:
+            return
+        ingested = [
+            event for event in ingested if event.value["insight_id"] in stored or times[event.value["insight_id"]] > 1
+        ]
         conflicts = find_conflicts([(event.value, event.record.position) for event in ingested], stored)
         if not conflicts:
             return
@@ -199,28 +206,16 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         await outbox.add(tx, rows)
         INSIGHT_CONFLICTS.inc(len(rows))
 
-    def _rows(self, prepared: Prepared, numbered: Numbered) -> list[tuple[Any, ...]]:
-        rows = []
-        for i, (event, seq) in enumerate(zip(prepared.ingested, numbered.seqs, strict=True)):
-            if not isinstance(seq, int):
-                continue
-            record, value = event
-            rows.append((
-                value["insight_id"], value["channel_id"], seq, to_datetime(value["ts"]), to_datetime(record.arrived_ms),
-                value["text"], value["url"], *_stored_vectors(prepared, i), record.partition, record.offset,
-            ))  # fmt: skip
-        return rows
-
     async def _advance(self, tx: Connection, ingested: Sequence[Event[InsightIngested]], numbered: Numbered) -> None:
         newest_ts: dict[str, int] = {}
         arrived: dict[str, int] = {}
-        cause: dict[str, Position] = {}
+        cause: dict[str, Record] = {}
         for (record, value), seq in zip(ingested, numbered.seqs, strict=True):
             if isinstance(seq, int):
                 channel = value["channel_id"]
                 newest_ts[channel] = max(value["ts"], newest_ts.get(channel, value["ts"]))
                 arrived[channel] = max(record.arrived_ms, arrived.get(channel, 0))
-                cause[channel] = record.position
+                cause[channel] = record
         moved = sorted(numbered.heads)
         await tx.execute(
             QUERIES["advance_channels"],
@@ -241,7 +236,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
                     ),
                     source=_SOURCE,
                     now_ms=now_ms,
-                    caused_by=cause[channel],
+                    caused_by=cause[channel].position,
                 )
                 for channel in moved
             ],
@@ -269,22 +264,69 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
 
 def _embed(ingested: Sequence[Event[InsightIngested]], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
     missing = [i for i, event in enumerate(ingested) if event.value["embedding"] is None]
-    texts = [ingested[i].value["text"] or "" for i in missing]
-    made = {basis_id: embedder.embed(texts) for basis_id, embedder in embedders.items() if embedder is not None}
+    texts = [ingested[i].value["text"] for i in missing]
     return {
-        basis_id: {i: vectors[row].astype("<f4").tobytes() for row, i in enumerate(missing)}
-        for basis_id, vectors in made.items()
+        basis_id: dict(zip(missing, _rows_of(embedder.embed(texts)), strict=True))
+        for basis_id, embedder in embedders.items()
+        if embedder is not None
     }
 
 
-def _stored_vectors(prepared: Prepared, i: int) -> tuple[bytes | None, str | None, bytes | None, str | None]:
-    """Of an insight the vector and its basis, and those in the next basis; without its vector that is still to come."""
-    value, active = prepared.ingested[i].value, prepared.active
-    if value["embedding"] is not None:
-        return value["embedding"], value["embedding_model"], None, None
-    vector = prepared.vectors.get(active.basis_id, {}).get(i)
-    following = None if active.next_id is None else prepared.vectors.get(active.next_id, {}).get(i)
-    return vector, None if vector is None else active.basis_id, following, active.next_id
+def _rows_of(vectors: Float32Array) -> list[memoryview]:
+    """Each vector as little-endian float32."""
+    raw, width = memoryview(vectors.astype("<f4", copy=False).tobytes()), 4 * vectors.shape[1]
+    return [raw[i : i + width] for i in range(0, len(raw), width)]
+
+
+def _columns(prepared: Prepared, numbered: Numbered) -> Columns:
+    """What is stored of the insights that got a number."""
+    places = [i for i, seq in enumerate(numbered.seqs) if isinstance(seq, int)]
+    events = [prepared.ingested[i] for i in places]
+    records, values = [event.record for event in events], [event.value for event in events]
+    columns = Columns(len(places))
+    columns.add_numbers("seq", [seq for seq in numbered.seqs if isinstance(seq, int)], width=8)
+    columns.add_times("ts", [value["ts"] for value in values])
+    columns.add_times("arrived_at", [record.arrived_ms for record in records])
+    columns.add_numbers("source_partition", [record.partition for record in records], width=4)
+    columns.add_numbers("source_offset", [record.offset for record in records], width=8)
+    columns.add_values("insight_id", [value["insight_id"].encode() for value in values])
+    columns.add_values("channel_id", [value["channel_id"].encode() for value in values])
+    columns.add_values("text", [_encoded(value["text"]) for value in values])
+    columns.add_values("url", [_encoded(value["url"]) for value in values])
+    _add_vectors(columns, prepared, places, values)
+    return columns
+
+
+def _add_vectors(
+    columns: Columns, prepared: Prepared, places: Sequence[int], values: Sequence[InsightIngested]
+) -> None:
+    """Of each insight its vector with the basis, and those in the next basis; without its vector that is still to come."""
+    basis_id, next_id = prepared.active.basis_id.encode(), _encoded(prepared.active.next_id)
+    made = prepared.vectors.get(prepared.active.basis_id, {})
+    following = prepared.vectors.get(prepared.active.next_id or "", {})
+    own = [value["embedding"] for value in values]
+    if all(vector is None for vector in own):
+        columns.add_values("embedding", [made.get(i) for i in places])
+        columns.add_constant("embedding_model", basis_id if made else None)
+        columns.add_values("next_embedding", [following.get(i) for i in places])
+        columns.add_constant("next_model", next_id)
+        return
+    pairs = list(zip(places, own, strict=True))
+    models = [_encoded(value["embedding_model"]) for value in values]
+    columns.add_values("embedding", [made.get(i) if vector is None else vector for i, vector in pairs])
+    columns.add_values(
+        "embedding_model",
+        [
+            model if vector is not None else basis_id if i in made else None
+            for (i, vector), model in zip(pairs, models, strict=True)
+        ],
+    )
+    columns.add_values("next_embedding", [following.get(i) if vector is None else None for i, vector in pairs])
+    columns.add_values("next_model", [next_id if vector is None else None for vector in own])
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
 
 
 async def _lock_channels(tx: Connection, events: Sequence[Event[InsightEvent]]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from highwater.connectors.kafka.records import Record
 from highwater.streams.clock import ProductClock, wall_ns
 from highwater.streams.telemetry import FRESHNESS_SECONDS
-from highwater.streams.tracing import Hop, begin_hop, end_hop
+from highwater.streams.tracing import Hop, begin_hop, begin_hops, end_hop
 
 # The broker stamps records by its own clock, so the product's, which may be moved, is not asked.
 _machine_clock = ProductClock()
@@ -24,8 +24,10 @@ class Batch(NamedTuple):
 
 def begin_batch(group: str, records: Sequence[Record]) -> Batch:
     """Note what each record hands on."""
-    found = [begin_hop(group, record.position, record.headers, record.arrived_ms) for record in records]
-    oldest_ms = min((origin_ms for origin_ms, _ in found), default=None)
+    found = [begin_hop(group, one.position, one.headers, one.arrived_ms) for one in records if one.headers]
+    first = [one for one in records if not one.headers]
+    begin_hops(group, [((one.topic, one.partition, one.offset), one.arrived_ms) for one in first])
+    oldest_ms = min([origin_ms for origin_ms, _ in found] + [one.arrived_ms for one in first], default=None)
     return Batch(wall_ns(), oldest_ms, [hop for _, hop in found if hop is not None])
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,16 +23,15 @@ from highwater.connectors.kafka.chains import begin_batch, end_batch
 from highwater.connectors.kafka.failures import Following, after_failure, is_refusal
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.positions import Epochs, Move, Place
-from highwater.connectors.kafka.records import DeadLetter, Event, Record, dead_letter_row, record_of
+from highwater.connectors.kafka.preparing import Ahead, Preparation, Ready
+from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
 from highwater.connectors.kafka.stopped import PartitionGuard, PartitionsStoppedError, Stopped, without
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import CONFLICT, transaction
 from highwater.schemas.errors import (
     FencedError,
-    InvalidEventError,
     TopicRecreatedError,
     UnavailableError,
-    UnknownSchemaError,
 )
 from highwater.streams import relay_epochs
 from highwater.streams.relay_epochs import Epoch
@@ -83,6 +83,9 @@ class BatchConsumer:
     def __init__(self, handler: Handler[Any, Any], around: Surroundings) -> None:
         self._handler = handler
         self._around = around
+        self._preparation = Preparation(handler, around)
+        self._ahead: asyncio.Task[Ahead] | None = None  # the next batch, read while this one is stored
+        self._ready: Ready | None = None  # what was prepared of the batch at work
         self._owned: list[Place] = []  # what the group has assigned, stopped partitions included
         self._next: dict[Place, int] = {}  # of what is read
         self._held_back: dict[Place, int] = {}  # of what is stopped
@@ -151,6 +154,7 @@ class BatchConsumer:
             await stop.wait()
         finally:
             self._is_ending = True
+            await self._drop_ahead()
             CONSUMER_UP.labels(self.group).set(0)
             with contextlib.suppress(AttributeError, RuntimeError):  # never started, or closed already
                 await self._in_thread(self._consumer.close)
@@ -244,8 +248,9 @@ class BatchConsumer:
             if await self._guard.has_changed(self._around.pool, self._loop.time()):
                 self._has_strayed = True
         if self._has_strayed:
+            await self._drop_ahead()
             await self._read_from_stored()
-        records = await self._in_thread(self._poll)
+        records = await self._read_next()
         self._turned_at = self._loop.time()
         if self._has_joined and self._turned_at - self._checked_at > _TOPICS_CHECK_SECONDS:
             self._checked_at = self._turned_at
@@ -260,10 +265,38 @@ class BatchConsumer:
         self._idle.clear()
         self._in_hand = {(record.topic, record.partition): record.arrived_ms for record in reversed(records)}
         try:
-            await self._while_polling(asyncio.ensure_future(self._process(records, stop)))
+            work = asyncio.ensure_future(self._process(records, stop))
+            work.add_done_callback(lambda _: self._idle.set())  # a hand-over waits no longer
+            if self._handler.prepares_ahead:
+                self._ahead = asyncio.ensure_future(self._read_ahead())
+            await self._while_polling(work)
         finally:
+            self._ready = None
             self._in_hand = {}
             self._idle.set()
+
+    async def _read_next(self) -> list[Record]:
+        """What was read ahead, or what comes within a poll. A rebalance, or a batch that failed, voids what was read ahead."""
+        task, self._ahead = self._ahead, None
+        if task is not None:
+            ahead = await task
+            if ahead.records and not self._has_strayed and ahead.assignments == self._assignments:
+                self._ready = ahead.ready
+                return ahead.records
+        return [] if self._has_strayed else await self._in_thread(self._poll)
+
+    async def _read_ahead(self) -> Ahead:
+        """Poll for the next batch and prepare it. Nothing else polls meanwhile unless the batch at work takes long."""
+        records, assignments = await self._in_thread(lambda: (self._poll(), self._assignments))
+        return Ahead(records, assignments, await self._preparation.make_ahead(records) if records else None)
+
+    async def _drop_ahead(self) -> None:
+        task, self._ahead = self._ahead, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled() and task.exception() is not None:
+                self._log.warning("read_ahead_failed", reason=repr(task.exception())[:300])
 
     async def _gather(self, records: list[Record], stop: asyncio.Event) -> list[Record]:
         """Read on until the handler's time has passed since the first records came. A rebalance voids what was gathered.
@@ -453,8 +486,7 @@ class BatchConsumer:
         moves = self._moves(records, held)
         current, raised = without_overtaken(records, self._epochs)
         batch = begin_batch(self.group, current)
-        events, dead = ([], [failed]) if failed else await self._decode(current)
-        prepared = await self._handler.prepare(events) if events else None
+        _, events, dead, prepared = Ready([], [], [failed], None) if failed else await self._made_ready(current)
         try:
             async with transaction(self._around.pool) as tx:
                 await positions.advance(tx, self.group, moves)
@@ -478,6 +510,13 @@ class BatchConsumer:
             self._log.warning("records_overtaken", count=len(records) - len(current), reason=_OVERTAKEN)
         await self._moved(moves, records, dead)
 
+    async def _made_ready(self, records: list[Record]) -> Ready:
+        """What was prepared of exactly these records, once; at a second attempt they are prepared anew."""
+        ready, self._ready = self._ready, None
+        if ready is not None and ready.records == records:
+            return ready
+        return await self._preparation.make(records)
+
     def _moves(self, records: list[Record], held: Mapping[Place, int]) -> list[Move]:
         last = {(record.topic, record.partition): record.offset for record in records}
         return [
@@ -489,8 +528,8 @@ class BatchConsumer:
         for move in moves:
             if (move.topic, move.partition) in self._next:
                 self._next[move.topic, move.partition] = move.next
-        for record in records:
-            EVENTS_CONSUMED.labels(self.group, record.topic).inc()
+        for topic, count in Counter([record.topic for record in records]).items():
+            EVENTS_CONSUMED.labels(self.group, topic).inc(count)
         for letter in dead:
             EVENTS_DEAD_LETTERED.labels(self.group, letter.record.topic, letter.reason).inc()
             self._log.warning(
@@ -499,28 +538,6 @@ class BatchConsumer:
         offsets = [TopicPartition(move.topic, move.partition, move.next) for move in moves]
         with contextlib.suppress(KafkaException):  # for lag tools only; the truth is stored already
             self._consumer.commit(offsets=offsets, asynchronous=True)
-
-    async def _decode(self, records: list[Record]) -> tuple[list[Event[Any]], list[DeadLetter]]:
-        events: list[Event[Any]] = []
-        dead: list[DeadLetter] = []
-        for record in records:
-            try:
-                events.append(Event(record, await self._decoded(record)))
-            except InvalidEventError as error:
-                dead.append(DeadLetter(record, error.reason, str(error)))
-            except UnknownSchemaError as error:
-                dead.append(DeadLetter(record, "unknown_schema_id", str(error)))
-        return events, dead
-
-    async def _decoded(self, record: Record) -> dict[str, Any]:
-        codec = self._around.codec
-        if record.value is None and record.topic in self._handler.tombstones:
-            return {}
-        try:
-            return codec.decode(record.topic, record.value)
-        except UnknownSchemaError as error:
-            codec.teach(error.schema_id, await self._around.registry.text_of(error.schema_id))
-            return codec.decode(record.topic, record.value)
 
     async def _read_from_stored(self) -> None:
         """Read on from what is stored, in the partitions that are still ours (the next poll tells)."""

@@ -24,7 +24,8 @@ Prepared = TypeVar("Prepared")
 class Handler(ABC, Generic[EventT, Prepared]):
     """What a sink, worker or materializer says of itself. `prepare` gathers and decides, `apply` stores.
 
-    `EventT` is the record type of its topics, or their union. Its state is its own: the framework calls one batch at a time.
+    `EventT` is the record type of its topics, or their union. Its state is its own: the framework calls one batch at a time,
+    but for `prepares_ahead`.
     """
 
     # The consumer group, also the name under which its positions are stored.
@@ -34,6 +35,9 @@ class Handler(ABC, Generic[EventT, Prepared]):
     batch_max: int
     # A batch is gathered for so long from its first record on, or until it is full.
     gather_seconds: float = 0.0
+    # Whether `prepare` depends on nothing that `apply` stores, and takes nothing that `settle` releases: a batch may
+    # then be prepared while the one before it is stored.
+    prepares_ahead: bool = False
     # Topics whose records without a value are handed over too, as events that are empty.
     tombstones: Collection[str] = ()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple
 
@@ -21,8 +20,7 @@ _DETAIL_CHARACTERS_MAX = 500
 _KEY_BYTES_KEPT = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record of the log. `arrived_ms` is the broker's time (log append)."""
 
     topic: str

@@ -222,7 +222,8 @@ class PartitionGuard:
 
     def _counts(self, records: Sequence[Record], dead: Sequence[DeadLetter]) -> dict[Place, Counts]:
         """Events and bad ones by partition, without those that an operator has told to dead-letter."""
-        events = Counter((one.topic, one.partition) for one in records if not self._is_parked(one))
+        counted = [one for one in records if not self._is_parked(one)] if self._parked_until else records
+        events = Counter([(one.topic, one.partition) for one in counted])
         bad = Counter((one.record.topic, one.record.partition) for one in dead if not self._is_parked(one.record))
         return {place: Counts(count, bad[place]) for place, count in events.items()}
 

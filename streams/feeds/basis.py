@@ -14,6 +14,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self, cast
 
 import numpy as np
@@ -39,6 +40,8 @@ WIDTH = 2_048
 COUNTERS = 1 << 16
 GRAM_SIZES = (3, 4)
 GRAMS_MAX = 64
+# New words are made of known n-grams: nine of ten hashes are found here. 5 MB.
+_GRAMS_CACHED_MAX = 1 << 15
 # Of equal rarity: a word beside one of its n-grams beside a pair. A word's n-grams make half of its squared length.
 WORD_STEP, GRAM_STEP, PAIR_STEP = 16, 7, 8
 # Weights are in sixteenths of log(documents / documents with the term) ** 0.75: undamped, names that two texts share
@@ -151,10 +154,12 @@ def gram_codes(word: str) -> list[int]:
     """The hashes of a word's character n-grams, its ends marked; at most 64 of each size, repeats kept."""
     marked = f"<{word[:TEXT_CHARACTERS_MAX]}>"
     grams = [marked[i : i + size] for size in GRAM_SIZES for i in range(min(GRAMS_MAX, len(marked) - size + 1))]
-    return [
-        int.from_bytes(hashlib.blake2b(gram.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "little")
-        for gram in grams
-    ]
+    return [_gram_code(gram) for gram in grams]
+
+
+@lru_cache(_GRAMS_CACHED_MAX)
+def _gram_code(gram: str) -> int:
+    return int.from_bytes(hashlib.blake2b(gram.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "little")
 
 
 def pair_codes(before: CodeArray, after: CodeArray) -> CodeArray:

@@ -13,8 +13,10 @@ numbers stay below 2^33, a text's below 2^50), so no order of summing and no fus
 """
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain, islice
 from typing import cast
 from zlib import crc32
 
@@ -31,11 +33,11 @@ from highwater.streams.feeds.basis import (
     pair_codes,
     place_of,
     sublinear,
-    terms_of,
     wide_pairs,
     wide_terms,
     word_code,
 )
+from highwater.streams.feeds.terms import terms_of_all
 from highwater.streams.feeds.tokens import FAINT_WORDS, TEXT_CHARACTERS_MAX
 
 Float32Array = NDArray[np.float32]
@@ -62,7 +64,7 @@ _SQUARED_BITS = 22
 
 
 class TextEmbedder:
-    """Texts to unit vectors of one basis. Holds beside it only a cache of word vectors; one instance per thread."""
+    """Texts to unit vectors of one basis. Holds beside it only a cache of word vectors; threads take turns."""
 
     dimensions = DIMENSIONS
 
@@ -73,7 +75,8 @@ class TextEmbedder:
             self._words = _HashedWords()
         else:
             self._words = _ProjectedWords(basis.weights, basis.projection)
-        self._row_of_word: dict[str, int] = {}
+        self._row_of_word = _Rows()
+        self._turn = threading.Lock()
 
     def embed(self, texts: Sequence[str | None]) -> Float32Array:
         """Unit vectors, float32 (n, 384), one row per text.
@@ -82,30 +85,21 @@ class TextEmbedder:
         `TEXT_CHARACTERS_MAX` characters count. Source: R0.36 (embeddings come first).
         """
         vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
-        for first, last in _batches(texts):
-            vectors[first:last] = self._embed_batch(texts[first:last])
+        with self._turn:
+            for first, last in _batches(texts):
+                vectors[first:last] = self._embed_batch(texts[first:last])
         return vectors
 
     def _embed_batch(self, texts: Sequence[str | None]) -> Float32Array:
         if len(self._row_of_word) > WORDS_CACHED_MAX:
             self._row_of_word.clear()
-        known, words, lengths = self._row_of_word, [], []
-        for text in texts:
-            terms = terms_of(text)
-            lengths.append(len(terms))
-            for term in terms:
-                row = known.get(term)
-                words.append(self._learn(term) if row is None else row)
-        word = np.array(words, dtype=np.int64)
-        text_of = np.repeat(np.arange(len(texts)), lengths)
+        terms, text_of = terms_of_all(texts)
+        first = len(self._row_of_word)
+        word = np.fromiter(map(self._row_of_word.__getitem__, terms), dtype=np.int64, count=len(terms))
+        if len(self._row_of_word) > first:
+            self._words.learn(first, list(islice(reversed(self._row_of_word), len(self._row_of_word) - first))[::-1])
         sums = self._word_sums(word, text_of, len(texts)) + self._words.pair_sums(word, text_of, len(texts))
         return _unit(sums)
-
-    def _learn(self, word: str) -> int:
-        row = len(self._row_of_word)
-        self._row_of_word[word] = row
-        self._words.learn(row, word)
-        return row
 
     def _word_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
         used = max(len(self._row_of_word), 1)
@@ -117,6 +111,14 @@ class TextEmbedder:
         return np.asarray(matrix @ vectors, dtype=np.float64)
 
 
+class _Rows(dict[str, int]):
+    """Words to rows: one that is asked for and not here gets the next row."""
+
+    def __missing__(self, word: str) -> int:
+        row = self[word] = len(self)
+        return row
+
+
 class _HashedWords:
     """The words of the unfitted basis: their vectors are hashed, their weights rules of thumb."""
 
@@ -125,11 +127,12 @@ class _HashedWords:
         self.weights = np.empty(len(self.vectors), dtype=np.int64)
         self._codes = np.empty(len(self.vectors), dtype=np.uint64)
 
-    def learn(self, row: int, word: str) -> None:
-        """Keep what is to be known of a word."""
-        self.vectors[row] = word_vector(word)
-        self.weights[row] = word_weight(word)
-        self._codes[row] = crc32(word.encode("utf-8", "surrogatepass"))
+    def learn(self, first: int, words: Sequence[str]) -> None:
+        """Keep what is to be known of words, in rows from `first` on."""
+        rows = slice(first, first + len(words))
+        self.vectors[rows] = [word_vector(word) for word in words]
+        self.weights[rows] = [word_weight(word) for word in words]
+        self._codes[rows] = [crc32(word.encode("utf-8", "surrogatepass")) for word in words]
 
     def pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
         """What a batch's word pairs add to its texts' vectors, whole numbers (count, 384)."""
@@ -159,12 +162,17 @@ class _ProjectedWords:
         self._rarity = weights
         self._projection = projection.astype(np.float64)
 
-    def learn(self, row: int, word: str) -> None:
-        """Keep what is to be known of a word."""
-        codes = np.array([word_code(word), *gram_codes(word)], dtype=np.uint32)
-        steps = wide_terms(codes, np.arange(len(codes)) == 0, self._rarity)
-        self.vectors[row] = steps @ self._projection[place_of(codes)]
-        self._codes[row] = codes[0]
+    def learn(self, first: int, words: Sequence[str]) -> None:
+        """Keep what is to be known of words, in rows from `first` on."""
+        terms = [[word_code(word), *gram_codes(word)] for word in words]
+        starts = np.cumsum([0, *map(len, terms)])
+        codes = np.fromiter(chain.from_iterable(terms), dtype=np.uint32, count=starts[-1])
+        is_whole = np.zeros(len(codes), dtype=np.bool_)
+        is_whole[starts[:-1]] = True
+        steps = wide_terms(codes, is_whole, self._rarity).astype(np.float64)
+        rows = slice(first, first + len(words))
+        self.vectors[rows] = csr_array((steps, place_of(codes), starts), shape=(len(words), WIDTH)) @ self._projection
+        self._codes[rows] = codes[starts[:-1]]
 
     def pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
         """What a batch's word pairs add to its texts' vectors, whole numbers (count, 384)."""
@@ -183,12 +191,12 @@ def word_vector(word: str) -> Float32Array:
     vector = np.zeros(DIMENSIONS, dtype=np.float32)
     encoded = word.encode("utf-8", "surrogatepass")
     digest = blake2b(encoded, digest_size=4 * WORD_COORDINATES, person=b"highwater").digest()
-    for code in np.frombuffer(digest, dtype="<u4").tolist():
-        vector[(code >> 1) % DIMENSIONS] += WORD_STEP if code & 1 else -WORD_STEP
     grams = gram_codes(word)
     step = max(1, round(GRAMS_LENGTH / math.sqrt(max(1, len(grams)))))
-    for code in grams:
-        vector[(code >> 1) % DIMENSIONS] += step if code & 1 else -step
+    codes = np.array([*np.frombuffer(digest, dtype="<u4").tolist(), *grams], dtype=np.int64)
+    steps = np.full(len(codes), step)
+    steps[:WORD_COORDINATES] = WORD_STEP
+    np.add.at(vector, (codes >> 1) % DIMENSIONS, np.where(codes & 1, steps, -steps))
     return vector
 
 

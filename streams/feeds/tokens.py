@@ -56,15 +56,19 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u
 _HAS_LETTER = re.compile(r"[^\W\d_]")
 
 
-def clean(text: str | None) -> str:
-    """The bounded, NFKC-normalised text without web addresses, issue keys and hashes; "" for None."""
+def without_addresses(text: str | None) -> str:
+    """The bounded, NFKC-normalised text without web addresses; "" for None."""
     if not text:
         return ""
     cut = text[:TEXT_CHARACTERS_MAX]
     if not cut.isascii():
         cut = unicodedata.normalize("NFKC", cut)[:TEXT_CHARACTERS_MAX]
-    if "://" in cut or "www." in cut:
-        cut = _WEB_ADDRESS.sub(" ", cut)
+    return _WEB_ADDRESS.sub(" ", cut) if "://" in cut or "www." in cut else cut
+
+
+def clean(text: str | None) -> str:
+    """The bounded, NFKC-normalised text without web addresses, issue keys and hashes; "" for None."""
+    cut = without_addresses(text)
     if "-" in cut:
         cut = _ISSUE_KEY.sub(" ", cut)
     return _HASH.sub(" ", cut)

@@ -6,7 +6,7 @@ ahead than a day).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from highwater.schemas.errors import InvalidEventError
@@ -64,6 +64,32 @@ def check_feeds_event(topic: str, event: Mapping[str, Any], *, embedding_dimensi
         _check_channels(replaced["channels"])
     elif changed := event_of(PLAN_CHANGED, topic, event):
         check_name("plan", changed["plan"], PLAN_BYTES_MAX)
+
+
+def are_plain_insights(events: Sequence[InsightIngested]) -> bool:
+    """Whether `check_feeds_event` passes each of many insights for sure, found out at once; False says nothing of any of them."""
+    if not events:
+        return True
+    ids, names = [event["insight_id"] for event in events], {event["channel_id"] for event in events}
+    try:
+        for name in names:
+            check_channel("channel_id", name)
+        # A character takes at most four bytes, and what all ids together do not hold no id holds.
+        check_name("insight_id", "".join(ids), len(ids) * ID_BYTES_MAX)
+        for name, bytes_max in (("text", TEXT_BYTES_MAX), ("url", URL_BYTES_MAX)):
+            texts = [text for event in events if (text := event[name]) is not None]
+            if max(map(len, texts), default=0) * 4 > bytes_max:
+                return False
+            check_text(name, "".join(texts), len(texts) * bytes_max)
+        for edge in (min, max):
+            check_time("ts", edge([event["ts"] for event in events]))
+    except InvalidEventError:
+        return False
+    return (
+        all(map(str.strip, ids))
+        and max(map(len, ids)) * 4 <= ID_BYTES_MAX
+        and all(event["embedding"] is event["embedding_model"] is None for event in events)
+    )
 
 
 def _check_channels(channels: list[str]) -> None:

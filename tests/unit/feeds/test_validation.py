@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.checks import ID_BYTES_MAX, TS_MS_MAX, TS_MS_MIN
 from highwater.streams.clock import to_datetime, to_ms
-from highwater.streams.feeds.validation import CHANNELS_MAX, TEXT_BYTES_MAX, URL_BYTES_MAX
+from highwater.streams.feeds.validation import CHANNELS_MAX, TEXT_BYTES_MAX, URL_BYTES_MAX, are_plain_insights
 from highwater.streams.validation import check_event
 
 DIMENSIONS = 4
@@ -189,3 +189,30 @@ def test_any_event_has_an_outcome(insight_id: str, text: str, ts: int, embedding
         assert "\x00" not in insight_id + text
         assert ts == to_ms(to_datetime(ts))
     assert field in (None, "insight_id", "text", "ts", "embedding")
+
+
+ODD: dict[str, tuple[Any, ...]] = {
+    "insight_id": ("", " ", "a\x00", "\x85", "\ud800", "\u65e5" * 200, "i" * ID_BYTES_MAX, "i" * (ID_BYTES_MAX + 1)),
+    "channel_id": ("", "..", "a*", "c\n", "c" * (ID_BYTES_MAX + 1)),
+    "ts": (TS_MS_MIN, TS_MS_MIN - 1, TS_MS_MAX, TS_MS_MAX + 1),
+    "text": ("", "\x00", "t" * (TEXT_BYTES_MAX + 1), "\x01"),
+    "url": ("", "\x00", "u" * (URL_BYTES_MAX + 1)),
+    "embedding": (b"", vector(1.0, 0.0, 0.0, 0.0)),
+    "embedding_model": ("", "\x00", "m" * (ID_BYTES_MAX + 1)),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ODD.items() for value in values])
+def test_what_is_plain_at_once_passes_alone(name: str, value: Any):
+    """An event that would be refused makes its batch not plain, first, last and among others."""
+    odd = {**INSIGHT, name: value}
+    for batch in ([odd], [INSIGHT, odd], [odd, INSIGHT], [INSIGHT, odd, INSIGHT]):
+        if are_plain_insights(batch):  # type: ignore[arg-type]
+            passes(INGESTED, odd)
+
+
+def test_ordinary_insights_are_plain_at_once():
+    """With and without text and address, and none at all."""
+    full = {**INSIGHT, "text": "a text", "url": "https://example.org"}
+    assert are_plain_insights([])
+    assert are_plain_insights([INSIGHT, full])  # type: ignore[list-item]
