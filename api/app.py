@@ -33,10 +33,11 @@ from highwater.api.core.openapi import add_forms
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
+from highwater.api.core.ready import Ready
 from highwater.api.core.security_log import RecordActions
 from highwater.api.core.services import Services
 from highwater.api.core.tls import check_tls
-from highwater.api.core.tracing import TraceRequests
+from highwater.api.core.tracing import TraceRequests, has_context
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
 from highwater.api.explain import routes as explain
@@ -54,7 +55,7 @@ from highwater.api.league import routes_cache as league_cache
 from highwater.api.league import routes_reads as league_reads
 from highwater.api.league import routes_writes as league_writes
 from highwater.api.pages import routes as cache
-from highwater.api.pages.shortcut import ShortCut
+from highwater.api.pages.shortcut import Asked, ShortCut
 from highwater.api.queries import routes as queries
 from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
@@ -66,6 +67,7 @@ from highwater.streams.heap import settle_heap
 from highwater.streams.metric_roles import Role
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import HTTP_SECONDS, get_log
+from highwater.streams.tracing import TRACER
 
 # Ten thousand events of 1.5 kB, or a few insights with a megabyte of text.
 BODY_BYTES_MAX = 16 * 1024 * 1024
@@ -168,6 +170,21 @@ class Application(FastAPI):
         """Whether the short cut has answered a request that was let in."""
         return self.short_cut is not None and await self.short_cut.answer(scope, send)
 
+    def is_known(self, target: bytes) -> bool:
+        """Whether a request with this target may have a ready answer."""
+        return self.short_cut is not None and self.short_cut.is_known(target)
+
+    def asked(self, scope: Scope) -> Asked | None:
+        """What a read asks for that is let in and carries no trace; the way here is that of `__call__`."""
+        if self.short_cut is None or self.entrance is None or has_context(scope):
+            return None
+        seen = self.entrance.quick_scope(scope)
+        return None if seen is None else self.short_cut.asked(seen)
+
+    def ready(self, asked: Asked) -> Ready | None:
+        """The answer, where it waits for nothing and leaves no trace."""
+        return None if self.short_cut is None or TRACER.is_on else self.short_cut.ready(asked)
+
     async def usual(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one that was let in and that the short cut has left."""
         await super().__call__(scope, receive, send)
@@ -255,6 +272,7 @@ def server_of(
     config = LimitedConfig(
         app,
         limits=limits or Limits(),
+        ready=app if isinstance(app, Application) else None,
         connections=connections,
         host=host,
         port=port,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -44,6 +44,21 @@ OnRefusal: TypeAlias = Callable[[Scope, int], None]
 _log = get_log("api")
 
 
+class _Judged(NamedTuple):
+    """A request as it is seen through the proxies, and what was decided of it."""
+
+    scope: Scope
+    fields: Fields
+    refusal: Refusal | None
+    is_shared: bool
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it may be answered by what answers with the policies of `PLAIN`."""
+        is_let_in = self.refusal is None and not self.is_shared
+        return is_let_in and self.fields is PLAIN and self.scope["type"] == "http"
+
+
 class Entrance:
     """ASGI: lets a request in, or answers it."""
 
@@ -72,14 +87,10 @@ class Entrance:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Decide on one request or handshake."""
-        if self._proxies:
-            scope = seen_through(scope, self._proxies)
-        fields = _policies(scope)
-        refusal = self._refusal(scope)
-        is_shared = self._shared is not None and scope["type"] == "http" and self._is_shared(scope)
-        is_quick = refusal is None and not is_shared and fields is PLAIN and scope["type"] == "http"
-        if is_quick and await self._quick(scope, send):
+        judged = self._judged(scope)
+        if judged.is_quick and await self._quick(judged.scope, send):
             return
+        scope, fields, refusal, is_shared = judged
         send = _with_policies(send, fields)
         if refusal is not None:
             await self._refuse(refusal, scope, receive, send)
@@ -87,6 +98,17 @@ class Entrance:
             await self._shared(scope, receive, send)
         else:
             await self._app(scope, receive, send)
+
+    def quick_scope(self, scope: Scope) -> Scope | None:
+        """The scope with which `quick` would be asked first; None where it would not."""
+        judged = self._judged(scope)
+        return judged.scope if judged.is_quick else None
+
+    def _judged(self, scope: Scope) -> _Judged:
+        if self._proxies:
+            scope = seen_through(scope, self._proxies)
+        is_shared = self._shared is not None and scope["type"] == "http" and self._is_shared(scope)
+        return _Judged(scope, _policies(scope), self._refusal(scope), is_shared)
 
     async def _refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
         HTTP_REFUSED.labels(int(refusal.status)).inc()

@@ -2,7 +2,8 @@
 
 Laws. Nothing that a client sends before its request is complete is kept beyond a bound, nor waited for beyond a time; what the
 application reads is bounded there. A connection that is refused is told why, is read no more than it takes to be told, and ends.
-A request that arrives in one piece, as nearly all do, arms no timer and costs a comparison.
+A request that arrives in one piece, as nearly all do, arms no timer and costs a comparison. What is answered here is what ASGI
+would answer (`ready.py`), in its turn, and only while the client reads.
 """
 
 from __future__ import annotations
@@ -11,22 +12,28 @@ import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
 
 from highwater.api.core.connections import Connections
 from highwater.api.core.policies import PLAIN
+from highwater.api.core.ready import ReadyAnswers
+from highwater.api.core.socket_protocol import LimitedSocket
 from highwater.streams.telemetry import CONNECTIONS_REFUSED, HTTP_REFUSED, get_log
 
-# Pieces of one message of a socket; browsers send one. Empty pieces have no bytes that a limit of bytes would count.
-_PIECES_MAX = 1_024
 # Answers end with the connection: what a client still sends is read and dropped for so long, so that it sees the answer.
 _LINGER_SECONDS = 1.0
+# Requests of one piece that are answered at once; those that follow take turns with other connections, as tasks.
+_AT_ONCE_MAX = 16
+_READS = (b"GET", b"HEAD")
+# Kept of a connection, to know the same request again: a browser's has 1 KiB with its cookies.
+_AGAIN_BYTES_MAX = 2_048
+# Of a request with a body, or one that waits for permission to send it.
+_OF_BODIES = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 # After the handshake of TLS, which has no other end than this, uvicorn's protocols begin.
 TLS_HANDSHAKE_SECONDS = 10.0
 
@@ -60,10 +67,19 @@ class Limits:
 class LimitedConfig(uvicorn.Config):
     """uvicorn's settings, and beside them what its protocols read here."""
 
-    def __init__(self, app: Any, *, limits: Limits, connections: Connections, **named: Any) -> None:
+    def __init__(
+        self,
+        app: Any,
+        *,
+        limits: Limits,
+        connections: Connections,
+        ready: ReadyAnswers[Any] | None = None,
+        **named: Any,
+    ) -> None:
         super().__init__(app, http=LimitedHttp, ws=LimitedSocket, timeout_keep_alive=limits.keep_alive_seconds, **named)
         self.limits = limits
         self.counted = connections
+        self.ready = ready
 
 
 class Loop(uvloop.Loop):  # type: ignore[misc] # uvloop has no types
@@ -85,6 +101,13 @@ class LimitedHttp(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._limits = self.config.limits
+        # What uvicorn would write to its own log of requests is not written here.
+        self._ready = None if self.access_log or self.root_path else self.config.ready
+        self._is_answered_at_once = False  # the request that arrives
+        self._at_once_left = _AT_ONCE_MAX  # of this piece
+        self._asked: Any = None  # by the request that arrives
+        self._last_bytes = b""  # of the request that did, when it came alone and was answered at once
+        self._idle_from = 0.0  # when it was
         self._address: str | None = None  # while it is counted
         self._is_refused = False
         self._in_headers = True
@@ -141,16 +164,25 @@ class LimitedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Give the parser what it may have."""
-        if self._is_refused:
+        if self._is_refused or (data == self._last_bytes and self._answer_again()):
             return
         was_in_headers, was_in_message = self._in_headers, self._in_message
         self._chunk_bytes, self._has_body = len(data), False
+        self._at_once_left = _AT_ONCE_MAX
         if was_in_headers:
             self._header_bytes += len(data)
             if was_in_message and self._header_bytes > self._limits.header_bytes_max:
                 self._refuse_large(data)
                 return
         super().data_received(data)
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if self._at_once_left < _AT_ONCE_MAX and is_answered:
+            # Once for all of them, as uvicorn does after each.
+            self._wait_for_next(self.timeout_keep_alive)
+            if not self._in_message:
+                is_one = self._at_once_left == _AT_ONCE_MAX - 1 and not was_in_message
+                self._last_bytes = data if is_one and len(data) <= _AGAIN_BYTES_MAX else b""
+                return
         if not self._in_message and not self._is_refused and self._refused_status is None:
             cycle = self.cycle
             if cycle is not None and not cycle.response_complete:
@@ -201,6 +233,7 @@ class LimitedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self._is_answered_at_once = False
         self._in_headers = self._in_message = True
         self._header_bytes = self._chunk_bytes
 
@@ -216,7 +249,68 @@ class LimitedHttp(HttpToolsProtocol):
         self._header_bytes = self._body_bytes = self._unread_bytes = 0
         if self._timer is not None:
             self._stop_waiting()
-        super().on_headers_complete()
+        if self._ready is not None and self._ready.is_known(self.url) and self._may_answer_at_once():
+            scope: Any = self.scope
+            scope["method"] = self.parser.get_method().decode("ascii")
+            # What is known is a path and nothing else: as uvicorn would find it.
+            scope["raw_path"], scope["query_string"] = self.url, b""
+            scope["path"] = unquote(self.url.decode("ascii"))
+            self._asked = self._ready.asked(scope)
+            self._is_answered_at_once = self._asked is not None and self._answer_at_once(self._ready)
+        if not self._is_answered_at_once:
+            super().on_headers_complete()
+
+    def _may_answer_at_once(self) -> bool:
+        """Whether it is this request's turn, the client reads, and nothing follows the fields or ends the connection."""
+        return (
+            self._at_once_left > 0
+            and (self.cycle is None or self.cycle.response_complete)
+            and not (self.flow.write_paused or self.transport.is_closing())
+            and self._refused_status is None
+            and self.parser.get_method() in _READS
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.should_keep_alive()
+            and not self.parser.should_upgrade()
+            and all(name not in _OF_BODIES for name, _ in self.headers)
+        )
+
+    def _answer_at_once(self, answers: ReadyAnswers[Any]) -> bool:
+        """Whether the request that asks for `_asked` is answered."""
+        try:
+            answer = answers.ready(self._asked)
+            encoded = b"" if answer is None else answer.fields.encoded(self.server_state.default_headers)
+        except Exception:  # noqa: BLE001 - it is met again where it can be answered
+            # Within the parser it would become a 400; ASGI meets the same fault and answers 500.
+            _log.exception("no_ready_answer", target=self.url.decode("latin-1"))
+            return False
+        if answer is None:
+            return False
+        self._at_once_left -= 1
+        self.server_state.total_requests += 1
+        self.transport.write(encoded + answer.body if answer.body else encoded)
+        answer.ended()
+        return True
+
+    def _answer_again(self) -> bool:
+        """Whether the request is answered that is in every byte the last one: it needs no parser, and is judged as that was."""
+        is_idle = self.timeout_keep_alive_task is not None and not self._in_message
+        if not is_idle or self.flow.write_paused or self._ready is None or not self._is_answered_at_once:
+            return False
+        self._at_once_left = 1
+        self._idle_from = self.loop.time()
+        return self._answer_at_once(self._ready)
+
+    def _wait_for_next(self, seconds: float) -> None:
+        self._idle_from = self.loop.time()
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """No request came since the timer was started; or one that was answered at once, which starts no timer of its own."""
+        left_seconds = self._idle_from + self.timeout_keep_alive - self.loop.time()
+        if left_seconds > 0 and self._is_answered_at_once and not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(left_seconds, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
 
     def on_body(self, body: bytes) -> None:
         """A piece of its body."""
@@ -232,7 +326,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._header_bytes = 0
         if self._timer is not None:
             self._stop_waiting()
-        if self._refused_status is None:
+        if self._refused_status is None and not self._is_answered_at_once:
             super().on_message_complete()
 
     def _exact_header_bytes(self) -> int:
@@ -345,34 +439,3 @@ def _answer(status: HTTPStatus) -> bytes:
     return b"".join(
         [STATUS_LINE[int(status)], *(name + b": " + value + b"\r\n" for name, value in fields), b"\r\n", body]
     )
-
-
-class LimitedSocket(WebSocketsSansIOProtocol):
-    """One connection that became a socket; `ws_max_size` bounds the bytes of a message, this its pieces."""
-
-    config: LimitedConfig
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._address: str | None = None
-
-    def counted_as(self, address: str) -> None:
-        """It goes on being counted under this address until it ends."""
-        self._address = address
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of it."""
-        if self._address is not None:
-            self.config.counted.leave(self._address)
-            self._address = None
-        super().connection_lost(exc)
-
-    def handle_cont(self, event: Frame) -> None:
-        """A further piece of a message."""
-        if self.close_sent:
-            return
-        if len(self.frames) >= _PIECES_MAX:
-            self.conn.fail(1009, "a message of too many pieces")
-            self.handle_parser_exception()
-            return
-        super().handle_cont(event)

@@ -30,6 +30,7 @@ from highwater.streams.tracing import (
 
 # Answers that were told of already, by position and path: each is told once.
 _SERVED_MAX = 10_000
+_TRACEPARENT_FIELD = b"traceparent"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -109,6 +110,11 @@ class TraceRequests:
         TRACER.record(span)
 
 
+def has_context(scope: Scope) -> bool:
+    """Whether the caller of a request sends a trace; one that does not and is a read has none, unless requests are traced."""
+    return any(name == _TRACEPARENT_FIELD for name, _ in scope["headers"])
+
+
 def _begun(*, is_read: bool) -> TraceContext | None:
     """A fresh trace for one of so many writes; the others carry nothing."""
     if is_read or not TRACER.is_on or not TRACER.ratio:
@@ -123,7 +129,7 @@ def _below(parent: TraceContext) -> TraceContext:
 
 def _context_of(scope: Scope) -> TraceContext | None:
     """The caller's context; one that came twice is none, as the specification asks."""
-    parents = [value for name, value in scope["headers"] if name == b"traceparent"]
+    parents = [value for name, value in scope["headers"] if name == _TRACEPARENT_FIELD]
     if len(parents) != 1:
         return None
     states = [value.decode("latin-1") for name, value in scope["headers"] if name == b"tracestate"]

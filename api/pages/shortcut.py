@@ -1,5 +1,8 @@
 """The shortest way to a page, before any routing: from memory, and a 304 also with one question to Redis.
 
+What memory answers to a request that is under no limit awaits nothing: the connection itself writes it (`ready`, for
+`api/core/protocol.py`). The rest is asked within ASGI (`answer`), and both take the same steps.
+
 Law: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in the same
 metrics; in doubt it steps aside. A live page is counted per address first, and not again when it then goes the usual way. Private
 pages always do, since they belong to somebody.
@@ -15,6 +18,7 @@ from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
 from highwater.api.core.access import Access, in_scope
+from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import Principal
 from highwater.api.core.conditional import JSON, is_match
 from highwater.api.core.encodings import Encoding, negotiate
@@ -23,6 +27,7 @@ from highwater.api.core.freshness import POSITIONED
 from highwater.api.core.paths import canonical_path
 from highwater.api.core.policies import PLAIN, with_policies
 from highwater.api.core.proxies import address_of
+from highwater.api.core.ready import Fields
 from highwater.api.pages.documents import document_headers
 from highwater.api.pages.services import PageServices
 from highwater.api.pages.sources import Source
@@ -36,7 +41,7 @@ from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_S
 PATHS_MAX = 1_024
 _METHODS = ("GET", "HEAD")
 # What a read waits for is not known here.
-_ASIDE = (POSITIONED, b"x-max-wait-ms")
+_ASIDE = frozenset({POSITIONED, b"x-max-wait-ms"})
 _JSON = (b"content-type", JSON.encode())
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -54,13 +59,28 @@ class Page(NamedTuple):
 class _Known:
     """A path whose page was found, and its headers as they were last given."""
 
-    __slots__ = ("_answers", "_key", "_reads", "_seconds", "access", "pairs", "source", "tag")
+    __slots__ = (
+        "_answers",
+        "_key",
+        "_pairs",
+        "_reads",
+        "_seconds",
+        "_sent",
+        "_served",
+        "access",
+        "source",
+        "tag",
+        "unchanged",
+    )
 
     def __init__(self, source: Source, template: str, access: Access) -> None:
         self.source = source
         self.access = access
         self.tag = b""
-        self.pairs: Headers = []
+        self.unchanged = Fields(HTTPStatus.NOT_MODIFIED, ())
+        self._pairs: Headers = []
+        self._sent: dict[Encoding, tuple[int, Fields]] = {}  # by the length of the body
+        self._served: Served | None = None  # the last one
         self._key: tuple[Any, ...] = ()
         self._reads = [DOCUMENT_READS.labels(name, "memory") for name in source.reads]
         self._answers = {
@@ -75,15 +95,32 @@ class _Known:
 
     def refresh(self, served: Served, *, is_open: bool) -> None:
         """Make the headers anew when they say something else: at most once a second and version."""
+        if served is self._served:
+            return
+        self._served = served
         head = served.head
         key = (head.version, head.etag, served.age_seconds, served.stale_left_seconds, served.options)
         if key == self._key:
             return
         headers = document_headers(served, is_shared=is_open)
         given = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        self.pairs = with_policies(given, PLAIN)
-        self.tag = dict(self.pairs)[b"etag"]
+        self._pairs = with_policies(given, PLAIN)
+        self.tag = dict(self._pairs)[b"etag"]
+        self.unchanged = Fields(HTTPStatus.NOT_MODIFIED, self._pairs)
+        self._sent.clear()
         self._key = key
+
+    def sent(self, encoding: Encoding, length: int) -> Fields:
+        """The fields of an answer with a body of so many bytes; `refresh` comes first."""
+        found = self._sent.get(encoding)
+        if found is not None and found[0] == length:
+            return found[1]
+        pairs = [*self._pairs, (b"content-length", b"%d" % length), _JSON]
+        if encoding != IDENTITY:
+            pairs.append((b"content-encoding", encoding.encode()))
+        fields = Fields(HTTPStatus.OK, pairs)
+        self._sent[encoding] = (length, fields)
+        return fields
 
     def is_held(self, wanted: bytes | None, served: Served) -> bool:
         """Whether an `If-None-Match` names the version; `refresh` comes first."""
@@ -99,13 +136,42 @@ class _Known:
         self._seconds[method, status].observe(seconds)
 
 
-class _Answer(NamedTuple):
+class Asked(NamedTuple):
+    """A request for a page."""
+
+    known: _Known
+    method: str
+    headers: Mapping[bytes, bytes]
+    scope: Scope
+
+
+class _To(NamedTuple):
+    """Whom an answer is for."""
+
+    asked: Asked
+    principal: Principal
+    activity: ActivityNotes
+    started: float
+    is_read: bool  # from memory, and not counted as a read yet
+
+
+class _Answer:
     """What is sent."""
 
-    status: HTTPStatus
-    headers: Headers
-    body: bytes
-    is_read: bool = False  # from memory, and not counted as a read yet
+    __slots__ = ("_to", "body", "fields")
+
+    def __init__(self, fields: Fields, body: bytes, to: _To) -> None:
+        self.fields = fields
+        self.body = b"" if to.asked.method == "HEAD" else body
+        self._to = to
+
+    def ended(self) -> None:
+        """It was sent: count it as the usual way does."""
+        to = self._to
+        known, method = to.asked.known, to.asked.method
+        if method == "GET":
+            to.activity.note(to.principal)
+        known.count(method, self.fields.status, monotonic_seconds() - to.started, is_read=to.is_read)
 
 
 def _encoding(known: _Known, headers: Mapping[bytes, bytes]) -> Encoding | None:
@@ -121,34 +187,56 @@ class ShortCut:
         self._services = services
         self._known: dict[bytes, _Known] = {}
 
+    def is_known(self, target: bytes) -> bool:
+        """Whether a target is the path of a page that was answered before."""
+        return target in self._known
+
+    def asked(self, scope: Scope) -> Asked | None:
+        """What a request asks for; None where it is no page, or in doubt. Nothing but the request and the settings counts."""
+        method = scope["method"]
+        if scope["query_string"] or method not in _METHODS:
+            return None
+        headers = dict(scope["headers"])
+        # A field that came twice is left to who knows which of the two counts.
+        if len(headers) != len(scope["headers"]) or not _ASIDE.isdisjoint(headers):
+            return None
+        raw_path = scope.get("raw_path") or b""
+        known = self._known.get(raw_path) or self._of_path(raw_path)
+        return None if known is None else Asked(known, method, headers, scope)
+
+    def ready(self, asked: Asked) -> _Answer | None:
+        """The answer, where memory has it and nothing counts the call before; None: nothing was counted."""
+        started = monotonic_seconds()
+        if asked.known.access.limit is not RateLimit.NONE:
+            return None
+        principal = self._admitted(asked)
+        return None if principal is None else self._from_memory(asked, principal, started)
+
     async def answer(self, scope: Scope, send: Send) -> bool:
         """Whether the request was answered; if not, nothing was sent."""
         started = monotonic_seconds()
-        if scope["query_string"] or scope["method"] not in _METHODS:
-            return False
-        headers = dict(scope["headers"])
-        # A field that came twice is left to who knows which of the two counts.
-        if len(headers) != len(scope["headers"]) or any(name in headers for name in _ASIDE):
-            return False
-        known = self._known.get(scope.get("raw_path") or b"") or self._of_path(scope.get("raw_path") or b"")
-        principal = None if known is None else self._principal(scope, headers)
-        if known is None or principal is None or not in_scope(known.access.scope, principal):
+        asked = self.asked(scope)
+        principal = None if asked is None else self._admitted(asked)
+        if asked is None or principal is None:
             return False
         try:
-            await self._services.core.rate_limiter.admit(known.access, principal, scope)
+            await self._services.core.rate_limiter.admit(asked.known.access, principal, scope)
         except TooManyRequestsError:
             return False  # the usual way refuses it, without counting it again
-        answer = self._from_memory(known, headers) or await self._unchanged(known, headers)
+        answer = self._from_memory(asked, principal, started) or await self._unchanged(asked, principal, started)
         if answer is None:
             return False
-        self._remember(scope["raw_path"], known)
-        if scope["method"] == "GET":
-            self._services.core.activity.note(principal)
-        await send({"type": "http.response.start", "status": int(answer.status), "headers": answer.headers})
-        body = b"" if scope["method"] == "HEAD" else answer.body
-        await send({"type": "http.response.body", "body": body, "more_body": False})
-        known.count(scope["method"], answer.status, monotonic_seconds() - started, is_read=answer.is_read)
+        self._remember(scope["raw_path"], asked.known)
+        fields = answer.fields
+        await send({"type": "http.response.start", "status": int(fields.status), "headers": fields.pairs})
+        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+        answer.ended()
         return True
+
+    def _admitted(self, asked: Asked) -> Principal | None:
+        """Who asks, where that takes no asking and it may see the page."""
+        principal = self._principal(asked.scope, asked.headers)
+        return principal if principal is not None and in_scope(asked.known.access.scope, principal) else None
 
     def _principal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal | None:
         sent = headers.get(b"authorization")
@@ -161,34 +249,33 @@ class ShortCut:
             return None
         return authenticator.quick(authorization)
 
-    def _from_memory(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
+    def _from_memory(self, asked: Asked, principal: Principal, started: float) -> _Answer | None:
         """The page, when it is in memory and good."""
-        encoding = _encoding(known, headers)
+        known, core = asked.known, self._services.core
+        encoding = _encoding(known, asked.headers)
         found = None if encoding is None else known.source.look()
         if found is None or encoding is None:
             return None
         served, of = found
-        known.refresh(served, is_open=self._services.core.authenticator.is_open)
-        if known.is_held(headers.get(b"if-none-match"), served):
-            return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"", is_read=True)
+        known.refresh(served, is_open=core.authenticator.is_open)
+        to = _To(asked, principal, core.activity, started, is_read=True)
+        if known.is_held(asked.headers.get(b"if-none-match"), served):
+            return _Answer(known.unchanged, b"", to)
         body = known.source.body(of, encoding)
-        if body is None:
-            return None
-        pairs = [*known.pairs, (b"content-length", b"%d" % len(body)), _JSON]
-        if encoding != IDENTITY:
-            pairs.append((b"content-encoding", encoding.encode()))
-        return _Answer(HTTPStatus.OK, pairs, body, is_read=True)
+        return None if body is None else _Answer(known.sent(encoding, len(body)), body, to)
 
-    async def _unchanged(self, known: _Known, headers: Mapping[bytes, bytes]) -> _Answer | None:
+    async def _unchanged(self, asked: Asked, principal: Principal, started: float) -> _Answer | None:
         """A 304 where memory may not speak and Redis can; a page is not worth the question, since its body may be elsewhere."""
-        wanted = headers.get(b"if-none-match")
-        if wanted is None or _encoding(known, headers) is None:
+        known, core = asked.known, self._services.core
+        wanted = asked.headers.get(b"if-none-match")
+        if wanted is None or _encoding(known, asked.headers) is None:
             return None
         served = await known.source.near()
         if served is None:
             return None
-        known.refresh(served, is_open=self._services.core.authenticator.is_open)
-        return _Answer(HTTPStatus.NOT_MODIFIED, known.pairs, b"") if known.is_held(wanted, served) else None
+        known.refresh(served, is_open=core.authenticator.is_open)
+        to = _To(asked, principal, core.activity, started, is_read=False)
+        return _Answer(known.unchanged, b"", to) if known.is_held(wanted, served) else None
 
     def _of_path(self, raw_path: bytes) -> _Known | None:
         """The page that a router would find: the first whose pattern fits the path in its one spelling."""
