@@ -23,6 +23,16 @@ async def patiently(read: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(unavailable_seconds(attempt))
 
 
+async def pause_unless(stop: asyncio.Event, wake: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until there is something to do, or to stop."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, wake)]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waits:
+            one.cancel()
+
+
 async def pause(stop: asyncio.Event, seconds: float) -> None:
     """Wait so long, or until `stop` is set."""
     try:

@@ -20,6 +20,7 @@ from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.refusal import refusal_of
 from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.kafka.resting import Doorbell
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.migrate import refuse_half_restored
 from highwater.connectors.postgres.pool import is_away, open_pool
@@ -202,7 +203,9 @@ async def _surroundings(
         raise AccessRefusedError(f"Kafka refuses us: {refusal}")
     admin = Admin(client)
     await _when_available(admin.require_partitions, waiting, stop)
-    return Surroundings(pool, client, admin, registry, codec, ProductClock(settings.clock_file))
+    doorbell = Doorbell(client)
+    resources.push_async_callback(asyncio.to_thread, doorbell.close)
+    return Surroundings(pool, client, admin, registry, codec, ProductClock(settings.clock_file), doorbell)
 
 
 async def _restored(pool: Pool) -> bool:

@@ -57,6 +57,11 @@ class Slots(ABC, Generic[T]):
         """How many may be taken now."""
         return max(0, self._slots - len(self._tasks) - self._reserved)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is worked on, nor about to be."""
+        return not self._tasks and not self._reserved
+
     @contextmanager
     def reserved(self, most: int) -> Iterator[int]:
         """Slots kept for what is about to be captured and taken; how many, perhaps none."""

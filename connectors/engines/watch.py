@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.liveness import Liveness
 from highwater.connectors.engines.slots import Slots
-from highwater.connectors.patience import pause
+from highwater.connectors.patience import pause, pause_unless
 from highwater.connectors.postgres.pool import AWAY, CONFLICT, Connection, open_connection
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import Clock, monotonic_seconds
@@ -22,7 +22,8 @@ from highwater.streams.telemetry import get_log
 
 # How exactly a wait ends; one small statement over an index of what waits.
 LOOK_SECONDS = 0.2
-# How soon what a worker held that is gone is given back.
+# How soon what a worker held that is gone is given back; and how often a watch at rest, where everything has ended, asks whether
+# that is still so. What its own consumer is asked for wakes it at once.
 SEARCH_SECONDS = 1.0
 # A command that nobody has followed in so long is lost: the log holds it, so this is the last resort.
 SILENT_MS = 30_000
@@ -48,6 +49,9 @@ class Held(Protocol[T]):
     async def workers(self, tx: Connection) -> list[int]:
         """Who holds any."""
 
+    async def has_unended(self, tx: Connection) -> bool:
+        """Whether there is anything that has not come to its end: without it nothing is due, lost or forgotten."""
+
 
 class Watch(Generic[T]):
     """One process's share in the watch; beside the consumer of commands."""
@@ -59,6 +63,7 @@ class Watch(Generic[T]):
         self._clock = clock
         self._liveness = Liveness(slots.worker, seconds=slots.lease_ms / 1000)
         self._searched_at = float("-inf")
+        self._is_at_rest = False
         self.is_held = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -73,10 +78,11 @@ class Watch(Generic[T]):
                 self.is_held.set()
                 while not stop.is_set():
                     await self._liveness.renew(connection)
+                    is_woken = self._slots.wake.is_set()
                     self._slots.wake.clear()
-                    await self._look(connection)
+                    await self._look(connection, is_woken=is_woken)
                     attempt = 0
-                    await _pause(stop, self._slots.wake)
+                    await pause_unless(stop, self._slots.wake, SEARCH_SECONDS if self._is_at_rest else LOOK_SECONDS)
                 await self._slots.stop()
             except (*AWAY, *CONFLICT, UnavailableError) as error:
                 attempt += 1
@@ -89,7 +95,10 @@ class Watch(Generic[T]):
                     connection.terminate()  # closes at once; the lease goes with the session
         await self._slots.stop()
 
-    async def _look(self, connection: Connection) -> None:
+    async def _look(self, connection: Connection, *, is_woken: bool) -> None:
+        if self._is_at_rest and not is_woken and not await self._store.has_unended(connection):
+            return
+        self._is_at_rest = False
         now_ms, slots = self._clock(), self._slots
         with slots.reserved(_ITEMS_MAX) as count:
             if count:
@@ -101,6 +110,7 @@ class Watch(Generic[T]):
             self._searched_at = monotonic_seconds()
             await self._measure(connection)
             await self._search(connection, self._clock())
+            self._is_at_rest = slots.is_empty and not await self._store.has_unended(connection)
 
     async def _measure(self, connection: Connection) -> None:
         if isinstance(self._clock, LeaseClock):
@@ -118,13 +128,3 @@ class Watch(Generic[T]):
                     worker=slots.worker, lease_ms=slots.lease_ms, now_ms=now_ms, silent_ms=SILENT_MS, most=count
                 )
                 slots.take(found)
-
-
-async def _pause(stop: asyncio.Event, wake: asyncio.Event) -> None:
-    """Wait for the next look, or until there is something to take, or to stop."""
-    waits = [asyncio.ensure_future(event.wait()) for event in (stop, wake)]
-    try:
-        await asyncio.wait(waits, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for one in waits:
-            one.cancel()

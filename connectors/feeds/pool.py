@@ -27,6 +27,8 @@ MEMORY_BYTES_MAX = 1 << 30
 TASK_SECONDS_MAX = 90.0
 # Start of an interpreter and import of the libraries, 2 s on an idle machine.
 START_SECONDS_MAX = 60.0
+# A process has 200 MB and takes 2 s to start: it is kept while rebuilds follow each other, and ends after so long without one.
+KEEP_SECONDS = 60.0
 # A process that is about to die does so within this; one that is not is killed.
 _DEATH_SECONDS = 0.2
 # Written and drained in pieces, so that no single write holds up the loop.
@@ -71,6 +73,7 @@ class RebuildFailedError(HighwaterError):
 class _Worker:
     process: asyncio.subprocess.Process
     is_ready: bool = field(default=False)
+    leaving: asyncio.TimerHandle | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -119,12 +122,15 @@ class ClusterPool:
         *,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         task_seconds_max: float = TASK_SECONDS_MAX,
+        keep_seconds: float = KEEP_SECONDS,
     ) -> None:
         self._memory_bytes_max = memory_bytes_max
         self._task_seconds_max = task_seconds_max
+        self._keep_seconds = keep_seconds
         self._slots = asyncio.Semaphore(processes)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -172,11 +178,13 @@ class ClusterPool:
         self._is_closed = True
         workers, self._idle = list(self._all), []
         self._all.clear()
-        await asyncio.gather(*(worker.end() for worker in workers))
+        await asyncio.gather(*(worker.end() for worker in workers), *self._leaving)
 
     async def _take(self) -> _Worker:
         while self._idle:
             worker = self._idle.pop()
+            assert worker.leaving is not None
+            worker.leaving.cancel()
             if worker.is_alive:
                 return worker
             self._all.discard(worker)
@@ -214,9 +222,18 @@ class ClusterPool:
     async def _give_back(self, worker: _Worker, *, is_whole: bool) -> None:
         if is_whole and worker.is_alive and not self._is_closed:
             self._idle.append(worker)
+            worker.leaving = asyncio.get_running_loop().call_later(self._keep_seconds, self._let_go, worker)
             return
         self._all.discard(worker)
         await worker.end()
+
+    def _let_go(self, worker: _Worker) -> None:
+        """End one that nobody has wanted for a while."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+            task = asyncio.create_task(self._give_back(worker, is_whole=False), name="rebuild-process-ends")
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
 
     async def _cause_of_death(self, worker: _Worker) -> str:
         await worker.end()

@@ -20,6 +20,11 @@ SELECT count(*) FROM jobs WHERE kind = $1 AND status = 'pending'
 SELECT EXISTS (SELECT FROM jobs WHERE kind = $1 AND status = 'pending' AND command IS NOT NULL)
     OR EXISTS (SELECT FROM jobs WHERE kind = $1 AND status = 'running' AND due_ms <= $2)
 
+-- Whether any job of a kind has not ended.
+-- name: has_unended_jobs
+SELECT EXISTS (SELECT FROM jobs WHERE kind = $1 AND status = 'pending')
+    OR EXISTS (SELECT FROM jobs WHERE kind = $1 AND status = 'running')
+
 -- Jobs that wait for a slot, of each organization the first $3 that were not begun; organizations are skipped through in the index.
 -- name: waiting_jobs
 WITH RECURSIVE organizations AS (

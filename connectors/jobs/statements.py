@@ -24,6 +24,7 @@ class Statements(TypedDict):
     ask_for_forgotten_jobs: str
     count_waiting_jobs: str
     has_waiting_jobs: str
+    has_unended_jobs: str
     waiting_jobs: str
     jobs_in_progress: str
     wanted_jobs: str

@@ -205,6 +205,13 @@ class Jobs:
         JOBS_WAITING.labels(self.kind).set(await tx.fetchval(QUERIES["count_waiting_jobs"], self.kind))
         return [row["worker"] for row in await tx.fetch(QUERIES["workers_with_jobs"], self.kind)]
 
+    async def has_unended(self, tx: Connection) -> bool:
+        """Whether any job of this kind has not ended; where none has, none waits."""
+        found = bool(await tx.fetchval(QUERIES["has_unended_jobs"], self.kind))
+        if not found:
+            JOBS_WAITING.labels(self.kind).set(0)
+        return found
+
     async def store(self, changes: Sequence[Change]) -> list[Job | None]:
         """Store changes in one transaction: each job as it was stored; None if it was not as it was taken: nothing of it is."""
         async with transaction(self._pool) as tx:

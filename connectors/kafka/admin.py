@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from highwater.connectors.kafka.refusal import unavailable
 from highwater.schemas.errors import CatalogueMismatchError
 from highwater.schemas.topics import Topic, keyed_partitions, partitions_refusal
+from highwater.streams.clock import monotonic_seconds
 
 # A broker that has just started takes a few seconds; one that needs longer is reported as away.
 REQUEST_SECONDS = 10.0
@@ -31,6 +32,8 @@ _PASSING = frozenset(
     }
 )
 _AGAIN_SECONDS = 0.2
+# A topic may be deleted and made anew between two reads; the broker is asked for the ids of all that are read this often.
+TOPIC_IDS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,10 @@ class Admin:
         self._client = client
         self._replacing = threading.Lock()
         self._admin = self._opened()
+        self._asking_for_ids = asyncio.Lock()
+        self._followed: set[str] = set()
+        self._ids: dict[str, str] = {}
+        self._ids_at = float("-inf")
 
     def _opened(self) -> AdminClient:
         return AdminClient({**self._client, "client.id": "highwater-admin", "logger": logging.getLogger("librdkafka")})
@@ -161,6 +168,34 @@ class Admin:
             UnavailableError: the broker does not answer, or a topic is not there.
         """
         return await asyncio.to_thread(self._topic_ids, list(names))
+
+    async def topic_ids_lately(self, names: Collection[str]) -> dict[str, str]:
+        """The ids of those of these topics that are there, as they were `TOPIC_IDS_SECONDS` ago at most.
+
+        Many ask, one request tells: it is of all topics that anybody has asked for.
+
+        Raises:
+            UnavailableError: the broker does not answer.
+        """
+        async with self._asking_for_ids:
+            is_known = self._followed.issuperset(names)
+            self._followed.update(names)
+            if not is_known or monotonic_seconds() - self._ids_at > TOPIC_IDS_SECONDS:
+                self._ids = await asyncio.to_thread(self._ids_of_those_there, sorted(self._followed))
+                self._ids_at = monotonic_seconds()
+            return {name: self._ids[name] for name in names if name in self._ids}
+
+    def _ids_of_those_there(self, names: list[str]) -> dict[str, str]:
+        with self._answering("Kafka does not describe its topics"):
+            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
+            found = {}
+            for name, future in futures.items():
+                try:
+                    found[name] = str(future.result(REQUEST_SECONDS).topic_id)
+                except KafkaException as error:
+                    if error.args[0].code() < 0:
+                        raise
+        return found
 
     def _topic_ids(self, names: list[str]) -> dict[str, str]:
         with self._answering("Kafka does not describe its topics"):

@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from highwater.connectors.kafka import outbox, positions
+from highwater.connectors.kafka.admin import TOPIC_IDS_SECONDS
 from highwater.connectors.kafka.backlog import Reading
 from highwater.connectors.kafka.chains import begin_batch, end_batch
 from highwater.connectors.kafka.failures import Following, after_failure, is_refusal
@@ -25,6 +26,7 @@ from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.positions import Epochs, Move, Place
 from highwater.connectors.kafka.preparing import Ahead, Preparation, Ready
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
+from highwater.connectors.kafka.resting import Rest
 from highwater.connectors.kafka.stopped import PartitionGuard, PartitionsStoppedError, Stopped, without
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.pool import CONFLICT, transaction
@@ -57,17 +59,14 @@ FETCH_BYTES_MAX = 256 * 1024
 QUEUED_BATCHES = 2
 # How long a poll waits for a first record, which ends it; what follows at once is taken with it. A consumer that is to stop, or
 # whose partition is resumed, waits for its poll's end: a little longer where nothing came for a while, since each poll takes the
-# processor's time, and a stack at rest has 27 consumers.
+# processor's time, and a stack at rest has 27 consumers (`resting.py`).
 _POLL_SECONDS, _RESTING_POLL_SECONDS = 0.1, 1.0
-_RESTS_AFTER_SECONDS = 10.0
 # What is fetched already comes within this; to wait longer would delay each event on its way, and full batches are full anyway.
 _FOLLOWING_SECONDS = 0.001
 # A batch that takes longer than this has its partitions paused, so that polling goes on without reading ahead.
 _PAUSE_AFTER_SECONDS = 1.0
 # How long a rebalance waits for the batch under way; the fence makes it safe to go on without.
 _HAND_OVER_SECONDS = 5.0
-# A topic may be deleted and made anew between two reads; the broker is asked for its id this often.
-_TOPICS_CHECK_SECONDS = 5.0
 # Where every consumer begins; no news.
 _STARTING, _JOINING = "starting", "joining its group"
 _OVERTAKEN = (
@@ -102,7 +101,7 @@ class BatchConsumer:
         self._log = get_log(handler.group)
         self._guard = PartitionGuard(handler.group, self._log)
         self._turned_at = 0.0
-        self._received_at = 0.0
+        self._rest = Rest(around.doorbell)
         self._checked_at = 0.0
         self._problem: str | None = _STARTING
         self._is_ready_without = False  # whether the problem is one that leaves the rest of the process working
@@ -112,6 +111,11 @@ class BatchConsumer:
     def handler(self) -> Handler[Any, Any]:
         """What it hands its events to."""
         return self._handler
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether it fetches by itself, or rests and is woken (`resting.py`)."""
+        return self._rest.is_fetching
 
     @property
     def problem(self) -> str | None:
@@ -138,7 +142,6 @@ class BatchConsumer:
     async def run(self, stop: asyncio.Event) -> None:
         """Consume until `stop` is set. A recreated topic ends it, unready, with one line."""
         self._loop = asyncio.get_running_loop()
-        self._received_at = self._loop.time()
         self._stop = stop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.group)
         # As at first, should it be run again after an error: it begins from what is stored.
@@ -157,8 +160,12 @@ class BatchConsumer:
             await self._drop_ahead()
             CONSUMER_UP.labels(self.group).set(0)
             with contextlib.suppress(AttributeError, RuntimeError):  # never started, or closed already
-                await self._in_thread(self._consumer.close)
+                await self._in_thread(self._close)
             self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        self._rest.end(self._loop.time())
+        self._consumer.close()
 
     # -- starting, and the partitions that come and go ---------------------------------------------------------------
 
@@ -180,7 +187,7 @@ class BatchConsumer:
                 "auto.offset.reset": "earliest",
                 "partition.assignment.strategy": "roundrobin",
                 "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": SESSION_MS // 5,
+                "heartbeat.interval.ms": SESSION_MS // 4,
                 "queued.max.messages.kbytes": QUEUE_KIB_MAX,
                 "fetch.queue.backoff.ms": 5,  # the default waits a second when the queue is full
                 "fetch.message.max.bytes": FETCH_BYTES_MAX,
@@ -189,6 +196,7 @@ class BatchConsumer:
                 "logger": logging.getLogger("librdkafka"),
             }
         )
+        self._rest.begin_with(self._consumer, self._loop.time())
         self._consumer.subscribe(
             list(self._handler.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -199,6 +207,7 @@ class BatchConsumer:
 
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         """Runs in the consumer's thread, which waits here for the event loop to read the positions."""
+        self._rest.end(self._loop.time())
         places = [(p.topic, p.partition) for p in partitions]
         loaded, epochs = asyncio.run_coroutine_threadsafe(self._load(places), self._loop).result()
         self._owned, self._next, self._epochs = places, loaded, epochs
@@ -235,6 +244,7 @@ class BatchConsumer:
         self._on_lost(self._consumer, partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._rest.end(self._loop.time())
         self._owned, self._next, self._held_back = [], {}, {}
         self._assignments += 1
         self._consumer.unassign()
@@ -250,12 +260,13 @@ class BatchConsumer:
         if self._has_strayed:
             await self._drop_ahead()
             await self._read_from_stored()
+        await self._rest.sleep(stop)
         records = await self._read_next()
         self._turned_at = self._loop.time()
-        if self._has_joined and self._turned_at - self._checked_at > _TOPICS_CHECK_SECONDS:
+        if self._has_joined and self._turned_at - self._checked_at > TOPIC_IDS_SECONDS:
             self._checked_at = self._turned_at
             with contextlib.suppress(UnavailableError):  # not the time to ask
-                await self._check_topics()
+                self._compare_topics(await self._around.admin.topic_ids_lately(self._handler.topics))
         if not records:
             if self._problem is not None:
                 await self._look_again()
@@ -318,11 +329,13 @@ class BatchConsumer:
         return [record_of(message) for message in messages if not self._is_error(message)]
 
     def _poll(self) -> list[Record]:
-        is_resting = self._loop.time() - self._received_at > _RESTS_AFTER_SECONDS
-        first = self._consumer.poll(_RESTING_POLL_SECONDS if is_resting else _POLL_SECONDS)
+        now = self._loop.time()
+        self._rest.step(now, self._next)
+        wait = _RESTING_POLL_SECONDS if self._rest.is_quiet(now) else _POLL_SECONDS
+        first = self._consumer.poll(wait if self._rest.is_fetching else 0)
         if first is None:
             return []
-        self._received_at = self._loop.time()
+        self._rest.end(self._loop.time())
         assignments = self._assignments
         messages = [first]
         if self._handler.batch_max > 1:
@@ -368,7 +381,9 @@ class BatchConsumer:
 
     async def _check_topics(self) -> None:
         """Ask whether the topics are still those that were assigned."""
-        found = await self._around.admin.topic_ids(self._handler.topics)
+        self._compare_topics(await self._around.admin.topic_ids(self._handler.topics))
+
+    def _compare_topics(self, found: Mapping[str, str]) -> None:
         for topic, topic_id in found.items():
             if topic_id != self._topic_ids[topic]:
                 raise positions.recreated(self.group, topic)

@@ -12,6 +12,7 @@ import asyncpg
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.kafka.registry import Registry
+from highwater.connectors.kafka.resting import Doorbell
 from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.topic_names import EventT, ReadTopic
@@ -63,3 +64,5 @@ class Surroundings:
     registry: Registry
     codec: Codec
     clock: Clock
+    # None: consumers go on fetching while nothing comes.
+    doorbell: Doorbell | None = None

@@ -22,7 +22,7 @@ import orjson
 from highwater.connectors.kafka.murmur2 import murmur2_partition
 from highwater.connectors.kafka.producer import AsyncProducer, Taken
 from highwater.connectors.kafka.statements import QUERIES
-from highwater.connectors.patience import pause
+from highwater.connectors.patience import pause, pause_unless
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LEASE_SECONDS, LeaseKind, Leases
 from highwater.connectors.postgres.pool import AWAY, Connection, Row, open_connection
@@ -45,9 +45,8 @@ log = get_log("outbox")
 SHARDS = 16
 # Rows published before they are deleted: enough to fill the producer's batches, few enough to repeat after a crash.
 _ROWS_MAX = 1_000
-# NOTIFY wakes the relay at once; without a wake-up (lost on a cut connection) it looks this often.
-_POLL_SECONDS = 0.25
-# How often a relay looks whether it has its share: one that ended is followed within this.
+# NOTIFY wakes the relay at once. This often it looks whether it has its share, so that one that ended is followed within this,
+# and whether there are rows of which no wake-up came.
 _LOOK_SECONDS = 1.0
 CHANNEL = "highwater_outbox"
 
@@ -217,7 +216,7 @@ class Relay:
                 self.problem = None
             yield published
             if published < _ROWS_MAX:
-                await _wait_any(stop, self._wake, _POLL_SECONDS)
+                await pause_unless(stop, self._wake, _LOOK_SECONDS)
 
     async def _share(self, connection: Connection) -> None:
         """Come nearer to an equal share. Nothing is being published meanwhile, so what is let go of is let go of whole."""
@@ -291,12 +290,3 @@ class Relay:
                     problem = error
         failures = [ack.exception() for ack in acks]  # each is looked at, or asyncio calls it lost
         return next((failure for failure in failures if failure is not None), problem)
-
-
-async def _wait_any(first: asyncio.Event, second: asyncio.Event, seconds: float) -> None:
-    waits = [asyncio.ensure_future(first.wait()), asyncio.ensure_future(second.wait())]
-    try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waits:
-            task.cancel()

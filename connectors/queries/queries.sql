@@ -30,6 +30,12 @@ RETURNING id
 SELECT EXISTS (SELECT FROM pipeline_runs WHERE command IS NOT NULL AND worker IS NULL AND due_ms IS NULL AND NOT released)
     OR EXISTS (SELECT FROM pipeline_runs WHERE due_ms <= $1)
 
+-- Whether any run has not come to its end, its memory included. Asked of three indexes, since none has them all.
+-- name: has_unended_runs
+SELECT EXISTS (SELECT FROM pipeline_runs WHERE NOT released)
+    OR EXISTS (SELECT FROM pipeline_runs WHERE worker IS NOT NULL)
+    OR EXISTS (SELECT FROM pipeline_runs WHERE due_ms IS NOT NULL)
+
 -- Runs that wait for a slot, of each organization the first $2; organizations are skipped through in the index. The operator's own
 -- have none. Of those that are due no more than the first thousand: the rest is due at the next look, too.
 -- name: waiting_runs

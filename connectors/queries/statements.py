@@ -14,6 +14,7 @@ class Statements(TypedDict):
     ask_for_runs: str
     ask_for_forgotten_runs: str
     has_waiting_runs: str
+    has_unended_runs: str
     waiting_runs: str
     runs_in_progress: str
     wanted_runs: str

@@ -110,6 +110,10 @@ class Runs:
         """Who holds runs."""
         return [row["worker"] for row in await tx.fetch(QUERIES["workers_with_runs"])]
 
+    async def has_unended(self, tx: Connection) -> bool:
+        """Whether any run has not come to its end."""
+        return bool(await tx.fetchval(QUERIES["has_unended_runs"]))
+
     async def hand_over(self, worker: int, *, now_ms: int) -> int:
         """Give back what a worker holds that ends in order; the number of runs."""
         async with transaction(self._pool) as tx:

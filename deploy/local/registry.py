@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from highwater.deploy.local.errors import FetchError
 from highwater.deploy.local.installed import install_root
-from highwater.deploy.local.kafka import class_archive_options, java_program, scratch_options
+from highwater.deploy.local.kafka import SMALL_HEAP, class_archive_options, java_program, scratch_options
 from highwater.deploy.local.part import Part, server_environment
 from highwater.deploy.local.private import make_folder, write_file
 from highwater.deploy.local.process import Command
@@ -93,7 +93,7 @@ class Registry(Part):
         before = (*class_archive_options(self.name), *scratch_options(self.folder))
         # Named, since the folder that its web server makes by itself may be written by everybody.
         cache = f"-Dvertx.cacheDirBase={self.folder / 'tmp' / 'cache'}"
-        lean = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+        lean = ("-XX:TieredStopAtLevel=1", *SMALL_HEAP)
         options = (f"-Xmx{HEAP_MB}m", *lean, "-Djava.awt.headless=true", "--enable-native-access=ALL-UNNAMED")
         # WRITE_DELAY=0: H2 otherwise answers half a second before it writes, and a kill would lose a schema that
         # records already name.

@@ -159,6 +159,11 @@ class Runs:
         await tx.port()
         return sorted({run.worker for run in self._table.rows.values() if run.worker is not None})
 
+    async def has_unended(self, tx: Session) -> bool:
+        """Whether any run has not come to its end."""
+        await tx.port()
+        return any(run.stage is not None or run.worker is not None for run in self._table.rows.values())
+
     async def hand_over(self, worker: int, *, now_ms: int) -> int:
         """Nobody ends in order here."""
         raise NotImplementedError

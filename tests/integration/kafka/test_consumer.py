@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from structlog.testing import capture_logs
 
+from highwater.connectors.kafka import admin as admin_module
 from highwater.connectors.kafka import consumer
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
@@ -370,7 +371,8 @@ async def test_a_handler_that_fails_on_everything_stops_partition_by_partition(c
 
 async def test_a_recreated_topic_stops_the_consumer(case: Case, monkeypatch: pytest.MonkeyPatch):
     """A topic that was deleted and made anew ends its consumer with one line, rather than being read at old positions."""
-    monkeypatch.setattr(consumer, "_TOPICS_CHECK_SECONDS", 0.5)
+    monkeypatch.setattr(consumer, "TOPIC_IDS_SECONDS", 0.5)
+    monkeypatch.setattr(admin_module, "TOPIC_IDS_SECONDS", 0.5)
     case.send(names(10), 0)
     admin = AdminClient({"bootstrap.servers": case.stack.kafka})
     member = case.consumer()

@@ -1,0 +1,101 @@
+"""Consumers at rest: none of them fetches, and each is woken by the first record of what it reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from highwater.connectors.kafka import resting
+from highwater.connectors.kafka.consumer import BatchConsumer
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.resting import Doorbell
+from tests.conftest import Stack
+from tests.integration.connecting import fresh, running, until
+from tests.integration.kafka.making import Case, names
+from tests.integration.kafka.tally import own_topic
+
+
+@pytest.fixture
+async def drowsy(stack: Stack, around: Surroundings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
+    """A topic of two partitions and a group of the test's own, and a doorbell for its consumers, which rest soon."""
+    monkeypatch.setattr(resting, "_RESTS_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr(resting, "_FETCH_WAIT_MS", 300)
+    monkeypatch.setattr(resting, "_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(resting, "_COVERED_SECONDS", 0.5)
+    topic, doorbell = fresh("test.resting"), Doorbell(around.client)
+    async with own_topic(around, topic) as made:
+        try:
+            yield Case(stack, replace(made, doorbell=doorbell), topic)
+        finally:
+            await asyncio.to_thread(doorbell.close)
+
+
+async def asleep(*members: BatchConsumer) -> None:
+    """Wait until these have stopped fetching."""
+    await until(lambda: not any(member.is_fetching for member in members), "they rest")
+
+
+async def test_the_first_record_ends_a_rest(drowsy: Case):
+    """Again and again, in any partition; the rest itself would last minutes."""
+    member, sent = drowsy.consumer(), []
+    async with running(member):
+        for turn in range(8):
+            await asleep(member)
+            sent += names(3, f"t{turn}-")
+            drowsy.send(sent[-3:], turn % 2)
+            await drowsy.all_stored(sent)
+
+
+async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Case):
+    """Two groups of one topic are woken; a third, of another topic, goes on resting."""
+    other, elsewhere = replace(drowsy, group=fresh("tally")), replace(drowsy, group=fresh("tally"))
+    members = [drowsy.consumer(), other.consumer()]
+    aside = elsewhere.consumer()
+    aside.handler.topics = ("feeds.user-active",)
+    async with running(*members, aside):
+        await asleep(*members, aside)
+        drowsy.send(names(5), 0)
+        await drowsy.all_stored(names(5))
+        await other.all_stored(names(5))
+        assert not aside.is_fetching
+
+
+async def test_a_rest_ends_by_itself(drowsy: Case, monkeypatch: pytest.MonkeyPatch):
+    """Whatever became of the doorbell: a record is found when the time of the rest is over."""
+    monkeypatch.setattr(Doorbell, "_wake", lambda *_: None)
+    monkeypatch.setattr(resting, "_REST_SECONDS_MAX", 2.0)
+    member = drowsy.consumer()
+    async with running(member):
+        await asleep(member)
+        drowsy.send(names(4), 1)
+        await drowsy.all_stored(names(4))
+
+
+async def test_partitions_move_between_members_at_rest(drowsy: Case):
+    """One that rests gives half of its partitions to a newcomer and takes them back; each event is stored once."""
+    first, second = drowsy.consumer(), drowsy.consumer()
+    async with running(first):
+        await asleep(first)
+        async with running(second):
+            await until(lambda: len(first.readings) == len(second.readings) == 1, "they share")
+            await asleep(first, second)
+            drowsy.send(names(6, "a"), 0)
+            drowsy.send(names(6, "b"), 1)
+            await drowsy.all_stored(names(6, "a") + names(6, "b"))
+            await asleep(first, second)
+        await until(lambda: len(first.readings) == 2, "the first has both again")
+        await asleep(first)
+        drowsy.send(names(6, "c"), 0)
+        drowsy.send(names(6, "d"), 1)
+        await drowsy.all_stored([name for prefix in "abcd" for name in names(6, prefix)])
+
+
+async def test_a_consumer_at_rest_stops_at_once(drowsy: Case, monkeypatch: pytest.MonkeyPatch):
+    """A stop does not wait for the next poll, which would come in ten minutes."""
+    monkeypatch.setattr(resting, "_SLEEP_SECONDS", 600.0)
+    member = drowsy.consumer()
+    async with asyncio.timeout(120), running(member):
+        await asleep(member)
