@@ -53,6 +53,16 @@ class TopicRecreatedError(HighwaterError):
     """A topic was deleted and made anew, so stored positions mean nothing. Run `highwater reset GROUP --to earliest`."""
 
 
+class RowsLostError(HighwaterError):
+    """A changelog lost its beginning, and its table rows with it. Stop the workers, run `highwater recover-tables`."""
+
+    def __init__(self, table: str, partition: int, log_start: int) -> None:
+        super().__init__(
+            f"the changelog of the table {table} lost the first {log_start:,} records of partition {partition}, so rows are"
+            " missing; nothing is decided without them. Stop the workers and run `highwater recover-tables`"
+        )
+
+
 class InvalidEventError(HighwaterError):
     """An event breaks a rule of its schema or topic. It is dead-lettered, or refused with 422 at the API.
 

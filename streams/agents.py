@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import orjson
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import make_headers
-from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
+from highwater.schemas.errors import InvalidEventError, RowsLostError, UnknownSchemaError
 from highwater.schemas.positions import Position
 from highwater.schemas.streams import Tick
 from highwater.schemas.topic_names import EventT, TopicName
@@ -30,6 +30,7 @@ from highwater.streams.relay_epochs import Epoch
 from highwater.streams.telemetry import RECORDS_OVERTAKEN, TICKS, TICKS_REFUSED, get_log
 from highwater.streams.ticks import Admission, LastTick, Verdict, admit
 from highwater.streams.tracing import begin_hop, end_hop
+from highwater.streams.whole_tables import MARK_KEY, require_whole
 
 # The group of the worker in Kafka, also the beginning of its changelogs' names: never changed, or state and offsets are lost.
 GROUP = "highwater-feeds"
@@ -48,6 +49,8 @@ class Wiring:
     heartbeats: Heartbeats
     fail: Callable[[str], None]
     note_tick: Callable[[Noted], None]
+    # Where changelogs begin that do not begin at 0, by table and partition.
+    log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class TableAgent(ABC):
         self._indexes: dict[int, DueIndex] = {}
         self._now: dict[int, int] = {}
         self._epochs: dict[tuple[str, int], dict[int, Epoch]] = {}
+        self._whole: set[int] = set()  # partitions of which no row is missing
         self.is_at_event = False
 
     @property
@@ -96,6 +100,7 @@ class TableAgent(ABC):
         self._indexes.clear()
         self._now.clear()
         self._epochs.clear()
+        self._whole.clear()
 
     async def run(self, stream: Any) -> None:
         """Deal with every event of the stream, one at a time."""
@@ -103,12 +108,22 @@ class TableAgent(ABC):
             record = event.message
             self.is_at_event = True
             try:
+                self._require_whole(record.partition)
                 await self._deal_with(record)
+            except RowsLostError as error:
+                self._wiring.fail(str(error))
+                await asyncio.Event().wait()
             except Exception as error:  # noqa: BLE001 (whatever it is, going on would lose the event)
                 _log.exception("agent_stopped", agent=self.name, position=str(position_of(record)))
                 self._wiring.fail(f"agent {self.name} cannot get past {position_of(record)}: {error!r}")
                 await asyncio.Event().wait()
             self.is_at_event = False
+
+    def _require_whole(self, partition: int) -> None:
+        if partition not in self._whole:
+            for table in (self._rows, self._ticks):
+                require_whole(table, partition, self._wiring.log_starts)
+            self._whole.add(partition)
 
     async def _deal_with(self, record: Record) -> None:
         if self._is_overtaken(record):
@@ -231,5 +246,5 @@ def items_of(table: Any, partition: int) -> Iterator[tuple[bytes, bytes]]:
     """The rows of one partition of a table. The library lists all partitions at once only, without saying which is which."""
     store = table.data
     for key, value in store._db_for_partition(partition).items():  # noqa: SLF001 (as above; the version is pinned)
-        if key != store.offset_key:
+        if key not in (store.offset_key, MARK_KEY):
             yield key, value

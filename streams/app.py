@@ -98,6 +98,15 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
         await self._is_still.wait()
         await super().seek_wait(partitions)
 
+    async def earliest_offsets(self, *partitions: Any) -> Mapping[Any, int]:
+        """Where logs begin; asked before a table is restored, so what a changelog has lost is noted here."""
+        found: Mapping[Any, int] = await super().earliest_offsets(*partitions)
+        for place, start in found.items():
+            table = self.transport.tables.get(place.topic)
+            if table is not None:
+                self.transport.log_starts[table, place.partition] = start
+        return found
+
     async def perform_seek(self) -> None:
         """Go back to the committed offsets, 0 included; the caller empties the queues, then lets the flow go on.
 
@@ -144,6 +153,11 @@ class _Transport(driver.Transport):  # type: ignore[misc]
     Producer = _Producer
     agents: Sequence[TableAgent] = ()
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.tables: dict[str, str] = {}  # changelog -> its table
+        self.log_starts: dict[tuple[str, int], int] = {}
+
 
 def build_app(
     settings: Settings,
@@ -179,6 +193,7 @@ def build_app(
         heartbeats=worker.heartbeats,
         fail=worker.fail,
         note_tick=worker.note_tick,
+        log_starts=app.transport.log_starts,
     )
     ticks = _table(app, "ticks", settings.partitions)
     raw = {
@@ -198,6 +213,7 @@ def build_app(
         app.agent(topic, name=f"{app_id}.{agent.name}", concurrency=1)(agent.run)
         worker.agents.append(agent)
     app.transport.agents = worker.agents
+    app.transport.tables.update({topic: name for name, topic in changelogs_of(app).items()})
     _watch_assignments(worker)
     app.producer.buffer.max_messages = _CHANGELOG_BUFFER_MAX
     app.sensors.add(_ChangelogSensor(worker.fail))
@@ -237,6 +253,11 @@ class _ChangelogSensor(faust.Sensor):  # type: ignore[misc]
     def on_send_error(self, producer: Any, exc: BaseException, state: Any) -> None:
         """The library only logs a changelog record that could not be written."""
         self._fail(f"a changelog record was not acknowledged: {exc!r}")
+
+
+def changelogs_of(app: Any) -> dict[str, str]:
+    """The changelog of each table by name."""
+    return {name: table.changelog_topic.get_topic_name() for name, table in app.tables.items()}
 
 
 def _table(app: Any, name: str, partitions: int) -> Any:

@@ -12,13 +12,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from highwater.api.chaos.ground import Ground
+from highwater.api.chaos.ground import START_SECONDS_MAX, Ground
 from highwater.api.chaos.plan import ROLES, Fault, Kind
 from highwater.schemas.errors import UnavailableError
 
 # Each time a batch, a look or the renewal of a lease is cut off at another place.
 _TERMINATION_EVERY_SECONDS = 0.4
 _REWOUND_ROLE = "sinks"
+# What a worker says that refuses to decide on a part of a table.
+_REMEDY = "highwater recover-tables"
+# No program's file is of use below one block; a process that is started meanwhile has its limit before it has opened its state.
+FULL_BYTES = 4096
+_FILL_EVERY_SECONDS = 0.05
 
 
 class Making(ABC):
@@ -37,6 +42,11 @@ class Making(ABC):
     def restarted(self) -> tuple[str, ...]:
         """The roles that are started again because of it."""
         return ()
+
+    @property
+    def may_end(self) -> tuple[str, ...]:
+        """The roles that may end because of it."""
+        return self.restarted
 
     @abstractmethod
     def begin(self) -> None:
@@ -152,6 +162,53 @@ class _Forget(Making):
         """Its supervisor starts it again."""
 
 
+class _Lose(_Forget):
+    @property
+    def may_end(self) -> tuple[str, ...]:
+        return (self._target,)
+
+    def begin(self) -> None:
+        self._ground.signal_role(self._target, signal.SIGSTOP)
+        self._ground.delete_changelogs()
+        self._ground.forget_tables()
+        self._ground.signal_role(self._target, signal.SIGKILL)
+
+    def end(self) -> None:
+        """What an operator does who reads why the worker ends."""
+        self._ground.until(
+            lambda: _REMEDY in (self._ground.last_error(self._target) or ""), "a loss is not noticed", START_SECONDS_MAX
+        )
+        self._ground.recover_tables()
+
+
+class _Full(Making):
+    """A role that cannot write ends, and the one that is started in its place meets the same disk."""
+
+    def __init__(self, ground: Ground, fault: Fault) -> None:
+        super().__init__(ground, fault)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._fill, name="fill")
+
+    @property
+    def may_end(self) -> tuple[str, ...]:
+        return (self._target,) if self._is_role else ()
+
+    def _fill(self) -> None:
+        while not self._is_over.is_set():
+            self._ground.limit_files(self._target, FULL_BYTES)
+            self._is_over.wait(_FILL_EVERY_SECONDS)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._ground.limit_files(self._target, None)
+        if not self._is_role:
+            self._ground.revive_server(self._target)
+
+
 _MAKING: Mapping[Kind, type[Making]] = {
     Kind.KILL: _Kill,
     Kind.STOP: _Stop,
@@ -164,6 +221,8 @@ _MAKING: Mapping[Kind, type[Making]] = {
     Kind.REBALANCE: _Rebalance,
     Kind.REWIND: _Rewind,
     Kind.FORGET: _Forget,
+    Kind.LOSE: _Lose,
+    Kind.FULL: _Full,
 }
 
 

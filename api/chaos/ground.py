@@ -23,6 +23,7 @@ import psutil
 from highwater.api.chaos.plan import PROXIED, Kind
 from highwater.api.chaos.proxy import Proxies
 from highwater.connectors.chaos import truths
+from highwater.connectors.chaos.changelogs import delete_changelogs
 from highwater.connectors.postgres.pool import Connection, open_connection
 from highwater.deploy.local import control
 from highwater.deploy.local.part import Addresses
@@ -51,6 +52,7 @@ _STOP_SECONDS_MAX = 60.0
 _KILLED_SECONDS_MAX = 10.0
 
 MakePlan = Callable[[Settings, Mapping[str, str]], Plan]
+Recover = Callable[[Settings], None]
 Report = Callable[[str], None]
 T = TypeVar("T")
 
@@ -62,8 +64,9 @@ class Stuck(Exception):  # noqa: N818 - what is found, and no failure of the com
 class Ground:
     """The stack; a `with` starts and ends it."""
 
-    def __init__(self, folder: Path, make_plan: MakePlan, report: Report) -> None:
+    def __init__(self, folder: Path, make_plan: MakePlan, recover: Recover, report: Report) -> None:
         self.folder = folder
+        self._recover = recover
         self._make_plan = make_plan
         self._report = report
         self._open = contextlib.ExitStack()
@@ -237,6 +240,25 @@ class Ground:
                 _send(child.pid, number)
         _send(pid, number)
 
+    def limit_files(self, name: str, bytes_max: int | None) -> None:
+        """Have no file of a role or server, and of its processes, grow beyond a size; None: beyond none (Linux only)."""
+        pid = self.role_pid(name) if name in self._roles else self.servers.process(name).pid
+        limit = psutil.RLIM_INFINITY if bytes_max is None else bytes_max
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if pid is not None:
+                parent = psutil.Process(pid)
+                for process in (parent, *parent.children(recursive=True)):  # the parent first: its children inherit it
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.rlimit(psutil.RLIMIT_FSIZE, (limit, psutil.RLIM_INFINITY))
+
+    def revive_server(self, name: str) -> None:
+        """Wait until a server answers that could end meanwhile; one that has ended is started again."""
+        while self.servers.process(name).is_alive():
+            if self.servers.probe(name) is None and self.servers.process(name).is_alive():
+                return
+            time.sleep(_LOOK_SECONDS)
+        self.servers.start_part(name)
+
     def hinder(self, server: str, fault: Kind) -> None:
         """Make a fault of the network between the roles and a server."""
         self._proxies.begin(server, fault)
@@ -285,6 +307,14 @@ class Ground:
     def forget_tables(self) -> None:
         """Delete what the worker keeps of its tables; it must not run meanwhile."""
         shutil.rmtree(self.data_dir / "faust", ignore_errors=True)
+
+    def delete_changelogs(self) -> None:
+        """Delete the records that the worker's tables are restored from."""
+        delete_changelogs(self.settings.kafka_client())
+
+    def recover_tables(self) -> None:
+        """Run `highwater recover-tables`."""
+        self._recover(self.settings)
 
     def _clock_file(self, role: str) -> Path:
         return self.folder / f"clock-{role}"

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     REBALANCE = "rebalance"  # a second process of the role joins, and is killed
     REWIND = "deliver-again"  # the sinks are killed, and one of them begins some records back in every partition
     FORGET = "forget-state"  # the worker is killed and its local tables are deleted
+    LOSE = "lose-changelogs"  # as before, and the records that the tables are restored from are deleted; then recover-tables
+    FULL = "full-disk"  # no file grows any more: each write beyond the first block of one fails
 
 
 ROLES = ("worker", "sinks", "workers", "materializers", "api")
@@ -84,15 +86,16 @@ _DRAWN = (
     _Drawn(Kind.REBALANCE, ("worker", "sinks", "workers", "materializers"), (4, 10)),
     _Drawn(Kind.REWIND, REWOUND, (0, 0), (1, 60)),
     _Drawn(Kind.FORGET, ("worker",), (0, 0)),
+    _Drawn(Kind.LOSE, ("worker",), (0, 0)),
+    _Drawn(Kind.FULL, ("database", "kafka", "worker"), (2, 8)),
 )
 # What a stack takes to be itself again after most faults, on two cores: a plan of so many minutes takes about as long.
 RECOVERY_SECONDS = 6.0
 
 # What no plan has, and why; said with every run.
 LEFT_OUT = {
-    "full disk": "a file system of a bounded size needs the rights of root; the tests of sinks meet SQLSTATE 53100 instead",
-    "deleted changelog segments": "a changelog is the only copy of its table, so its loss is a restore; forget-state deletes the"
-    " copies that are made again",
+    "a full disk of which blocks that exist can still be written": "that takes a file system of a bounded size, which needs the"
+    " rights of root; full-disk limits the size of files, and the tests of sinks meet SQLSTATE 53100",
     "the API's clock file during a request": "the clock is read once a second, so a fault of it begins up to a second late",
 }
 

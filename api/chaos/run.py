@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from highwater.api.chaos.faults import make, making
-from highwater.api.chaos.ground import Ground, MakePlan, Report, Stuck, is_answered
+from highwater.api.chaos.ground import Ground, MakePlan, Recover, Report, Stuck, is_answered
 from highwater.api.chaos.load import Load
 from highwater.api.chaos.plan import LEFT_OUT, Fault
 from highwater.connectors.chaos import truths
@@ -47,6 +48,17 @@ class Recovery:
         return {**self.fault.as_json(), **seconds}
 
 
+def by_kind(recovered: Sequence[Recovery]) -> dict[str, dict[str, float]]:
+    """Of each kind of fault how many there were, and the median and worst seconds until a written event was read again."""
+    found: dict[str, list[float]] = {}
+    for recovery in recovered:
+        found.setdefault(recovery.fault.kind, []).append(recovery.readable_seconds)
+    return {
+        kind: {"faults": len(taken), "median_seconds": round(median(taken), 2), "worst_seconds": round(max(taken), 2)}
+        for kind, taken in sorted(found.items())
+    }
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a run found; `problems` is empty when all was well."""
@@ -66,6 +78,7 @@ class Outcome:
             "seed": self.seed,
             "planned": [fault.as_json() for fault in self.planned],
             "faults": [recovery.as_json() for recovery in self.recovered],
+            "by_kind": by_kind(self.recovered),
             "problems": self.problems,
             "sent": self.sent,
             "requests": self.requests,
@@ -105,7 +118,7 @@ class Run:
             recovery = Recovery(fault, readable, ready)
             self._outcome.recovered.append(recovery)
             self._told(recovery)
-            self._note_restarts(fault, made.restarted)
+            self._note_restarts(fault, made.may_end)
 
     def _recovered(self) -> tuple[float, float]:
         """Seconds until a written event is read again, and until every part is ready."""
@@ -122,10 +135,10 @@ class Run:
         found = self._ground.restarts()
         return all(found.get(role, 0) >= count for role, count in self._restarts.items()) and self._ground.is_ready()
 
-    def _note_restarts(self, fault: Fault, killed: Collection[str]) -> None:
-        """A role that ended without being killed is a finding: no silence of a part ends a role."""
+    def _note_restarts(self, fault: Fault, ending: Collection[str]) -> None:
+        """A role that ended without being killed is a finding: no silence of a part ends a role. `ending`: those that may."""
         for role, count in self._ground.restarts().items():
-            if role in killed:
+            if role in ending:
                 self._restarts[role] = count  # more than once, perhaps
             elif count > self._restarts[role]:
                 self._outcome.problems.append(f"after {fault}: {role} ended by itself ({self._last_error(role)})")
@@ -176,7 +189,7 @@ class Run:
 
 
 def run(
-    folder: Path, seed: int, planned: Sequence[Fault], *, make_plan: MakePlan, verify: Verify, report: Report,
+    folder: Path, seed: int, planned: Sequence[Fault], *, make_plan: MakePlan, verify: Verify, recover: Recover, report: Report,
     told: Callable[[Recovery], None],
 ) -> Outcome:  # fmt: skip
     """Make the faults of a plan on a stack in `folder`.
@@ -192,7 +205,7 @@ def run(
         outcome.seconds[name] = time.monotonic() - began
         began = time.monotonic()
 
-    with Ground(folder, make_plan, report) as ground:
+    with Ground(folder, make_plan, recover, report) as ground:
         note("start")
         with Load(ground.settings, ground.api_url) as load:
             one = Run(ground, load, outcome, told)

@@ -5,6 +5,7 @@ Law: it never touches a stack that runs already. A seed that failed is made agai
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import orjson
 
 from highwater.api.command.command import DONE, FAILED, Command, CommandFailedError, json_option
 from highwater.api.command.terminal import print_json, printable, warn
@@ -38,16 +40,23 @@ _MINUTES = 5.0
 @click.option(
     "--keep", "folder", type=click.Path(path_type=Path), help="A new folder for the stack, kept with its logs."
 )
+@click.option(
+    "--report",
+    "written",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write what --json prints to this file.",
+)
 @json_option
 @click.pass_context
 def chaos(
     ctx: click.Context, seed: int, minutes: float, kinds: tuple[str, ...], is_plan_only: bool, folder: Path | None,
-    as_json: bool,
+    written: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Make faults on a stack of its own under load, and look whether it came back whole.
 
-    Processes are killed and stopped, connections cut, slowed and held, clocks set wrong, consumers sent back. After each fault
-    the time until a written event is read again is measured; in the end everything is verified.
+    Processes are killed and stopped, connections cut, slowed and held, disks full, tables and their changelogs deleted, clocks
+    set wrong, consumers sent back. After each fault the time until a written event is read again is measured; in the end
+    everything is verified.
     """
     from highwater.api.chaos.plan import LEFT_OUT, Kind, plan_faults
 
@@ -66,6 +75,8 @@ def chaos(
         return
     with _folder(folder) as made:
         outcome = _run(made, seed, planned, as_json=as_json)
+    if written is not None:
+        written.write_bytes(orjson.dumps(outcome.as_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     if as_json:
         print_json(outcome.as_json())
     else:
@@ -75,6 +86,7 @@ def chaos(
 
 def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Outcome:
     from highwater.api.chaos.run import run
+    from highwater.api.cli.recover_tables import run_recovery
     from highwater.api.cli.stack import make_plan
     from highwater.api.cli.verify import run_verification
     from highwater.deploy.local.errors import LocalStackError
@@ -87,6 +99,9 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
     async def verify(settings: Settings) -> Report:
         return await run_verification(settings, _PARTS, is_quiet=True)
 
+    def recover(settings: Settings) -> None:
+        asyncio.run(run_recovery(settings))
+
     def tell(recovery: Recovery) -> None:
         if not as_json:
             click.echo(_line(recovery))
@@ -96,7 +111,7 @@ def _run(folder: Path, seed: int, planned: list[Fault], *, as_json: bool) -> Out
             warn(line)
 
     try:
-        return run(folder, seed, planned, make_plan=make_plan, verify=verify, report=report, told=tell)
+        return run(folder, seed, planned, make_plan=make_plan, verify=verify, recover=recover, report=report, told=tell)
     except LocalStackError as error:
         raise CommandFailedError(str(error)) from error
 
@@ -119,9 +134,16 @@ def _line(recovery: Recovery) -> str:
 
 
 def _print(outcome: Outcome, minutes: float) -> None:
+    from highwater.api.chaos.run import by_kind
+
     sent = ", ".join(f"{count:,} {name}" for name, count in outcome.sent.items())
     requests = ", ".join(f"{count:,} {name}" for name, count in outcome.requests.items())
     click.echo(f"sent: {sent}; requests: {requests}")
+    for kind, of in by_kind(outcome.recovered).items():
+        click.echo(
+            f"{kind}: {of['faults']} faults, read again after {of['median_seconds']:.1f} s at the median, "
+            f"{of['worst_seconds']:.1f} s at worst"
+        )
     for problem in outcome.problems:
         click.echo(printable(problem))
     found = f"{len(outcome.problems)} problems" if outcome.problems else "nothing lost, doubled or stuck"

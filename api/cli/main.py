@@ -16,6 +16,7 @@ from highwater.api.cli.importing import import_
 from highwater.api.cli.keys import keys
 from highwater.api.cli.lag import lag
 from highwater.api.cli.publish import publish
+from highwater.api.cli.recover_tables import recover_tables
 from highwater.api.cli.replay import replay
 from highwater.api.cli.reset import reset
 from highwater.api.cli.roles import api, connect, health, init, worker
@@ -41,7 +42,7 @@ def highwater() -> None:
 for _command in (
     *(up, down, status, init, worker, connect, api, health, keys),
     *(publish, import_, topics, describe, tail, lag, dlq, reset, doctor, capacity, bench, ask, jobs, chunks),
-    *(replay, verify, backtest, explain, chaos, backup, restore, upgrade),
+    *(replay, verify, backtest, explain, chaos, backup, restore, recover_tables, upgrade),
 ):
     highwater.add_command(_command)
 

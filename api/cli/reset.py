@@ -165,7 +165,7 @@ async def _reset(
         ]
         members = 0
         if not all(s.stopped for s in wanted):
-            members = await _live_members(client, groups.kafka_group_of(name))
+            members = await live_members(client, groups.kafka_group_of(name))
         if execute:
             if members:
                 raise CommandFailedError(f"{group} has {members} live members; stop them, then reset")
@@ -210,7 +210,8 @@ async def _offsets_at(client: Mapping[str, str], wanted: Sequence[Any], target: 
     return await asyncio.to_thread(ask)
 
 
-async def _live_members(client: Mapping[str, str], kafka_group: str) -> int:
+async def live_members(client: Mapping[str, str], kafka_group: str) -> int:
+    """How many members a group has in Kafka."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 

@@ -29,6 +29,7 @@ from highwater.schemas.topics import keyed_partitions
 from highwater.streams.agents import GROUP
 from highwater.streams.driver import Delivered, Driver
 from highwater.streams.settings import Settings
+from highwater.streams.whole_tables import MARK_KEY
 
 PART = "tables"
 # The changelog is written before the offset is committed, but by another connection; what differs is looked at again after this.
@@ -91,7 +92,7 @@ async def verify_tables(around: Surroundings, settings: Settings, patience: Pati
 async def _verify_partition(
     around: Surroundings, settings: Settings, patience: Patience, partition: int
 ) -> list[Checked]:
-    driver = _driver(around, settings, patience)
+    driver = memory_driver(around, settings, patience)
     patience.at(f"the ends of partition {partition}")
     ends, live = await _fixed(around, driver, patience, partition)
     shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, patience), ends)
@@ -110,7 +111,9 @@ def truncated_topics(inputs: Mapping[Place, LogRange]) -> dict[str, str]:
     }
 
 
-def _driver(around: Surroundings, settings: Settings, patience: Patience) -> Driver:
+def memory_driver(around: Surroundings, settings: Settings, patience: Patience) -> Driver:
+    """The agents with their tables in memory; nothing that they send is kept."""
+
     async def learn(schema_id: int) -> None:
         patience.at(f"the registry, for schema {schema_id}")
         around.codec.teach(schema_id, await around.registry.text_of(schema_id))
@@ -133,6 +136,8 @@ async def _fixed(
     live: dict[str, dict[Key, bytes]] = {table: {} for table in driver.tables}
     async for record in read_all(around.client, spans, patience):
         rows = live[changelogs[record.topic]]
+        if record.key == MARK_KEY:
+            continue
         if record.value is None:
             rows.pop((record.partition, record.key or b""), None)
         else:

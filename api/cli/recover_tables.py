@@ -1,0 +1,101 @@
+"""`highwater recover-tables`: rows that a changelog lost, made again from the events. Exit 1 if that cannot be done.
+
+Law: it writes nothing where no changelog lost its beginning, and nothing while a worker runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from highwater.api.cli.reset import live_members
+from highwater.api.command.actions import recorded
+from highwater.api.command.command import Command, CommandFailedError, json_option
+from highwater.api.command.connection import database, kafka_client, stack_settings
+from highwater.api.command.terminal import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from highwater.connectors.recovery.tables import Recovered
+    from highwater.streams.settings import Settings
+
+# A worker that was killed is a member for 6 s more; one that its supervisor starts again is one for some seconds, then not for up
+# to 30 s. One that works stays.
+_LOOK_SECONDS = 0.5
+_STOPPED_LOOKS_MAX = 120
+
+
+@click.command("recover-tables", cls=Command)
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="End after so many seconds, with what it waits for (1800).",
+)
+@json_option
+def recover_tables(seconds: float | None, as_json: bool) -> None:
+    """Rebuild the rows of the worker's tables whose changelogs lost their beginning.
+
+    A worker refuses to decide on such tables. Stop all workers first. The rows are made again from the events, so the topics of
+    events must still have theirs.
+    """
+    from highwater.streams.telemetry import configure_logging
+
+    settings = stack_settings("kafka", "schema_registry", "database")
+    configure_logging("error", settings.log_format)
+    with recorded(settings, "recover-tables", ""):
+        found = asyncio.run(run_recovery(settings, seconds=seconds))
+    if as_json:
+        partitions = [
+            {"table": one.table, "partition": one.partition, "log_start": one.log_start, "rows": one.rows}
+            for one in found
+        ]
+        print_json({"recovered": partitions})
+        return
+    if not found:
+        click.echo("every changelog has its beginning or was completed since; nothing to do")
+        return
+    rows = [(one.table, str(one.partition), f"{one.log_start:,}", f"{one.rows:,}") for one in found]
+    print_table(
+        ["table", "partition", "begins at", "rows written"], rows, right=["partition", "begins at", "rows written"]
+    )
+
+
+async def _until_stopped(client: Mapping[str, str]) -> None:
+    """Wait until no worker is a member: one that refuses its tables is started again and again, and ends each time."""
+    from highwater.streams.agents import GROUP
+
+    for _ in range(_STOPPED_LOOKS_MAX):
+        members = await live_members(client, GROUP)
+        if not members:
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+    raise CommandFailedError(f"{members} workers run; stop them, then recover their tables")
+
+
+async def run_recovery(settings: Settings, *, seconds: float | None = None) -> list[Recovered]:
+    """Recover the tables of a stack whose workers are stopped.
+
+    Raises:
+        CommandFailedError: a worker runs.
+    """
+    from highwater.connectors.kafka.admin import Admin
+    from highwater.connectors.kafka.handler import Surroundings
+    from highwater.connectors.kafka.registry import Registry
+    from highwater.connectors.recovery.tables import PART
+    from highwater.connectors.recovery.tables import recover_tables as recover
+    from highwater.connectors.verify.patience import PART_SECONDS_MAX, Patience
+    from highwater.streams.clock import ProductClock
+
+    client = kafka_client(settings)
+    await _until_stopped(client)
+    registry = Registry(settings.registry_access())
+    codec = await registry.codec()
+    await Admin(client).require_partitions()
+    patience = Patience(seconds or PART_SECONDS_MAX, unfinished="were not recovered")
+    async with database(settings) as pool, patience.part(PART):
+        around = Surroundings(pool, client, Admin(client), registry, codec, ProductClock(settings.clock_file))
+        return await recover(around, settings, patience)

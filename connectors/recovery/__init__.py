@@ -1,0 +1,1 @@
+"""Tables whose changelogs lost rows, made whole again from the events."""

@@ -1,0 +1,155 @@
+"""Rows that a changelog lost with its beginning, made again from the events and written behind what is left of it.
+
+The law: what the changelog still has is newer than what is made again, so only keys that it does not name are written. The mark
+that a partition is complete is written when the broker has all of them; before that, everything can be done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from highwater.connectors.kafka.admin import LogRange
+from highwater.connectors.kafka.handler import Surroundings
+from highwater.connectors.kafka.offsets import committed_offsets
+from highwater.connectors.kafka.positions import Place
+from highwater.connectors.kafka.producer import AsyncProducer
+from highwater.connectors.recovery.undecided import settled
+from highwater.connectors.verify.kept import KEPT, note_decisions
+from highwater.connectors.verify.log import decoded, read_all, read_in_order
+from highwater.connectors.verify.notes import Noting, notes_on_disk
+from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.tables import Ends, changelog_of, memory_driver, shadow_of, truncated_topics
+from highwater.schemas.errors import CatalogueMismatchError
+from highwater.schemas.topics import keyed_partitions
+from highwater.streams.agents import GROUP
+from highwater.streams.settings import Settings
+from highwater.streams.whole_tables import MARK_KEY, is_whole, mark_of
+
+PART = "tables"
+# Rows on their way to the broker.
+_ROWS_UNDER_WAY_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A partition of a table that was made whole: where its changelog begins, and how many rows were written."""
+
+    table: str
+    partition: int
+    log_start: int
+    rows: int
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is left of a partition's changelogs, by table."""
+
+    starts: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, set[bytes]] = field(default_factory=dict)
+    marks: dict[str, bytes] = field(default_factory=dict)
+
+    def lost(self) -> list[str]:
+        """The tables that are not whole."""
+        return sorted(table for table, start in self.starts.items() if not is_whole(start, self.marks.get(table)))
+
+
+async def recover_tables(around: Surroundings, settings: Settings, patience: Patience) -> list[Recovered]:
+    """Make every table whole whose changelog lost its beginning. No worker may run.
+
+    Raises:
+        CatalogueMismatchError: the events that rows would be made from are gone too.
+        UnavailableError: Kafka or the registry does not answer, or patience has ended.
+    """
+    producer = AsyncProducer(around.client, client_id="highwater-recover-tables")
+    try:
+        found: list[Recovered] = []
+        for partition in range(keyed_partitions()):
+            found += await _recover_partition(around, settings, patience, producer, partition)
+        return found
+    finally:
+        await producer.close()
+
+
+async def _recover_partition(
+    around: Surroundings, settings: Settings, patience: Patience, producer: AsyncProducer, partition: int
+) -> list[Recovered]:
+    driver = memory_driver(around, settings, patience)
+    left = await _left_of(around, patience, partition, driver.tables)
+    lost = left.lost()
+    if not lost:
+        return []
+    inputs = await _inputs(around, partition, driver.topics)
+    _require_inputs(inputs, {table: driver.sources.get(table, ()) for table in lost})
+    ends = Ends({place: span.high for place, span in inputs.items()}, inputs)  # nothing is behind what was committed
+    shadow = await shadow_of(driver, lambda spans: read_in_order(around.client, spans, patience), ends)
+    recovered = []
+    with notes_on_disk() as notes:
+        await _note(around, patience, partition, notes)
+        for table in lost:
+            rows = {key: row for (_, key), row in shadow.rows[table].items() if key not in left.keys[table]}
+            made = ((key, settled(notes, table, key, row)) for key, row in rows.items())
+            await _write(producer, changelog_of(table), partition, made)
+            await _write(producer, changelog_of(table), partition, [(MARK_KEY, mark_of(left.starts[table]))])
+            recovered.append(Recovered(table, partition, left.starts[table], len(rows)))
+    return recovered
+
+
+async def _left_of(around: Surroundings, patience: Patience, partition: int, tables: Iterable[str]) -> _Left:
+    counts = await around.admin.partition_counts()
+    changelogs = {changelog_of(table): table for table in tables if counts.get(changelog_of(table), 0) > partition}
+    spans = await around.admin.log_ranges([(topic, partition) for topic in changelogs])
+    left = _Left({changelogs[topic]: span.low for (topic, _), span in spans.items()})
+    left.keys = {table: set() for table in left.starts}
+    lossy = {place: span for place, span in spans.items() if span.low > 0}
+    async for record in read_all(around.client, lossy, patience):
+        table = changelogs[record.topic]
+        if record.key == MARK_KEY:
+            left.marks[table] = record.value or b""
+        else:
+            left.keys[table].add(record.key or b"")
+    return left
+
+
+async def _inputs(around: Surroundings, partition: int, topics: Iterable[str]) -> dict[Place, LogRange]:
+    """The events that the worker has committed; those behind them it reads itself."""
+    committed = await asyncio.to_thread(committed_offsets, around.client, GROUP)
+    counts = await around.admin.partition_counts()
+    spans = await around.admin.log_ranges(
+        [(topic, partition) for topic in sorted(topics) if counts.get(topic, 0) > partition]
+    )
+    return {
+        place: LogRange(span.low, min(span.high, max(span.low, committed.get(place, span.low))))
+        for place, span in spans.items()
+    }
+
+
+def _require_inputs(inputs: Mapping[Place, LogRange], sources: Mapping[str, Iterable[str]]) -> None:
+    gone = truncated_topics(inputs)
+    for table, topics in sources.items():
+        for topic in sorted(set(topics) & set(gone)):
+            raise CatalogueMismatchError(
+                f"{gone[topic]}, so the rows of {table} cannot be made again; restore Kafka's own data"
+            )
+
+
+async def _note(around: Surroundings, patience: Patience, partition: int, notes: Noting) -> None:
+    counts = await around.admin.partition_counts()
+    topics = sorted({topic for kept in KEPT.values() for topic in kept.topics if counts.get(topic, 0) > partition})
+    spans = await around.admin.log_ranges([(topic, partition) for topic in topics])
+    async for record in read_all(around.client, spans, patience):
+        event = await decoded(around, record)
+        if event is not None:
+            note_decisions(notes, record, event)
+
+
+async def _write(producer: AsyncProducer, topic: str, partition: int, rows: Iterable[tuple[bytes, bytes]]) -> None:
+    """Write rows and wait until the broker has them."""
+    waiting = []
+    for key, row in rows:
+        waiting.append(await producer.enqueue(topic, row, key=key, partition=partition))
+        if len(waiting) >= _ROWS_UNDER_WAY_MAX:
+            await asyncio.gather(*waiting)
+            waiting = []
+    await asyncio.gather(*waiting)

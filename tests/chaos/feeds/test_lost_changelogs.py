@@ -1,0 +1,44 @@
+"""The worker's tables and the records that they are restored from are gone: it says so, and the events give them back."""
+
+from __future__ import annotations
+
+import json
+
+from highwater.connectors.chaos.changelogs import delete_changelogs
+from highwater.deploy.local.state import read_state
+from tests.acceptance.feeds.test_feeds import INGESTED, insights, rebuilt
+from tests.product import Product
+
+REMEDY = "highwater recover-tables"
+
+
+def why_it_ends(product: Product) -> str:
+    """What the supervisor says of the worker's last end."""
+    state = read_state(product.data_dir)
+    return "" if state is None else next(str(part["last_error"]) for part in state["parts"] if part["name"] == "worker")
+
+
+def test_tables_without_a_changelog_are_refused_and_recovered(product: Product) -> None:
+    """Nothing is decided on the rest of a table; recovered from the events it decides as before, and verifies."""
+    product.publish(INGESTED, insights("lost", 60))
+    product.subscribe("lena", ["lost"])
+    version = rebuilt(product, "lena")["cluster_version"]
+    product.publish(INGESTED, insights("lost", 10, first=60))
+    product.until(lambda: product.pending("lena")["pending"] == 10, "not counted")
+    starts = product.ends("feeds.rebuild-requested")
+    with product.frozen(product.role_pid("worker")):
+        product.forget_decisions()
+        delete_changelogs(product.producer_config())
+        product.kill("worker")
+    product.until(lambda: REMEDY in why_it_ends(product), "a loss is not noticed", 180)
+
+    found = json.loads(product.cli("recover-tables", "--json").stdout)["recovered"]
+    assert {one["table"] for one in found} >= {"users", "channel_heads", "ticks"}
+    assert sum(one["rows"] for one in found if one["table"] == "users") >= 1
+    product.until_ready(180)
+    product.publish(INGESTED, insights("lost", 10, first=70))
+    product.until(lambda: product.pending("lena")["cluster_version"] == version + 1, "no rebuild at N", 120)
+    requests = [m for m in product.records("feeds.rebuild-requested", starts) if m.key() == b"lena"]
+    assert len(requests) == 1
+    verified = json.loads(product.cli("verify", "--only", "tables", "--json").stdout)
+    assert verified["differences"] == 0
