@@ -1,4 +1,4 @@
-"""What works in part: partitions that consumers have stopped for bad events, as PostgreSQL has them.
+"""What works in part, as PostgreSQL has it: partitions that consumers have stopped for bad events, a restore that is in progress.
 
 Invariant: the answer is at most `SECONDS` old, and however many probes ask, PostgreSQL is asked once in that time.
 """
@@ -11,6 +11,8 @@ from collections.abc import Callable
 import asyncpg
 
 from highwater.connectors.kafka.stopped import Stopped, all_stopped
+from highwater.connectors.postgres.pool import fetched
+from highwater.connectors.postgres.statements import QUERIES
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
@@ -24,13 +26,14 @@ _log = get_log("api")
 
 
 class Degraded:
-    """Reads the stopped partitions of all consumers."""
+    """Reads the stopped partitions of all consumers, and whether the database is whole."""
 
     def __init__(self, pool: Callable[[], asyncpg.Pool[asyncpg.Record]]) -> None:
         self._pool = pool
         self._read_at: float | None = None
         self._reading: asyncio.Task[None] | None = None
         self._found: list[Stopped] = []
+        self._restored_from: str | None = None
 
     async def stopped(self) -> list[Stopped]:
         """The stopped partitions; those seen last while PostgreSQL is unavailable, which readiness reports by itself."""
@@ -48,14 +51,21 @@ class Degraded:
     async def _read(self) -> None:
         try:
             self._found = await all_stopped(self._pool(), seconds_max=_READ_SECONDS_MAX)
-        except asyncpg.UndefinedTableError:
-            self._found = []  # before `highwater init` no consumer has run
+            rows = await fetched(self._pool(), QUERIES["restore_in_progress"], seconds_max=_READ_SECONDS_MAX)
+            self._restored_from = rows[0]["source"] if rows else None
+        except asyncpg.UndefinedTableError:  # before `highwater init` no consumer has run, and nothing was restored
+            self._found, self._restored_from = [], None
         except (UnavailableError, asyncpg.PostgresError) as error:
             _log.debug("stopped partitions are not read", reason=str(error))
 
-    async def by_group(self) -> dict[str, str]:
-        """For each consumer with stopped partitions what happened and the commands that resume them."""
+    async def by_name(self) -> dict[str, str]:
+        """For each consumer with stopped partitions what happened and the commands that resume them; `restore` while one runs."""
         found: dict[str, str] = {}
         for stop in await self.stopped():
             found[stop.group] = f"{found[stop.group]}; {stop.text}" if stop.group in found else stop.text
+        if self._restored_from is not None:
+            found["restore"] = (
+                f"a restore from {self._restored_from} is in progress or was interrupted: answers may be older than the log;"
+                " wait for its end, or run it again with --force"
+            )
         return found

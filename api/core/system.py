@@ -66,11 +66,12 @@ async def readyz(
     """503 names the parts that are unavailable and without which the API cannot do its work.
 
     `degraded` names what works in part while the API is ready: Redis that is unavailable, consumers that have stopped a
-    partition for bad events, with the command that resumes it. A balancer that sends reads alone may ask with `?exclude=kafka`.
+    partition for bad events, with the command that resumes it, a restore that is in progress. A balancer that sends reads alone
+    may ask with `?exclude=kafka`.
     """
     away = {name: reason for name, reason in services.not_ready().items() if name not in exclude}
     accelerators = {name: text for name, text in services.unavailable_accelerators().items() if name not in exclude}
-    degraded = accelerators | await services.degraded.by_group()
+    degraded = accelerators | await services.degraded.by_name()
     headers = {DEGRADED: ", ".join(sorted(degraded))} if degraded else {}
     if away:
         detail = "not ready: " + "; ".join(f"{name}: {reason}" for name, reason in sorted(away.items()))

@@ -22,7 +22,7 @@ from highwater.schemas.positions import parse_position
 from highwater.schemas.topics import TOPICS
 from highwater.streams.settings import read_settings
 from tests.integration.api_server import NOW, Api, Seeds, cluster, eventually, running_api
-from tests.integration.connecting import free_port
+from tests.integration.connecting import free_port, until
 from tests.integration.jobs.watching import store_job
 from tests.integration.queries.pipeline import store_run
 from tests.integration.records import ends, record_at
@@ -65,6 +65,29 @@ async def test_it_starts_without_its_parts_and_names_them() -> None:
                 assert int(response.headers["retry-after"]) >= 1
             _problem(await client.post("/api/users/ada/activity"), 503)
             assert (await client.get("/")).status_code == 200
+
+
+async def test_a_restore_in_progress_is_told(http, seeds: Seeds) -> None:
+    """While a database is being restored the API is ready and says that its answers may be old; afterwards no more."""
+
+    async def told() -> str | None:
+        document = (await http.get("/readyz")).json()
+        assert document["ready"]
+        found: str | None = document["degraded"].get("restore")
+        return found
+
+    async def is_told() -> bool:
+        return "a restore from /backups/1 is in progress" in (await told() or "")
+
+    async def is_over() -> bool:
+        return await told() is None
+
+    await seeds.run("INSERT INTO restore_progress (began_at, source) VALUES (now(), '/backups/1')")
+    try:
+        await until(is_told, "the restore is told")
+    finally:
+        await seeds.run("DELETE FROM restore_progress")
+    await until(is_over, "it is told no more")
 
 
 async def test_an_event_is_produced_with_its_key_headers_and_schema(stack, http, codec) -> None:
