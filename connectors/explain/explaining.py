@@ -22,7 +22,7 @@ from highwater.connectors.postgres.pool import Row, one_row, reading
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import HighwaterError, UnknownSchemaError
 from highwater.schemas.feeds import INSIGHT_INGESTED
-from highwater.schemas.positions import Position
+from highwater.schemas.positions import Cause, Position
 from highwater.streams.clock import to_ms
 
 # Schemas of other versions of the program in one topic; more is a registry that answers nonsense.
@@ -103,6 +103,7 @@ class Explainer:
             channels_left_out=len(channels) - len(shown),
             insights={(r["channel_id"], r["seq"]): _insight(r) for r in rows},
             subscribed_ms={r["channel_id"]: r["changed_ms"] for r in subscribed},
+            erased=None if row["erased_by"] is None else Cause(row["erased_ms"], row["erased_by"]),
         )
 
     async def _in_log(self, trace: Callable[[Finder], _Found]) -> _Found:

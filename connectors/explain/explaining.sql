@@ -6,8 +6,9 @@ SELECT coalesce(stats.cluster_version, 0) AS cluster_version,
        document.cluster_version AS document_cluster_version, document.built_at,
        clusters.version AS clusters_version, stored.caused_by, stored.updated_at, stored.dataset_size, stored.omitted,
        stored.noise, stored.basis_id, json_array_length(stored.clusters) AS clusters, stored.hwm,
-       before.hwm AS hwm_before
+       before.hwm AS hwm_before, erased.erased_ms, erased.position AS erased_by
 FROM version_floor AS floor
+LEFT JOIN user_erasures AS erased ON erased.user_hash = sha256(convert_to($1::text, 'UTF8'))
 LEFT JOIN user_stats AS stats ON stats.user_id = $1::text
 LEFT JOIN resource_versions AS feed ON feed.key = 'feed:' || $1::text
 LEFT JOIN resource_versions AS clusters ON clusters.key = 'clusters:' || $1::text

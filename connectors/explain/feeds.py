@@ -32,7 +32,7 @@ from highwater.schemas.feeds import (
     RebuildRequested,
     UserChanged,
 )
-from highwater.schemas.positions import Position
+from highwater.schemas.positions import Cause, Position
 from highwater.schemas.topics import TOPICS
 
 # Channels that are followed where no other number is asked for: a screen of them. The rest is counted.
@@ -82,6 +82,7 @@ class FeedFacts:
     channels_left_out: int
     insights: Mapping[tuple[str, int], NewInsight]
     subscribed_ms: Mapping[str, int]
+    erased: Cause | None = None
 
 
 class _Probe(NamedTuple):
@@ -102,7 +103,7 @@ def trace_feed(finder: Finder, facts: FeedFacts) -> Step:
     """The tree of a feed."""
     key = f"feed:{facts.user_id}"
     if facts.cluster_version == 0 or facts.request is None:
-        return Step("served", f"the empty feed of {facts.user_id}", missing="no clusters were made for this user yet")
+        return _empty_feed(facts)
     request = _request(finder, facts.request)
     from_ms = 0 if request is None else request.record.arrived_ms - _SKEW_MS
     finished = _finished(finder, facts, from_ms)
@@ -127,6 +128,15 @@ def trace_feed(finder: Finder, facts: FeedFacts) -> Step:
 
 
 _GONE = "the log does not hold this event any more"
+
+
+def _empty_feed(facts: FeedFacts) -> Step:
+    """The feed of a user without clusters: an erasure took them, or none were made."""
+    about = f"the empty feed of {facts.user_id}"
+    if facts.erased is None:
+        return Step("served", about, missing="no clusters were made for this user yet")
+    erased = Step("event", "the user was erased", position=facts.erased.position, at_ms=facts.erased.arrived_ms)
+    return Step("served", about, missing="no clusters were made since the user was erased", causes=(erased,))
 
 
 def _missing_feed(facts: FeedFacts, built: Event[VersionBumped] | None) -> str:

@@ -358,6 +358,7 @@ def test_an_erased_user_is_gone_and_may_return(product: Product) -> None:
     assert product.get("/api/predictions?user=leaver", X_Min_Position=erased).status_code == 200
     for path in ("users/leaver/feed", "users/leaver/clusters", "users/leaver/achievements", "predictions?user=leaver"):
         assert product.own_token(f"/api/{path}") == erased
+    assert product.get("/api/explain/feed/leaver").json()["chain"][0]["position"] == erased
     assert product.sql("SELECT 1 FROM user_stats WHERE user_id = 'leaver'") == []
     for table in ("subscriptions", "user_cluster_hwm", "user_clusters", "feed_documents"):
         assert product.sql(f"SELECT 1 FROM {table} WHERE user_id = 'leaver'") == []

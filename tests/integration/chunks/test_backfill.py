@@ -378,6 +378,29 @@ async def test_an_index_of_holes_is_made_anew(case: Case, monkeypatch: pytest.Mo
     assert await files() == emptied
 
 
+async def test_indexes_of_hot_namespaces_come_first(case: Case, monkeypatch: pytest.MonkeyPatch):
+    """They are built before all others, and made anew before them (R3.21)."""
+    monkeypatch.setattr(chunk_indexes, "COMPARED_MAX", 5)
+    monkeypatch.setattr(chunk_indexes, "_HOT_LOOK_MS", 0)
+    monkeypatch.setattr(chunk_indexes, "_OTHER_LOOK_MS", 0)
+    for ns in ("a quiet", "b hot", "c quiet", "d hot"):
+        await case.rows.namespace(ns, dimensions=LENGTH, is_hot="hot" in ns)
+        await case.rows.put("a", [str(n) for n in range(20)], ns=ns, vector=[[n, 1, 1, 1] for n in range(20)])
+    keeper = ChunkIndexes(case.url, case.around.clock)
+
+    async def in_order() -> list[str]:
+        """Namespaces in the order in which their indexes were made: each is given the next number."""
+        rows = await case.rows.pool.fetch("SELECT ns FROM chunk_indexes ORDER BY name::regclass::oid::bigint")
+        return [row["ns"] for row in rows]
+
+    await keeper._look()
+    assert await in_order() == ["b hot", "d hot", "a quiet", "c quiet"]
+    await case.rows.pool.execute("DELETE FROM chunks WHERE chunk_no >= 8")
+    await case.rows.pool.execute("UPDATE chunk_namespaces SET is_hot = ns IN ('c quiet', 'd hot')")
+    await keeper._look()
+    assert await in_order() == ["c quiet", "d hot", "a quiet", "b hot"]
+
+
 async def test_an_embedder_that_answers_nonsense_is_like_one_that_refuses(case: Case, monkeypatch: pytest.MonkeyPatch):
     """An error of its answer is waited out too, and ends no worker."""
     monkeypatch.setattr(backfill, "ASIDE_SECONDS", 0.1)

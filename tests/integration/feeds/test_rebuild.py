@@ -435,6 +435,25 @@ async def test_history_is_kept_as_far_as_it_is_asked_for(case: Case):
     assert {tuple(row) for row in rows} == {(1, "born"), (3, "grew"), (4, "grew")}
 
 
+async def test_what_was_forgotten_stays_so_when_the_setting_moves(case: Case):
+    """A setting that is raised brings nothing back, and one that is lowered forgets: both are said by `complete`."""
+    await case.user_is()
+    await case.insights(40)
+    told: list[list[bool]] = []
+    for kept in (2, 2, 2, 2, 50, 50, 1):
+        version = (await case.rebuild(HIGHWATER_CLUSTER_HISTORY_VERSIONS=kept))["cluster_version"]
+        await case.insights(2)
+        found = [
+            await clusters_since(case.around.pool, case.user, None, since, case.now_ms) for since in range(version)
+        ]
+        told.append([has_told_all(changes, since) for since, changes in enumerate(found)])
+    # By version: whether everything after versions 0, 1, … up to the one before it is told.
+    assert told[3] == [False, False, True, True]
+    assert told[4] == [False, False, True, True, True]
+    assert told[5] == [False, False, True, True, True, True]
+    assert told[6] == [False] * 6 + [True]
+
+
 async def test_versions_after_an_erasure_follow_those_before_it(case: Case):
     """A reader of a version from before is told that all is new, and that not all is told; from then on as anybody."""
     await case.user_is()

@@ -83,13 +83,13 @@ async def cut(j: Jobs, *documents: str) -> list[dict[str, Any]]:
     ids=["text", "markdown", "html", "pdf", "pptx", "unnamed"],
 )
 async def test_a_document_of_each_kind(j: Jobs, raw: bytes, media_type: str, expected: list[Any] | None):
-    """Its text in chunks by its structure, under its SHA-256."""
+    """Its text in chunks by its structure, under its SHA-256; they are found however old they get."""
     document = await put(j, raw, media_type)
     chunks = await cut(j, document)
     if expected is not None:
         assert [(chunk["content"], chunk["title"]) for chunk in chunks] == expected
-    assert {(chunk["source_id"], chunk["ns"], chunk["slot"]) for chunk in chunks} == {
-        (sha256(raw).hexdigest(), "docs", "main")
+    assert {(chunk["source_id"], chunk["ns"], chunk["slot"], chunk["lasts"]) for chunk in chunks} == {
+        (sha256(raw).hexdigest(), "docs", "main", True)
     }
     assert [chunk["chunk_no"] for chunk in chunks] == list(range(len(chunks)))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import shutil
 import signal
 import uuid
@@ -28,8 +30,9 @@ from highwater.streams.models.costs import parse_prices
 from tests.conftest import Stack
 from tests.integration.agents import Kafka, Worker, empty, until
 from tests.integration.api_server import Api, Seeds
+from tests.integration.commands import run
 from tests.integration.connecting import event
-from tests.integration.databases import own_database
+from tests.integration.databases import address_of, own_database
 from tests.integration.jobs.making import jobs
 from tests.unit.jobs.test_usage import Case, used
 
@@ -139,6 +142,28 @@ async def test_a_flush_that_lags_is_no_difference(around: Surroundings):
     await run("UPDATE usage_sequences SET tokens = tokens + 1")
     (wrong,) = await recompute_usage(around.pool, now_ms=NOON)
     assert not wrong.is_summed
+
+
+async def test_the_command_fails_where_totals_differ(around: Surroundings, stack: Stack, environment: dict[str, str]):
+    """Exit status 0 while a flush lags, 1 where it lacks what was counted before it, 0 once that is stored, 1 for a wrong sum."""
+    environment |= {"DATABASE_URL": await address_of(stack, around)}
+
+    async def status(*arguments: str) -> tuple[int, list[bool]]:
+        done = await asyncio.to_thread(run, environment, "jobs", "recompute-usage", "--json", *arguments)
+        assert done.returncode in (0, 1), done.stderr
+        return done.returncode, [json.loads(line)["differs"] for line in done.stdout.splitlines()]
+
+    execute = around.pool.execute
+    for _ in range(3):
+        await deck(execute, "acme", 29)
+    await apply(around.pool, totals(2))
+    assert await status() == (0, [False])
+    await execute("UPDATE usage_records SET tokens = tokens - 1")
+    assert await status() == (1, [True])
+    assert (await status("--store"))[0] == 0
+    assert await status("--org", "acme", "--period", PERIOD) == (0, [False])
+    await execute("UPDATE usage_sequences SET tokens = tokens + 1")
+    assert await status() == (1, [True])
 
 
 async def test_recomputed_totals_are_only_raised(around: Surroundings):

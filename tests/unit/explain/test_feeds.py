@@ -10,7 +10,7 @@ import pytest
 from highwater.connectors.explain.explanations import Explanation, Step, chain
 from highwater.connectors.explain.feeds import FeedFacts, NewInsight, NovelChannel, novel_channels, trace_feed
 from highwater.connectors.kafka.murmur2 import murmur2_partition
-from highwater.schemas.positions import Position
+from highwater.schemas.positions import Cause, Position
 from tests.unit.explain.memory_log import MemoryLog
 
 USER = "alice"
@@ -93,6 +93,15 @@ class Story:
 def story() -> Story:
     """A story that nothing was told of yet."""
     return Story()
+
+
+def test_an_empty_feed_says_why(story: Story) -> None:
+    """None was made, or an erasure took it, which is then behind it."""
+    never = story.tree(cluster_version=0, request=None)
+    assert (never.kind, never.missing, never.causes) == ("served", "no clusters were made for this user yet", ())
+    erased = story.tree(cluster_version=0, request=None, erased=Cause(7, "feeds.user-erased/0/3"))
+    assert [(step.kind, step.position, step.at_ms) for step in erased.causes] == [("event", "feeds.user-erased/0/3", 7)]
+    assert erased.missing == "no clusters were made since the user was erased"
 
 
 def _kinds(tree: Step) -> list[str]:
