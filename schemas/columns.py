@@ -69,7 +69,7 @@ def column_reader(parsed: Any, prefix: bytes) -> ColumnReader | None:
 
 def _field_of(name: str, parsed: Any) -> _Field | None:
     branches = list(parsed) if isinstance(parsed, list) else [parsed]
-    kinds = [branch.get("type") if isinstance(branch, dict) else branch for branch in branches]
+    kinds: list[str] = [branch["type"] if isinstance(branch, dict) else str(branch) for branch in branches]
     others = [kind for kind in kinds if kind != "null"]
     is_known = len(others) == 1 and len(kinds) <= 2 and others[0] in (*_NUMBERS, *_TEXTS)
     return _Field(name, others[0], kinds.index("null") if len(kinds) == 2 else None) if is_known else None
@@ -91,7 +91,8 @@ class _Cursor:
 
     def is_whole(self) -> Flags:
         """Which events were read to their last byte, all of it plain."""
-        return self._is_sound & (self._at == self._ends)
+        is_read: Flags = self._at == self._ends
+        return self._is_sound & is_read
 
     def doubt(self, is_doubtful: Flags) -> None:
         """Leave events to the other reader."""

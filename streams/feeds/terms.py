@@ -116,8 +116,9 @@ def _blank_names(character: NDArray[np.uint8], kind: NDArray[np.uint8], counted:
 
 def _apostrophes(character: NDArray[np.uint8], kind: NDArray[np.uint8]) -> Places:
     """Where an apostrophe stands within a word: a letter or digit before it, a letter behind."""
-    found = np.flatnonzero(character == _APOSTROPHE)
-    return found[((kind[found - 1] & _ALNUM) != 0) & ((kind[found + 1] & _LETTER) != 0)]
+    found: Places = np.flatnonzero(character == _APOSTROPHE)
+    is_within: Flags = ((kind[found - 1] & _ALNUM) != 0) & ((kind[found + 1] & _LETTER) != 0)
+    return np.compress(is_within, found)
 
 
 def _segments(kind: NDArray[np.uint8], glue: Places) -> tuple[Places, Places]:

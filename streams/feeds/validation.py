@@ -76,8 +76,10 @@ def are_plain_insights(events: Sequence[InsightIngested]) -> bool:
             check_channel("channel_id", name)
         # A character takes at most four bytes, and what all ids together do not hold no id holds.
         check_name("insight_id", "".join(ids), len(ids) * ID_BYTES_MAX)
-        for name, bytes_max in (("text", TEXT_BYTES_MAX), ("url", URL_BYTES_MAX)):
-            texts = [text for event in events if (text := event[name]) is not None]
+        for name, texts, bytes_max in (
+            ("text", [event["text"] or "" for event in events], TEXT_BYTES_MAX),
+            ("url", [event["url"] or "" for event in events], URL_BYTES_MAX),
+        ):
             if max(map(len, texts), default=0) * 4 > bytes_max:
                 return False
             check_text(name, "".join(texts), len(texts) * bytes_max)
@@ -88,7 +90,7 @@ def are_plain_insights(events: Sequence[InsightIngested]) -> bool:
     return (
         all(map(str.strip, ids))
         and max(map(len, ids)) * 4 <= ID_BYTES_MAX
-        and all(event["embedding"] is event["embedding_model"] is None for event in events)
+        and all(event["embedding"] is None and event["embedding_model"] is None for event in events)
     )
 
 
