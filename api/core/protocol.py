@@ -30,8 +30,8 @@ _LINGER_SECONDS = 1.0
 # Requests of one piece that are answered at once; those that follow take turns with other connections, as tasks.
 _AT_ONCE_MAX = 16
 _READS = (b"GET", b"HEAD")
-# Kept of a connection, to know the same request again: a browser's has 1 KiB with its cookies.
-_AGAIN_BYTES_MAX = 2_048
+# Requests kept of a connection, to know them again: a page polls a few addresses; a browser's request has 1 KiB with its cookies.
+_AGAIN_MAX, _AGAIN_BYTES_MAX = 4, 2_048
 # Of a request with a body, or one that waits for permission to send it.
 _OF_BODIES = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 # After the handshake of TLS, which has no other end than this, uvicorn's protocols begin.
@@ -106,8 +106,10 @@ class LimitedHttp(HttpToolsProtocol):
         self._is_answered_at_once = False  # the request that arrives
         self._at_once_left = _AT_ONCE_MAX  # of this piece
         self._asked: Any = None  # by the request that arrives
-        self._last_bytes = b""  # of the request that did, when it came alone and was answered at once
-        self._idle_from = 0.0  # when it was
+        self._again: dict[
+            bytes, Any
+        ] = {}  # requests that came alone and were answered at once, and what they asked for
+        self._idle_from = 0.0  # when the last one was
         self._address: str | None = None  # while it is counted
         self._is_refused = False
         self._in_headers = True
@@ -164,7 +166,7 @@ class LimitedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Give the parser what it may have."""
-        if self._is_refused or (data == self._last_bytes and self._answer_again()):
+        if self._is_refused or (self._again and self._answer_again(data)):
             return
         was_in_headers, was_in_message = self._in_headers, self._in_message
         self._chunk_bytes, self._has_body = len(data), False
@@ -175,13 +177,17 @@ class LimitedHttp(HttpToolsProtocol):
                 self._refuse_large(data)
                 return
         super().data_received(data)
-        is_answered = self.cycle is None or self.cycle.response_complete
-        if self._at_once_left < _AT_ONCE_MAX and is_answered:
+        is_idle = (self.cycle is None or self.cycle.response_complete) and not self._is_refused
+        if self._at_once_left < _AT_ONCE_MAX and is_idle and self._refused_status is None:
             # Once for all of them, as uvicorn does after each.
+            self._idle_from = self.loop.time()
             self._wait_for_next(self.timeout_keep_alive)
             if not self._in_message:
                 is_one = self._at_once_left == _AT_ONCE_MAX - 1 and not was_in_message
-                self._last_bytes = data if is_one and len(data) <= _AGAIN_BYTES_MAX else b""
+                if is_one and len(data) <= _AGAIN_BYTES_MAX:
+                    if len(self._again) >= _AGAIN_MAX:
+                        self._again.clear()
+                    self._again[data] = self._asked
                 return
         if not self._in_message and not self._is_refused and self._refused_status is None:
             cycle = self.cycle
@@ -253,10 +259,8 @@ class LimitedHttp(HttpToolsProtocol):
             scope: Any = self.scope
             scope["method"] = self.parser.get_method().decode("ascii")
             # What is known is a path and nothing else: as uvicorn would find it.
-            scope["raw_path"], scope["query_string"] = self.url, b""
-            scope["path"] = unquote(self.url.decode("ascii"))
-            self._asked = self._ready.asked(scope)
-            self._is_answered_at_once = self._asked is not None and self._answer_at_once(self._ready)
+            scope |= {"path": unquote(self.url.decode("ascii")), "raw_path": self.url, "query_string": b""}
+            self._is_answered_at_once = self._answer_at_once(self._ready, scope)
         if not self._is_answered_at_once:
             super().on_headers_complete()
 
@@ -265,8 +269,7 @@ class LimitedHttp(HttpToolsProtocol):
         return (
             self._at_once_left > 0
             and (self.cycle is None or self.cycle.response_complete)
-            and not (self.flow.write_paused or self.transport.is_closing())
-            and self._refused_status is None
+            and not (self.flow.write_paused or self.transport.is_closing() or self._refused_status is not None)
             and self.parser.get_method() in _READS
             and self.parser.get_http_version() == "1.1"
             and self.parser.should_keep_alive()
@@ -274,15 +277,17 @@ class LimitedHttp(HttpToolsProtocol):
             and all(name not in _OF_BODIES for name, _ in self.headers)
         )
 
-    def _answer_at_once(self, answers: ReadyAnswers[Any]) -> bool:
-        """Whether the request that asks for `_asked` is answered."""
+    def _answer_at_once(self, answers: ReadyAnswers[Any], scope: Any = None) -> bool:
+        """Whether the request of this scope is answered; without one, the request that asks for `_asked`."""
         try:
-            answer = answers.ready(self._asked)
+            if scope is not None:
+                self._asked = answers.asked(scope)
+            answer = None if self._asked is None else answers.ready(self._asked)
             encoded = b"" if answer is None else answer.fields.encoded(self.server_state.default_headers)
         except Exception:  # noqa: BLE001 - it is met again where it can be answered
             # Within the parser it would become a 400; ASGI meets the same fault and answers 500.
             _log.exception("no_ready_answer", target=self.url.decode("latin-1"))
-            return False
+            answer = None
         if answer is None:
             return False
         self._at_once_left -= 1
@@ -291,24 +296,27 @@ class LimitedHttp(HttpToolsProtocol):
         answer.ended()
         return True
 
-    def _answer_again(self) -> bool:
-        """Whether the request is answered that is in every byte the last one: it needs no parser, and is judged as that was."""
+    def _answer_again(self, data: bytes) -> bool:
+        """Whether a request is answered that is in every byte one of those kept: it needs no parser."""
+        asked = self._again.get(data) if len(data) <= _AGAIN_BYTES_MAX else None
         is_idle = self.timeout_keep_alive_task is not None and not self._in_message
-        if not is_idle or self.flow.write_paused or self._ready is None or not self._is_answered_at_once:
+        if asked is None or not is_idle or self.flow.write_paused or self._ready is None:
             return False
-        self._at_once_left = 1
+        self._asked, self._at_once_left = asked, 1
+        if not self._answer_at_once(self._ready):
+            return False
+        self._is_answered_at_once = True
         self._idle_from = self.loop.time()
-        return self._answer_at_once(self._ready)
+        return True
 
     def _wait_for_next(self, seconds: float) -> None:
-        self._idle_from = self.loop.time()
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def timeout_keep_alive_handler(self) -> None:
         """No request came since the timer was started; or one that was answered at once, which starts no timer of its own."""
         left_seconds = self._idle_from + self.timeout_keep_alive - self.loop.time()
         if left_seconds > 0 and self._is_answered_at_once and not self.transport.is_closing():
-            self.timeout_keep_alive_task = self.loop.call_later(left_seconds, self.timeout_keep_alive_handler)
+            self._wait_for_next(left_seconds)
         else:
             super().timeout_keep_alive_handler()
 

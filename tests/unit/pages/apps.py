@@ -167,13 +167,13 @@ QUICK = [
 
 
 class Wire(asyncio.Transport):
-    """A transport without a socket: keeps what is written, and is read as fast as the test says."""
+    """A transport without a socket: keeps what is written."""
 
     def __init__(self) -> None:
         super().__init__()
         self.written = bytearray()
         self.is_closed = False
-        self.is_read = True
+        self.protocol: Any = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """The two ends."""
@@ -194,6 +194,14 @@ class Wire(asyncio.Transport):
 
     abort = close
 
+    def set_protocol(self, protocol: Any) -> None:
+        """Who reads from now on."""
+        self.protocol = protocol
+
+    def get_protocol(self) -> Any:
+        """Who reads."""
+        return self.protocol
+
     def pause_reading(self) -> None:
         """The server reads no further; the test sends all the same, as what has been read already."""
 
@@ -202,7 +210,7 @@ class Wire(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """What waits for the client."""
-        return 0 if self.is_read else len(self.written)
+        return 0
 
 
 class Connection:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from highwater.api.core.protocol import _AGAIN_BYTES_MAX, _AT_ONCE_MAX
+from highwater.api.core.protocol import _AGAIN_BYTES_MAX, _AGAIN_MAX, _AT_ONCE_MAX, Limits
 from highwater.api.core.ready import Fields
 from highwater.api.pages.shortcut import ShortCut
 from highwater.streams.pages.refresh import Freshness
@@ -44,10 +44,12 @@ def connected(keys: str | None = None) -> tuple[Connection, Any]:
 async def test_a_page_in_memory_is_written_before_asgi(path: str, method: bytes) -> None:
     """With a body and without; and again when the same bytes come again: no cycle of ASGI was begun."""
     connection, _ = connected()
-    for status, fields in ((b"200", b""), (b"304", b"If-None-Match: *\r\n")):
-        answers = [await connection.send(request(path.encode(), fields, method)) for _ in range(3)]
-        assert answers[0].startswith(b"HTTP/1.1 " + status)
-        assert answers == answers[:1] * 3
+    kinds = ((b"200", b""), (b"304", b"If-None-Match: *\r\n"))
+    first, *others = [
+        [await connection.send(request(path.encode(), fields, method)) for _, fields in kinds] for _ in range(3)
+    ]
+    assert [answer.split(b" ", 2)[1] for answer in first] == [status for status, _ in kinds]
+    assert others == [first] * 2
     assert connection.protocol.cycle is None
     assert connection.state.total_requests == 6
 
@@ -170,12 +172,15 @@ async def test_answers_are_counted() -> None:
     assert counted._value.get() == before + 5
 
 
-async def test_a_long_request_is_not_kept() -> None:
-    """It is answered, and parsed each time."""
+async def test_requests_are_kept_up_to_a_bound() -> None:
+    """A few of a connection, and none that is long; each is answered all the same."""
     connection, _ = connected()
-    for length, is_kept in ((10, True), (_AGAIN_BYTES_MAX, False)):
-        await connection.send(request(TABLE, b"X: " + b"x" * length + b"\r\n"))
-        assert bool(connection.protocol._last_bytes) is is_kept
+    for number in range(3 * _AGAIN_MAX):
+        await connection.send(request(TABLE, b"X: %d\r\n" % number))
+        assert 0 < len(connection.protocol._again) <= _AGAIN_MAX
+    long = request(TABLE, b"X: " + b"x" * _AGAIN_BYTES_MAX + b"\r\n")
+    assert (await connection.send(long, long)).count(b"HTTP/1.1 200") == 2
+    assert long not in connection.protocol._again
     assert connection.protocol.cycle is None
 
 
@@ -232,6 +237,30 @@ async def test_no_timer_runs_while_asgi_answers() -> None:
     assert loop.timers == {}
     await connection.rest()
     assert len(loop.timers) == 1
+
+
+async def test_what_follows_a_page_is_refused_as_ever() -> None:
+    """Fields that are too large in one piece with a page: the page, then 431, and the connection ends."""
+    connection, _ = connected()
+    loop = connection.protocol.loop = _Timers(asyncio.get_running_loop())
+    large = b"X: " + b"x" * Limits().header_bytes_max + b"\r\n"
+    found = await connection.send(request(TABLE, HELD) + request(TABLE, large))
+    assert re.findall(rb"HTTP/1.1 (\d+)", found) == [b"304", b"431"]
+    loop.move(2)
+    assert connection.wire.is_closed
+
+
+async def test_a_socket_behind_a_page_is_not_ended() -> None:
+    """The connection that became a socket in one piece with a page has no timer of requests any more."""
+    connection, _ = connected()
+    loop = connection.protocol.loop = _Timers(asyncio.get_running_loop())
+    upgrade = (
+        b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    )
+    connection.protocol.data_received(request(TABLE, HELD) + request(b"/api/jobs/stream", upgrade))
+    assert connection.wire.protocol is not connection.protocol
+    assert loop.timers == {}
 
 
 async def test_the_rest_of_a_request_has_its_time() -> None:
