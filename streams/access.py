@@ -193,17 +193,6 @@ class RegistryAccess:
         """Name and password for basic authentication (RFC 7617)."""
         return None if self.username is None else (self.username, self.password or "")
 
-    def confluent(self) -> dict[str, str]:
-        """The options of confluent-kafka's registry client."""
-        values = {
-            "url": self.url,
-            "basic.auth.user.info": None if self.username is None else f"{self.username}:{self.password or ''}",
-            "ssl.ca.location": self.ca,
-            "ssl.certificate.location": self.certificate,
-            "ssl.key.location": self.key,
-        }
-        return {name: value for name, value in values.items() if value is not None}
-
     def httpx(self) -> dict[str, Any]:
         """The options of an httpx client."""
         context = self.context()

@@ -115,8 +115,8 @@ async def _check_schemas(settings: Settings) -> list[Check]:
     breaking = [topic.subject for topic in asked if not await registry.is_compatible(topic)]
     if breaking:
         remedy = "give new fields a default, and leave old ones as they are"
-        return [Check("schemas", BAD, f"not {COMPATIBILITY.value} with the registry: {_some(breaking)}", remedy)]
-    return [Check("schemas", OK, f"{len(asked)} are {COMPATIBILITY.value} with the registry")]
+        return [Check("schemas", BAD, f"not {COMPATIBILITY} with the registry: {_some(breaking)}", remedy)]
+    return [Check("schemas", OK, f"{len(asked)} are {COMPATIBILITY} with the registry")]
 
 
 def _some(names: Sequence[str]) -> str:

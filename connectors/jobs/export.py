@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import asyncpg
 import orjson
 
-from highwater.connectors.jobs import blobs, pdf_file, pptx_file
-from highwater.connectors.jobs.google_slides import NOT_CONFIGURED, GoogleSlides
+from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.steps import Done, JobFailedError
 from highwater.connectors.postgres.pool import reading
 from highwater.streams.clock import Clock
 from highwater.streams.jobs.args import GOOGLE_SLIDES, ExportArgs, parse_args
-from highwater.streams.jobs.file_names import name_of_title
+from highwater.streams.jobs.file_names import MEDIA_TYPES, name_of_title
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.layout import Deck, Slide
 from highwater.streams.jobs.states import Kind
+
+if TYPE_CHECKING:
+    from highwater.connectors.jobs.google_slides import GoogleSlides
 
 # Fifty slides of text are some 100 kB; a file above it is a defect.
 FILE_BYTES_MAX = 64 << 20
@@ -38,10 +40,26 @@ class Format(NamedTuple):
     media_type: str
 
 
+def _write_pptx(deck: Deck) -> bytes:
+    from highwater.connectors.jobs.pptx_file import write_pptx  # noqa: PLC0415 - its library is loaded with the first deck
+
+    return write_pptx(deck)
+
+
+def _write_pdf(deck: Deck) -> bytes:
+    from highwater.connectors.jobs.pdf_file import write_pdf  # noqa: PLC0415 - as above
+
+    return write_pdf(deck)
+
+
 FORMATS: Mapping[str, Format] = {
-    "pptx": Format(pptx_file.write_pptx, pptx_file.MEDIA_TYPE),
-    "pdf": Format(pdf_file.write_pdf, pdf_file.MEDIA_TYPE),
+    "pptx": Format(_write_pptx, MEDIA_TYPES["pptx"]),
+    "pdf": Format(_write_pdf, MEDIA_TYPES["pdf"]),
 }
+_SETTING = "HIGHWATER_GOOGLE_CREDENTIALS_FILE"
+NOT_CONFIGURED = (
+    f"Google Slides is not configured: set {_SETTING} or HIGHWATER_GOOGLE_ACCESS_TOKEN for the export worker"
+)
 
 
 class ExportSteps:
@@ -92,7 +110,7 @@ class ExportSteps:
     async def _to_google(self, job: Job, args: ExportArgs, deck: Deck) -> Done:
         if self._google is None:
             raise JobFailedError(NOT_CONFIGURED)
-        content = await asyncio.to_thread(pptx_file.write_pptx, deck)
+        content = await asyncio.to_thread(_write_pptx, deck)
         made = await self._google.write(job.id, deck.title, content)
         shown = {"presentation_id": args.presentation_id, "format": args.format}
         return Done({"file_id": made.file_id, "url": made.url, **shown})

@@ -20,10 +20,10 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
 
-from highwater.connectors.jobs.pptx_file import MEDIA_TYPE
 from highwater.connectors.jobs.steps import JobFailedError
 from highwater.schemas.errors import ConfigurationError, UnavailableError
 from highwater.streams.clock import ProductClock, monotonic_seconds
+from highwater.streams.jobs.file_names import MEDIA_TYPES
 from highwater.streams.models.answers import clean_text
 from highwater.streams.settings import Settings
 
@@ -41,9 +41,6 @@ _DETAIL_CHARACTERS_MAX = 300
 _SETTING = "HIGHWATER_GOOGLE_CREDENTIALS_FILE"
 # Reasons of a 403 that pass by themselves.
 _PASSING = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "sharingRateLimitExceeded"})
-NOT_CONFIGURED = (
-    f"Google Slides is not configured: set {_SETTING} or HIGHWATER_GOOGLE_ACCESS_TOKEN for the export worker"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ class GoogleSlides:
             (
                 f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n".encode(),
                 orjson.dumps(about),
-                f"\r\n--{boundary}\r\nContent-Type: {MEDIA_TYPE}\r\n\r\n".encode(),
+                f"\r\n--{boundary}\r\nContent-Type: {MEDIA_TYPES['pptx']}\r\n\r\n".encode(),
                 file,
                 f"\r\n--{boundary}--\r\n".encode(),
             )

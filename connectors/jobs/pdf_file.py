@@ -31,7 +31,6 @@ from highwater.streams.jobs.layout import (
     lay_out_title,
 )
 
-MEDIA_TYPE = "application/pdf"
 _FONT, _CHINESE, _KOREAN = "NotoSans", "STSong-Light", "HYSMyeongJo-Medium"
 # Nearly black and grey on white: printed as it is.
 _INK, _FAINT = (0.11, 0.13, 0.17), (0.45, 0.48, 0.53)

@@ -31,7 +31,6 @@ from highwater.streams.jobs.layout import (
     wide_measure,
 )
 
-MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 # The earliest that an archive can name, for every deck: when it was made is told by the job.
 _DATE = (1980, 1, 1, 0, 0, 0)
 # The layouts of the library's template, by place.

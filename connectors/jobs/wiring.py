@@ -8,7 +8,6 @@ from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.jobs.erasure import ERASURE
 from highwater.connectors.jobs.export import ExportSteps
 from highwater.connectors.jobs.generation import GenerationSteps, answered_locally
-from highwater.connectors.jobs.google_slides import GoogleSlides
 from highwater.connectors.jobs.ingestion import IngestionSteps
 from highwater.connectors.jobs.progress import Progress
 from highwater.connectors.jobs.semantic_cache import SemanticCache
@@ -72,7 +71,11 @@ async def _ingestion(w: Wiring) -> Connector:
 
 async def _export(w: Wiring) -> Connector:
     pool = await w.pool_of_engine()
-    google = GoogleSlides.of(w.settings)
+    google = None
+    if w.settings.google_credentials_file is not None or w.settings.google_access_token is not None:
+        from highwater.connectors.jobs.google_slides import GoogleSlides  # noqa: PLC0415 - it brings cryptography, 15 MB
+
+        google = GoogleSlides.of(w.settings)
     if google is not None:
         w.close_at_end(google.close)
     return _worker(w, Kind.EXPORT, pool, ExportSteps(pool, w.around.clock, google))

@@ -2,7 +2,7 @@
 
 A fetch that finds nothing costs broker and client about a millisecond of processor time, and each consumer makes two a second.
 A longer wait would hold up whoever is busy: librdkafka has one fetch at a broker at a time, so a partition whose queue was full
-when the fetch began waits for its end, and the wait is fixed when a client is built. The doorbell is never busy, so its may wait.
+when the fetch began waits for its end, and the wait is fixed when a client is built. The doorbell is never busy, so it may wait.
 
 Law: a consumer stops fetching only after the doorbell's fetch has taken its partitions in, and resumes as soon as a record is
 there, or when its rest has lasted `_REST_SECONDS_MAX`, whatever became of the doorbell. What is read, stored and committed is
@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from highwater.connectors.kafka.positions import Place
 from highwater.connectors.patience import pause_unless
+from highwater.streams.telemetry import get_log
 
 # After so long without a record a consumer asks the doorbell to wait for it.
 _RESTS_AFTER_SECONDS = 10.0
@@ -37,6 +38,9 @@ _REST_SECONDS_MAX = 240.0
 _FETCH_BYTES_MAX = 1_024
 # How often a consumer that has stopped fetching polls: it hears of a rebalance within this.
 _SLEEP_SECONDS = 1.0
+
+
+_log = get_log("doorbell")
 
 
 class _Waiting(NamedTuple):
@@ -62,7 +66,7 @@ class Doorbell:
         with self._lock:
             self._waiting[who] = _Waiting(dict(places), ring)
             self._has_changed = True
-            if self._thread is None:
+            if self._thread is None and not self._is_closed.is_set():
                 self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
                 self._thread.start()
 
@@ -74,21 +78,26 @@ class Doorbell:
 
     def close(self) -> None:
         """End; nobody is woken any more."""
-        self._is_closed.set()
         with self._lock:
+            self._is_closed.set()
             thread = self._thread
         if thread is not None:
             thread.join()
 
     def _run(self) -> None:
         consumer = self._opened()
-        while not self._is_closed.is_set():
-            self._assign(consumer)
-            message = consumer.poll(_POLL_SECONDS)
-            # An error is not for the doorbell to tell of: those who rest have connections of their own, and end their rest.
-            if message is not None and message.error() is None:
-                self._wake((str(message.topic()), message.partition() or 0), message.offset() or 0)
-        consumer.close()
+        try:
+            while not self._is_closed.is_set():
+                self._assign(consumer)
+                message = consumer.poll(_POLL_SECONDS)
+                # An error is not for the doorbell to tell of: those who rest have connections of their own.
+                if message is not None and message.error() is None:
+                    self._wake((str(message.topic()), message.partition() or 0), message.offset() or 0)
+        except KafkaException as error:
+            _log.error("doorbell_failed", error=str(error), effect="consumers fetch by themselves until it runs again")
+        finally:
+            self._wake_all()
+            consumer.close()
 
     def _opened(self) -> Consumer:
         return Consumer(
@@ -118,6 +127,14 @@ class Doorbell:
                 for place, offset in one.places.items():
                     first[place] = min(offset, first.get(place, offset))
         consumer.assign([TopicPartition(*place, offset) for place, offset in first.items()])
+
+    def _wake_all(self) -> None:
+        """Nobody sleeps behind a doorbell that does not run; whoever rests next starts it again."""
+        with self._lock:
+            for one in self._waiting.values():
+                one.ring()
+            self._waiting.clear()
+            self._thread = None
 
     def _wake(self, place: Place, offset: int) -> None:
         with self._lock:

@@ -6,34 +6,22 @@ and take their default where an event has none (FULL_TRANSITIVE gives each one).
 
 from __future__ import annotations
 
-import base64
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from functools import partial
-from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError, URLError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
 
+from highwater.connectors.kafka.registry_http import NOT_FOUND, RegistryRefusedError, ask
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.bounds import bounds_of
-from highwater.schemas.errors import AccessRefusedError, UnavailableError, UnknownSchemaError
+from highwater.schemas.errors import UnknownSchemaError
 from highwater.schemas.readable import readable
 from highwater.schemas.shapes import UnsafeSchemaError, clean_schema
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
-from highwater.streams.access import (
-    REGISTRY_CREDENTIALS,
-    REGISTRY_REFUSED,
-    RegistryAccess,
-    registry_untrusted,
-    tls_refusal,
-)
+from highwater.streams.access import RegistryAccess
 
-_NOT_FOUND = 404
-# As long as the others wait for the registry; it answers in milliseconds.
-_REQUEST_SECONDS = 5
 # Fields of one version that do not go with the others, such as two types of one name; each costs another look at the whole.
 _MISFITS_MAX = 3
 
@@ -133,38 +121,14 @@ class Subject:
 def _versions(registry: RegistryAccess, subject: str) -> dict[int, str]:
     """Every schema of a subject by id, the oldest first; none where the registry does not know it.
 
-    Two plain reads of the registry's API: its client brings an OAuth library, cryptography and a second HTTP library, 20 MB for
-    the process that watches over a replay, which has 40 without.
-
     Raises:
         UnavailableError: the registry does not answer.
     """
     path = f"subjects/{quote(subject, safe='')}/versions"
     try:
-        found = [_read(registry, f"{path}/{number}") for number in _read(registry, path)]
-        return {int(one["id"]): str(one["schema"]) for one in found}
-    except HTTPError as error:
-        if error.code == _NOT_FOUND:
+        found = [ask(registry, "GET", f"{path}/{number}") for number in ask(registry, "GET", path)]
+    except RegistryRefusedError as error:
+        if error.status == NOT_FOUND:
             return {}
-        told = f"the schema registry refuses: {error.code} {error.reason}"
-        if error.code in REGISTRY_REFUSED:
-            raise AccessRefusedError(f"{told}; {REGISTRY_CREDENTIALS}") from error
-        raise UnavailableError(told) from error
-    except URLError as error:
-        refusal = tls_refusal(error.reason) if isinstance(error.reason, BaseException) else None
-        if refusal is not None:
-            raise AccessRefusedError(registry_untrusted(refusal)) from error
-        raise UnavailableError(f"the schema registry does not answer: {error.reason}") from error
-    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
-        raise UnavailableError(f"the schema registry does not answer: {str(error) or type(error).__name__}") from error
-
-
-def _read(registry: RegistryAccess, path: str) -> Any:
-    """What a registry says under a path."""
-    headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
-    if registry.credentials is not None:
-        secret = ":".join(registry.credentials).encode()
-        headers["Authorization"] = f"Basic {base64.b64encode(secret).decode()}"
-    request = Request(f"{registry.url}/{path}", headers=headers)  # noqa: S310 - the setting's address
-    with urlopen(request, timeout=_REQUEST_SECONDS, context=registry.context()) as answer:  # noqa: S310 - as above
-        return json.load(answer)
+        raise
+    return {int(one["id"]): str(one["schema"]) for one in found}

@@ -23,9 +23,14 @@ _NOT_IN_NAMES = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u2
 _PLAIN = re.compile(r"[A-Za-z0-9 !#$&'()+,.;=@^_`{}~\[\]-]")
 _WHOLE_NAME = re.compile(r"filename\*\s*=\s*UTF-8''([^\s;]+)", re.IGNORECASE)
 _PLAIN_NAME = re.compile(r'filename\s*=\s*"([^"]*)"', re.IGNORECASE)
+# Of the files that a deck is written as, by format.
+MEDIA_TYPES = {
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "pdf": "application/pdf",
+}
 # The library's own table, not the one of the machine, which may be any.
 _TYPES = MimeTypes(filenames=())
-_TYPES.add_type("application/vnd.openxmlformats-officedocument.presentationml.presentation", ".pptx")
+_TYPES.add_type(MEDIA_TYPES["pptx"], ".pptx")
 _TYPES.add_type("application/vnd.openxmlformats-officedocument.wordprocessingml.document", ".docx")
 _TYPES.add_type("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", ".xlsx")
 _TYPES.add_type("text/markdown", ".md")

@@ -190,6 +190,21 @@ async def test_a_cancelled_rebuild_leaves_no_process_at_work():
         assert count(await pool.run(job(20))) == 20
 
 
+async def test_a_process_that_nobody_wants_ends():
+    """Its memory is given back; the next job gets another one, and one that is wanted again in time stays."""
+    async with ClusterPool(keep_seconds=600) as pool:
+        await pool.run(job(20))
+        (kept,) = pool.process_ids
+        await pool.run(job(20))
+        assert pool.process_ids == (kept,)
+    async with ClusterPool(keep_seconds=0.1) as pool:
+        await pool.run(job(20))
+        async with asyncio.timeout(60):
+            while pool.process_ids:  # noqa: ASYNC110 the pool tells nobody of an end
+                await asyncio.sleep(0.01)
+        assert count(await pool.run(job(20))) == 20
+
+
 async def test_bad_vectors_are_an_error_of_input_and_the_process_lives():
     """NaN raises RebuildInputError, not to be retried; the same process takes the next job."""
     bad = job(50)

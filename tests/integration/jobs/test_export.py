@@ -15,8 +15,8 @@ import pytest
 
 from highwater.api.jobs.routes import result_url
 from highwater.connectors.jobs import blobs
-from highwater.connectors.jobs.export import FORMATS, ExportSteps
-from highwater.connectors.jobs.google_slides import NOT_CONFIGURED, SCOPE, GoogleSlides, read_credentials
+from highwater.connectors.jobs.export import FORMATS, NOT_CONFIGURED, ExportSteps
+from highwater.connectors.jobs.google_slides import SCOPE, GoogleSlides, read_credentials
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.clock import to_datetime
 from highwater.streams.jobs.states import Kind
