@@ -1,4 +1,5 @@
-"""The protocols of leases, relays, positions and engines hold their laws under every seed that is tried; a planted bug is found.
+"""The protocols of leases, relays, positions, engines and agents hold their laws under every seed that is tried; a planted bug is
+found.
 
 A hundred seeds of each in the gate; `HIGHWATER_SEEDS=10000` tries more, `HIGHWATER_FIRST_SEED` begins elsewhere. A seed that
 fails is named, and fails again by itself: `HIGHWATER_FIRST_SEED=N HIGHWATER_SEEDS=1`.
@@ -21,8 +22,13 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.connectors.queries import engine, store
 from highwater.connectors.queries.changes import Change
 from highwater.schemas.errors import FencedError
+from highwater.schemas.positions import Position
 from highwater.streams import leases, relay_epochs
+from highwater.streams.agents import TableAgent
+from highwater.streams.due import DueIndex
+from highwater.streams.feeds.agents import ChannelAgent
 from highwater.streams.queries.runs import Run
+from tests.simulation import agents as agents_scenario
 from tests.simulation import engines, relays
 from tests.simulation.relays import in_virtual_time
 from tests.simulation.virtual import DeadlockError, run_virtually
@@ -31,7 +37,7 @@ FIRST_SEED = int(os.environ.get("HIGHWATER_FIRST_SEED", "0"))
 SEEDS = int(os.environ.get("HIGHWATER_SEEDS", "100"))
 # A planted bug is found by one seed in twenty at least.
 SEEDS_OF_PLANTED = 150
-SCENARIOS = {"relays": relays.problems_of, "engines": engines.problems_of}
+SCENARIOS = {"relays": relays.problems_of, "engines": engines.problems_of, "agents": agents_scenario.problems_of}
 pytestmark = pytest.mark.timeout(300 + SEEDS)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -133,6 +139,23 @@ def _never_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(store, "_given_back", lambda run, now_ms: Change(run, (run,), now_ms))
 
 
+def _unacknowledged(patch: pytest.MonkeyPatch) -> None:
+    """Agents: rows are written before the broker has what was decided."""
+    sent = TableAgent._send
+
+    async def send(self: TableAgent, *arguments: Any) -> asyncio.Future[Position]:
+        acknowledged: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        acknowledged.set_result((await sent(self, *arguments)).position)  # type: ignore[attr-defined]
+        return acknowledged
+
+    patch.setattr(TableAgent, "_send", send)
+
+
+def _nothing_derived(patch: pytest.MonkeyPatch) -> None:
+    """Agents: who follows does not look which rows wait for a tick."""
+    patch.setattr(ChannelAgent, "_derive_index", lambda *_: DueIndex())
+
+
 @pytest.mark.parametrize(
     ("scenario", "plant", "said"),
     [
@@ -143,6 +166,8 @@ def _never_given_back(patch: pytest.MonkeyPatch) -> None:
         ("relays", _under_one_epoch, "the last that is known of"),
         ("engines", _taken_without_an_epoch, "stores run-"),
         ("engines", _never_given_back, "never came to an end"),
+        ("agents", _unacknowledged, "was told up to"),
+        ("agents", _nothing_derived, "was told up to"),
     ],
 )
 def test_a_planted_bug_is_found(scenario: str, plant: Plant, said: str, patch: pytest.MonkeyPatch):
