@@ -86,6 +86,7 @@ class BatchConsumer:
         self._owned: list[Place] = []  # what the group has assigned, stopped partitions included
         self._next: dict[Place, int] = {}  # of what is read
         self._held_back: dict[Place, int] = {}  # of what is stopped
+        self._uncommitted: dict[Place, int] = {}  # what is stored, and not yet told to the group
         self._in_hand: dict[Place, int] = {}  # the arrival of the first record of the batch at work
         self._epochs: dict[Place, dict[int, Epoch]] = {}  # of relays, as stored with the positions
         self._topic_ids: dict[str, str] = {}
@@ -140,6 +141,7 @@ class BatchConsumer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.group)
         # As at first, should it be run again after an error: it begins from what is stored.
         self._owned, self._next, self._held_back, self._has_joined, self._is_ending = [], {}, {}, False, False
+        self._uncommitted = {}
         self._problem = _STARTING
         try:
             await self._start(stop)
@@ -153,7 +155,7 @@ class BatchConsumer:
             self._is_ending = True
             CONSUMER_UP.labels(self.group).set(0)
             with contextlib.suppress(AttributeError, RuntimeError):  # never started, or closed already
-                await self._in_thread(self._consumer.close)
+                await self._in_thread(self._close)
             self._thread.shutdown(wait=False)
 
     # -- starting, and the partitions that come and go ---------------------------------------------------------------
@@ -228,10 +230,11 @@ class BatchConsumer:
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._idle.wait(_HAND_OVER_SECONDS)
+        self._commit()
         self._on_lost(self._consumer, partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._owned, self._next, self._held_back = [], {}, {}
+        self._owned, self._next, self._held_back, self._uncommitted = [], {}, {}, {}
         self._assignments += 1
         self._consumer.unassign()
         self._loop.call_soon_threadsafe(self._guard.release)
@@ -284,7 +287,25 @@ class BatchConsumer:
         messages = self._consumer.consume(count, timeout=_POLL_SECONDS)
         return [record_of(message) for message in messages if not self._is_error(message)]
 
+    def _close(self) -> None:
+        self._commit()
+        self._consumer.close()
+
+    def _commit(self) -> None:
+        """Tell the group how far all is stored: for lag tools only, since the truth is in PostgreSQL.
+
+        In the consumer's thread, as every call of the client: it makes other threads wait until a poll has ended, and a poll ends
+        only after its callback, which waits for the loop. From the loop's own thread nothing would ever go on.
+        """
+        offsets, self._uncommitted = self._uncommitted, {}
+        if offsets:
+            with contextlib.suppress(KafkaException):
+                self._consumer.commit(
+                    offsets=[TopicPartition(*place, next_) for place, next_ in list(offsets.items())], asynchronous=True
+                )
+
     def _poll(self) -> list[Record]:
+        self._commit()
         is_resting = self._loop.time() - self._received_at > _RESTS_AFTER_SECONDS
         first = self._consumer.poll(_RESTING_POLL_SECONDS if is_resting else _POLL_SECONDS)
         if first is None:
@@ -488,7 +509,7 @@ class BatchConsumer:
     async def _moved(self, moves: list[Move], records: list[Record], dead: Sequence[DeadLetter]) -> None:
         for move in moves:
             if (move.topic, move.partition) in self._next:
-                self._next[move.topic, move.partition] = move.next
+                self._next[move.topic, move.partition] = self._uncommitted[move.topic, move.partition] = move.next
         for record in records:
             EVENTS_CONSUMED.labels(self.group, record.topic).inc()
         for letter in dead:
@@ -496,9 +517,6 @@ class BatchConsumer:
             self._log.warning(
                 "dead_lettered", position=str(letter.record.position), reason=letter.reason, detail=letter.detail[:200]
             )
-        offsets = [TopicPartition(move.topic, move.partition, move.next) for move in moves]
-        with contextlib.suppress(KafkaException):  # for lag tools only; the truth is stored already
-            self._consumer.commit(offsets=offsets, asynchronous=True)
 
     async def _decode(self, records: list[Record]) -> tuple[list[Event[Any]], list[DeadLetter]]:
         events: list[Event[Any]] = []
