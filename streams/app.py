@@ -260,6 +260,11 @@ def changelogs_of(app: Any) -> dict[str, str]:
     return {name: table.changelog_topic.get_topic_name() for name, table in app.tables.items()}
 
 
+# What is written to a partition of a table before it goes to a file, and is kept in memory and in a log until then. RocksDB's 64
+# MiB, of which it keeps up to three, would be filled by the same few values again and again, in each partition of each table.
+_TABLE_BUFFER_BYTES = 1 << 20
+
+
 def _table(app: Any, name: str, partitions: int) -> Any:
     """A table of bytes with a compacted changelog of as many partitions as its source topics (else PartitionsMismatch)."""
     return app.Table(
@@ -267,6 +272,7 @@ def _table(app: Any, name: str, partitions: int) -> Any:
         key_type=bytes,
         value_type=bytes,
         partitions=partitions,
+        options={"write_buffer_size": _TABLE_BUFFER_BYTES, "max_write_buffer_number": 2},
         # Compaction leaves the open segment alone, and an open segment is read in full at recovery: keep it small.
         extra_topic_configs={
             "segment.ms": str(3_600_000),

@@ -88,6 +88,7 @@ class BatchConsumer:
         self._owned: list[Place] = []  # what the group has assigned, stopped partitions included
         self._next: dict[Place, int] = {}  # of what is read
         self._held_back: dict[Place, int] = {}  # of what is stopped
+        self._uncommitted: dict[Place, int] = {}  # what is stored, and not yet told to the group
         self._in_hand: dict[Place, int] = {}  # the arrival of the first record of the batch at work
         self._epochs: dict[Place, dict[int, Epoch]] = {}  # of relays, as stored with the positions
         self._topic_ids: dict[str, str] = {}
@@ -146,6 +147,7 @@ class BatchConsumer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=self.group)
         # As at first, should it be run again after an error: it begins from what is stored.
         self._owned, self._next, self._held_back, self._has_joined, self._is_ending = [], {}, {}, False, False
+        self._uncommitted = {}
         self._problem = _STARTING
         try:
             await self._start(stop)
@@ -162,10 +164,6 @@ class BatchConsumer:
             with contextlib.suppress(AttributeError, RuntimeError):  # never started, or closed already
                 await self._in_thread(self._close)
             self._thread.shutdown(wait=False)
-
-    def _close(self) -> None:
-        self._rest.end(self._loop.time())
-        self._consumer.close()
 
     # -- starting, and the partitions that come and go ---------------------------------------------------------------
 
@@ -241,11 +239,12 @@ class BatchConsumer:
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._idle.wait(_HAND_OVER_SECONDS)
+        self._commit()
         self._on_lost(self._consumer, partitions)
 
     def _on_lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self._rest.end(self._loop.time())
-        self._owned, self._next, self._held_back = [], {}, {}
+        self._owned, self._next, self._held_back, self._uncommitted = [], {}, {}, {}
         self._assignments += 1
         self._consumer.unassign()
         self._loop.call_soon_threadsafe(self._guard.release)
@@ -328,7 +327,28 @@ class BatchConsumer:
         messages = self._consumer.consume(count, timeout=_POLL_SECONDS)
         return [record_of(message) for message in messages if not self._is_error(message)]
 
+    def _close(self) -> None:
+        self._rest.end(self._loop.time())
+        self._commit()
+        self._consumer.close()
+
+    def _commit(self) -> None:
+        """Tell the group how far all is stored: for lag tools only, since the truth is in PostgreSQL.
+
+        In the consumer's thread, as every call of the client: it makes other threads wait until a poll has ended, and a poll ends
+        only after its callback, which waits for the loop. From the loop's own thread nothing would ever go on.
+        """
+        offsets = []
+        with contextlib.suppress(KeyError):  # one by one: the loop adds to them meanwhile
+            while True:
+                place, following = self._uncommitted.popitem()
+                offsets.append(TopicPartition(*place, following))
+        if offsets:
+            with contextlib.suppress(KafkaException):
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+
     def _poll(self) -> list[Record]:
+        self._commit()
         now = self._loop.time()
         self._rest.step(now, self._next)
         wait = _RESTING_POLL_SECONDS if self._rest.is_quiet(now) else _POLL_SECONDS
@@ -542,7 +562,7 @@ class BatchConsumer:
     async def _moved(self, moves: list[Move], records: list[Record], dead: Sequence[DeadLetter]) -> None:
         for move in moves:
             if (move.topic, move.partition) in self._next:
-                self._next[move.topic, move.partition] = move.next
+                self._next[move.topic, move.partition] = self._uncommitted[move.topic, move.partition] = move.next
         for topic, count in Counter([record.topic for record in records]).items():
             EVENTS_CONSUMED.labels(self.group, topic).inc(count)
         for letter in dead:
@@ -550,9 +570,6 @@ class BatchConsumer:
             self._log.warning(
                 "dead_lettered", position=str(letter.record.position), reason=letter.reason, detail=letter.detail[:200]
             )
-        offsets = [TopicPartition(move.topic, move.partition, move.next) for move in moves]
-        with contextlib.suppress(KafkaException):  # for lag tools only; the truth is stored already
-            self._consumer.commit(offsets=offsets, asynchronous=True)
 
     async def _read_from_stored(self) -> None:
         """Read on from what is stored, in the partitions that are still ours (the next poll tells)."""

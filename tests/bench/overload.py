@@ -41,7 +41,7 @@ from tests.product import Product
 
 MINUTES = 10.0
 OUT = ROOT / "docs" / "benchmarks"
-SINK = "insights-sink"
+SINK = "insights"
 TIMES, SHARE = 10, 0.25
 CALM_SECONDS = 120.0
 # Long enough for a backlog and its batches; the first seconds fill it.

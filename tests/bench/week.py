@@ -47,7 +47,9 @@ _IDS = uuid.UUID("9d0f6b2e-2f6e-4b55-8f8c-8f2a4d3c9a01")
 LEVEL_HOURS = 48
 # What samples of a level differ by: rows of work in progress, and memory by what the allocator keeps.
 ROWS_SLACK, ROWS_SHARE = 200, 0.10
-MEMORY_SLACK_MIB, MEMORY_SHARE = 12.0, 0.08
+MEMORY_SLACK_MIB, MEMORY_SHARE = 6.0, 0.05
+# Samples that are kept in the file: every fourth hour.
+KEPT_EVERY = 4
 
 # Tables that hold what happened, which is kept: they grow with the load, and no faster.
 RECORDS: Mapping[str, str] = {
@@ -66,6 +68,7 @@ RECORDS: Mapping[str, str] = {
     "chunk_ingests": "ingests and what became of them",
     "surrogate_keys": "which documents hold which insight, while the document is kept",
     "chunks_archive": "chunks that left",
+    "cluster_history": "the changes of the last 200 versions of each user's clusters; a week has fewer",
 }
 
 
@@ -81,7 +84,7 @@ def run(runs: int = 1, *, minutes: float = MINUTES) -> list[Figure]:
         restarts = {part["name"]: part["restarts"] for part in product.status()["parts"] if part.get("restarts")}
     document = {
         "hours": HOURS, "minutes": minutes, "window_days": float(WINDOW_DAYS), "restarts": restarts,
-        "levels": levels(samples), "samples": samples,
+        "levels": levels(samples), "samples": samples[KEPT_EVERY - 1 :: KEPT_EVERY],
     }  # fmt: skip
     document["grows"] = sorted(name for name, one in document["levels"].items() if one["grows"])
     OUT.mkdir(parents=True, exist_ok=True)

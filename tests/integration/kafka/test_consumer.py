@@ -195,6 +195,52 @@ async def test_a_rebalance_during_a_long_batch_loses_nothing(
         await asyncio.gather(*tasks)
 
 
+async def test_a_batch_that_ends_while_partitions_are_assigned_holds_up_nobody(
+    case: Case, quick_session: None, monkeypatch: pytest.MonkeyPatch
+):
+    """A long batch is stored while the consumer's thread waits in a rebalance for the loop, which goes on turning.
+
+    The client has every thread but the one that polls wait for the end of its callback, also for an asynchronous commit.
+    """
+    monkeypatch.setattr(consumer, "_HAND_OVER_SECONDS", 0.2)
+    loading, moved, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Waiting(BatchConsumer):
+        """Its second assignment waits for the test, which knows when a batch has been dealt with."""
+
+        async def _moved(self, *arguments: Any) -> None:
+            await super()._moved(*arguments)
+            moved.set()
+
+        async def _load(self, places: Any) -> Any:
+            if self._has_joined:
+                loading.set()
+                await go.wait()
+            return await super()._load(places)
+
+    async def long(events: Sequence[Event]) -> None:
+        await loading.wait()
+
+    for partition in (0, 1):
+        case.send(names(10, f"p{partition}-"), partition)
+    held = case.tally(on_prepare=long)
+    members = [Waiting(held, case.around), case.consumer(who="second")]
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(members[0].run(stop))]
+    try:
+        await until(lambda: held.batches, "the first holds a batch", 60)
+        tasks.append(asyncio.create_task(members[1].run(stop)))
+        await until(loading.is_set, "the first is assigned again", 60)
+        await until(moved.is_set, "its batch is stored", 60)
+        go.set()
+        await case.all_stored([name for p in (0, 1) for name in names(10, f"p{p}-")])
+    finally:
+        loading.set()
+        go.set()
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
 async def test_postgresql_stopped_in_the_middle_of_a_batch(case: Case):
     """PostgreSQL goes away under an open transaction: one clear line, unready, and afterwards all stored once."""
     case.send(names(50), 0)
