@@ -13,16 +13,18 @@ import struct
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastavro import schemaless_writer
 
 from highwater.schemas.avro_files import own_schema, parsed_schema, schema_text
-from highwater.schemas.columns import ColumnReader, column_reader
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.schemas.readable import Readable, Reading, readable
 from highwater.schemas.shapes import UnsafeSchemaError
 from highwater.schemas.topics import TOPICS
+
+if TYPE_CHECKING:
+    from highwater.schemas.columns import ColumnReader
 
 _HEADER = struct.Struct(">bI")
 _MAGIC = 0
@@ -147,6 +149,9 @@ class Codec:
         Several times faster than one by one, for values in the topic's current schema, where that is flat.
         """
         if topic not in self._columns:
+            # Loads NumPy, which a process that reads few events at a time does without.
+            from highwater.schemas.columns import column_reader  # noqa: PLC0415 - see above
+
             schema = own_schema(TOPICS[topic].schema) if topic in self._current else None
             self._columns[topic] = None if schema is None else column_reader(schema.as_reader, self._prefix[topic])
         reader = self._columns[topic]

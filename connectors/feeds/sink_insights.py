@@ -113,7 +113,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         ingested = of_topic(good, INSIGHT_INGESTED)
         # A batch mixes partitions as they were fetched; their numbers follow (partition, offset).
         ingested.sort(key=lambda event: (event.record.partition, event.record.offset))
-        return Prepared(ingested, active, _embed(ingested, embedders), of_topic(good, INSIGHT_RETRACTED), dead)
+        return Prepared(ingested, active, made_vectors(ingested, embedders), of_topic(good, INSIGHT_RETRACTED), dead)
 
     async def apply(
         self, tx: Connection, events: Sequence[Event[InsightEvent]], prepared: Prepared
@@ -141,7 +141,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         if active == prepared.active:
             return prepared
         embedders = await self._embedders.of(tx, active)
-        vectors = await asyncio.to_thread(_embed, prepared.ingested, embedders)
+        vectors = await asyncio.to_thread(made_vectors, prepared.ingested, embedders)
         return replace(prepared, active=active, vectors=vectors)
 
     async def _ingest(self, tx: Connection, prepared: Prepared, heads: Mapping[str, int]) -> list[DeadLetter]:
@@ -155,7 +155,7 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
 
         await self._tell_conflicts(tx, ingested, stored)
         if numbered.heads:
-            await _columns(prepared, numbered).copy_into(tx, "insights")
+            await copied_columns(prepared, numbered).copy_into(tx, "insights")
             await self._advance(tx, ingested, numbered)
             await _apply_early_retractions(
                 tx, [i for i, seq in zip(ids, numbered.seqs, strict=True) if isinstance(seq, int)]
@@ -262,7 +262,8 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         await outbox.add(tx, rows)
 
 
-def _embed(ingested: Sequence[Event[InsightIngested]], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
+def made_vectors(ingested: Sequence[Event[InsightIngested]], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
+    """The vectors of those that came without one, in each basis that is built in."""
     missing = [i for i, event in enumerate(ingested) if event.value["embedding"] is None]
     texts = [ingested[i].value["text"] for i in missing]
     return {
@@ -278,7 +279,7 @@ def _rows_of(vectors: Float32Array) -> list[memoryview]:
     return [raw[i : i + width] for i in range(0, len(raw), width)]
 
 
-def _columns(prepared: Prepared, numbered: Numbered) -> Columns:
+def copied_columns(prepared: Prepared, numbered: Numbered) -> Columns:
     """What is stored of the insights that got a number."""
     places = [i for i, seq in enumerate(numbered.seqs) if isinstance(seq, int)]
     events = [prepared.ingested[i] for i in places]

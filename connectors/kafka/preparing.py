@@ -15,6 +15,9 @@ from highwater.connectors.kafka.records import DeadLetter, Event, Record
 from highwater.schemas.errors import InvalidEventError, UnknownSchemaError
 from highwater.streams.telemetry import get_log
 
+# Fewer records of a topic are read one by one: the array operations take 0.3 ms for one record as for fifty.
+_AT_ONCE_MIN = 64
+
 
 class Ready(NamedTuple):
     """A batch before its transaction: events and the handler's own form of them (None: no events), and what is refused."""
@@ -71,6 +74,8 @@ class Preparation:
         found: list[dict[str, Any] | None] = [None] * len(records)
         for topic in self._handler.topics:
             places = [i for i, record in enumerate(records) if record.topic == topic]
+            if len(places) < _AT_ONCE_MIN:
+                continue
             values = self._around.codec.decode_many(topic, [records[i].value for i in places])
             if len(places) == len(records):
                 return values

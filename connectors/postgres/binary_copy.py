@@ -77,10 +77,9 @@ class Columns:
     def messages(self) -> Iterable[bytes]:
         """The parts of what COPY is sent."""
         yield _HEADER
-        pieces = zip(self._heads(), *chain.from_iterable(pair for _, *pair in self._values), strict=True)
-        rows = map(b"".join, pieces)
+        rows = zip(self._heads(), *chain.from_iterable(pair for _, *pair in self._values), strict=True)
         for _ in range(0, self._rows, _ROWS_PER_MESSAGE):
-            yield b"".join(islice(rows, _ROWS_PER_MESSAGE))
+            yield b"".join(chain.from_iterable(islice(rows, _ROWS_PER_MESSAGE)))
         yield _TRAILER
 
     def _heads(self) -> list[memoryview]:
