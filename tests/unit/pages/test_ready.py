@@ -397,7 +397,7 @@ def test_any_bytes_are_answered_alike(
 ) -> None:
     """Whatever arrives, however it is cut: the same bytes, the same end of the connection, apart from what names the request.
 
-    Where one piece ends in what is refused, ASGI is interrupted in what came before it, and ready answers are not: then both refuse.
+    A piece that ends in what is refused interrupts ASGI in what came before, and no ready answer: then both refuse.
     """
 
     async def answered(place: int) -> tuple[bytes, bool]:
