@@ -14,14 +14,13 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
-import orjson
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from highwater.api.core.connections import Connections
-from highwater.api.core.policies import PLAIN
 from highwater.api.core.ready import ReadyAnswers
+from highwater.api.core.refused_connections import refusal_of
 from highwater.api.core.socket_protocol import LimitedSocket
 from highwater.streams.telemetry import CONNECTIONS_REFUSED, HTTP_REFUSED, get_log
 
@@ -37,13 +36,6 @@ _OF_BODIES = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 # After the handshake of TLS, which has no other end than this, uvicorn's protocols begin.
 TLS_HANDSHAKE_SECONDS = 10.0
 
-_DETAILS = {
-    HTTPStatus.BAD_REQUEST: "the request is not HTTP/1.1",
-    HTTPStatus.REQUEST_TIMEOUT: "the request did not arrive in time",
-    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the fields of the request are too large",
-    HTTPStatus.SERVICE_UNAVAILABLE: "there are too many connections",
-    HTTPStatus.TOO_MANY_REQUESTS: "there are too many connections from this address",
-}
 _log = get_log("api")
 
 
@@ -176,24 +168,38 @@ class LimitedHttp(HttpToolsProtocol):
             if was_in_message and self._header_bytes > self._limits.header_bytes_max:
                 self._refuse_large(data)
                 return
+        timer, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
         super().data_received(data)
-        is_idle = (self.cycle is None or self.cycle.response_complete) and not self._is_refused
-        if self._at_once_left < _AT_ONCE_MAX and is_idle and self._refused_status is None:
-            # Once for all of them, as uvicorn does after each.
-            self._idle_from = self.loop.time()
-            self._wait_for_next(self.timeout_keep_alive)
-            if not self._in_message:
-                is_one = self._at_once_left == _AT_ONCE_MAX - 1 and not was_in_message
-                if is_one and len(data) <= _AGAIN_BYTES_MAX:
-                    if len(self._again) >= _AGAIN_MAX:
-                        self._again.clear()
-                    self._again[data] = self._asked
-                return
+        if self._at_once_left < _AT_ONCE_MAX and self._is_at_rest(timer, b"" if was_in_message else data):
+            return
+        if timer is not None:
+            timer.cancel()
         if not self._in_message and not self._is_refused and self._refused_status is None:
             cycle = self.cycle
             if cycle is not None and not cycle.response_complete:
                 return  # all of a request is there, and it is being answered
         self._check(len(data), is_continued=was_in_message and was_in_headers)
+
+    def _is_at_rest(self, timer: asyncio.TimerHandle | None, data: bytes) -> bool:
+        """Whether everything that came is answered, some of it at once; then the next request is waited for, as uvicorn does.
+
+        Args:
+            timer: ran before, and goes on: none is started for each answer.
+            data: what the requests came in.
+        """
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if not is_answered or self._is_refused or self._refused_status is not None:
+            return False
+        self._idle_from = self.loop.time()
+        if timer is None or self._in_message:
+            self._wait_for_next(self.timeout_keep_alive)
+        else:
+            self.timeout_keep_alive_task = timer
+        if not self._in_message and self._at_once_left == _AT_ONCE_MAX - 1 and 0 < len(data) <= _AGAIN_BYTES_MAX:
+            if len(self._again) >= _AGAIN_MAX:
+                self._again.clear()
+            self._again[data] = self._asked
+        return not self._in_message
 
     def _check(self, arrived_bytes: int, *, is_continued: bool) -> None:
         """Judge where the parser stands; `is_continued`: it stood within the same fields before."""
@@ -394,7 +400,7 @@ class LimitedHttp(HttpToolsProtocol):
             self.transport.close()
             return
         self.flow.resume_reading()
-        self.transport.write(_answer(status))
+        self.transport.write(refusal_of(status))
         self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def _is_answered(self) -> bool:
@@ -430,20 +436,3 @@ class LimitedHttp(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
-
-
-def _answer(status: HTTPStatus) -> bytes:
-    document = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": _DETAILS[status]}
-    body = orjson.dumps(document)
-    fields = [
-        *PLAIN,
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"cache-control", b"no-store"),
-        (b"connection", b"close"),
-    ]
-    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
-        fields.append((b"retry-after", b"5"))
-    return b"".join(
-        [STATUS_LINE[int(status)], *(name + b": " + value + b"\r\n" for name, value in fields), b"\r\n", body]
-    )
