@@ -19,16 +19,8 @@ from typing import Any
 
 import pytest
 from aiokafka.partitioner import murmur2
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from highwater.schemas.codec import Codec
 from highwater.schemas.topics import PARTITIONS, TOPICS, all_topics
@@ -130,34 +122,6 @@ def empty(kafka_address: str) -> None:
         future.result(10)
 
 
-def truncate_changelogs(kafka_address: str, app_id: str) -> None:
-    """Delete all that the changelogs of an app hold, as a retention does that somebody has set on them."""
-    admin = AdminClient({"bootstrap.servers": kafka_address})
-    topics = admin.list_topics(timeout=10).topics
-    names = [name for name in topics if name.startswith(f"{app_id}-") and name.endswith("-changelog")]
-    places = [TopicPartition(name, p, OFFSET_END) for name in names for p in topics[name].partitions]
-
-    def set_policy(policy: str) -> None:
-        entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
-        changes = [ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry]) for name in names]
-        for future in admin.incremental_alter_configs(changes).values():
-            future.result(10)
-
-    def are_deleted() -> bool:
-        try:
-            for future in admin.delete_records(places).values():
-                future.result(10)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.POLICY_VIOLATION:
-                raise
-            return False  # the change has not reached the broker's logs yet
-        return True
-
-    set_policy("delete")
-    until(are_deleted, "the records are deleted")
-    set_policy("compact")
-
-
 def is_caught_up(kafka_address: str, group: str, *topics: str) -> bool:
     """Whether a group has committed all there is of topics."""
     with contextlib.closing(Consumer({"bootstrap.servers": kafka_address, "group.id": group})) as reader:
@@ -190,12 +154,6 @@ class Worker:
 
     def start(self) -> Worker:
         """Start and wait until ready."""
-        self.launch()
-        until(lambda: self.ready() == {}, f"ready; {self.folder}/worker.log")
-        return self
-
-    def launch(self) -> None:
-        """Start."""
         self.port = free_port()
         policy = self.folder / "policy.toml"
         policy.write_text(POLICY, encoding="utf-8")
@@ -214,6 +172,8 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", WORKER, self.app_id], env=environment, cwd=self.folder, stderr=log, stdout=log
             )
+        until(lambda: self.ready() == {}, f"ready; {self.folder}/worker.log")
+        return self
 
     def ready(self) -> dict[str, str] | None:
         """What is not ready; None while nothing answers."""

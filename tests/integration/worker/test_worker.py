@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -20,19 +19,16 @@ from confluent_kafka import Producer
 from highwater.deploy.local.stack import Addresses, LocalStack
 from highwater.schemas.envelope import caused_by, header
 from highwater.schemas.topics import PARTITIONS
-from highwater.streams.worker import EXIT_STUCK
 from tests.integration.agents import (
     CODEC,
     CONSUMED,
     TICK_SECONDS,
-    WAIT_SECONDS,
     Answer,
     Kafka,
     Worker,
     empty,
     is_caught_up,
     partition_of,
-    truncate_changelogs,
     until,
 )
 
@@ -132,26 +128,6 @@ def test_killed_and_robbed_of_its_state_it_decides_the_same(
     worker.move_clock(601)
     _, second = the(lambda: kafka.requests(user), 2)
     assert (second.event["trigger"], second.event["pending"]) == ("novelty", 3)
-
-
-def test_it_decides_nothing_on_a_changelog_that_lost_its_beginning(
-    parts: Addresses, kafka: Kafka, user: str, lone: Callable[..., Worker]
-) -> None:
-    """Robbed of its state and of the records that it would be restored from, it ends and says what to run."""
-    worker = lone().start()
-    kafka.advanced(user, 7)
-    the(lambda: kafka.dirty(user), 1)
-    worker.after_ticks(2)
-    worker.end(signal.SIGKILL)
-    shutil.rmtree(worker.folder / "data")
-    truncate_changelogs(str(parts.kafka), worker.app_id)
-    worker.launch()
-    assert worker.process is not None
-    assert worker.process.wait(2 * WAIT_SECONDS) == EXIT_STUCK
-    reason = next(json.loads(line)["reason"] for line in worker.log().splitlines() if '"worker_failed"' in line)
-    assert reason.startswith("the changelog of the table ")
-    assert reason.endswith("run `highwater recover-tables`")
-    assert len(kafka.dirty(user)) == 1
 
 
 def test_it_waits_for_a_broker_that_is_silent_for_longer_than_an_answer_may_take(
