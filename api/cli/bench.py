@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 import click
 
 from highwater.api.command.command import Command, CommandFailedError, json_option
-from highwater.api.command.terminal import print_json, print_table, progress
+from highwater.api.command.terminal import print_json, print_table, progress, warn
 
 _CHECKOUT = Path(__file__).resolve().parents[2]  # resolved: the package links to the folders of a checkout
+_KEPT = _CHECKOUT / "docs" / "benchmarks"
 _FIELDS = ("name", "system", "value", "unit", "runs", "min", "max")
 
 
@@ -37,21 +39,33 @@ def bench_names(checkout: Path) -> list[str]:
     type=click.FloatRange(min=0, min_open=True),
     help="How long those take that last for minutes (overload, week).",
 )
+@click.option(
+    "--save", "save_results", is_flag=True, help="Keep the results in docs/benchmarks/NAME.json, curves as NAME.svg."
+)
+@click.option(
+    "--compare",
+    "earlier",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Results of before (docs/benchmarks/NAME.json): run that benchmark, exit with 1 where a ratio to a peer dropped.",
+)
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.8,
+    show_default=True,
+    help="With --compare: what a ratio must keep of its value of before.",
+)
 @json_option
-def bench(names: tuple[str, ...], runs: int, minutes: float | None, as_json: bool) -> None:
+def bench(
+    names: tuple[str, ...], runs: int, minutes: float | None, save_results: bool, earlier: tuple[Path, ...], share: float,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Run the benchmarks (all, or those named), peers included."""
-    known = bench_names(_CHECKOUT)
-    if not known:
-        raise CommandFailedError("the benchmarks are part of a checkout of Highwater and this is none")
-    for name in names:
-        if name not in known:
-            raise click.UsageError(
-                f"there is no benchmark {name!r}; there are {', '.join(known)}", click.get_current_context()
-            )
-    if str(_CHECKOUT) not in sys.path:
-        sys.path.insert(0, str(_CHECKOUT))
-    chosen = list(names) or known
-    found: list[tuple[Any, list[Any]]] = []
+    results = _results_module()
+    before = {found["benchmark"]: found for found in _read_earlier(results, earlier)}
+    chosen = _chosen([*names, *before])
+    found: dict[str, tuple[Any, list[Any]]] = {}
     with progress("benchmarks", len(chosen)) as bar:
         for done, name in enumerate(chosen):
             bar.update(done)
@@ -59,12 +73,59 @@ def bench(names: tuple[str, ...], runs: int, minutes: float | None, as_json: boo
             lasts = (
                 {"minutes": minutes} if minutes is not None and "minutes" in signature(module.run).parameters else {}
             )
-            found.append((module, module.run(runs, **lasts)))
+            figures = module.run(runs, **lasts)
+            found[name] = (module, figures)
             if as_json:
-                for figure in found[-1][1]:
+                for figure in figures:
                     print_json(figure)
+            if save_results:
+                for path in results.save(_KEPT, results.results_of(name, figures, _now_ms())):
+                    warn(f"saved {path.relative_to(_CHECKOUT)}")
     if not as_json:
-        _print_tables(found)
+        _print_tables(list(found.values()))
+    _judge(
+        [drop for name, kept in before.items() for drop in results.drops(kept["figures"], found[name][1], share)], share
+    )
+
+
+def _results_module() -> Any:
+    """`tests.bench.results`, which a checkout alone has."""
+    if not bench_names(_CHECKOUT):
+        raise CommandFailedError("the benchmarks are part of a checkout of Highwater and this is none")
+    if str(_CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(_CHECKOUT))
+    return importlib.import_module("tests.bench.results")
+
+
+def _read_earlier(results: Any, paths: Sequence[Path]) -> list[Any]:
+    try:
+        return [results.read(path) for path in paths]
+    except ValueError as error:
+        raise click.UsageError(str(error), click.get_current_context()) from error
+
+
+def _chosen(names: Sequence[str]) -> list[str]:
+    """Each named benchmark once, in the order given; all of them where none is named."""
+    known = bench_names(_CHECKOUT)
+    for name in names:
+        if name not in known:
+            raise click.UsageError(
+                f"there is no benchmark {name!r}; there are {', '.join(known)}", click.get_current_context()
+            )
+    return list(dict.fromkeys(names)) or known
+
+
+def _judge(drops: Sequence[Any], share: float) -> None:
+    """Fail with every ratio that dropped."""
+    if drops:
+        lines = [f"{one.name}: {one.ours} is {one.now:.3g} x {one.peer}, was {one.before:.3g}" for one in drops]
+        raise CommandFailedError(f"less than {share:g} of before: " + "; ".join(lines))
+
+
+def _now_ms() -> int:
+    from highwater.streams.clock import ProductClock
+
+    return ProductClock()()
 
 
 def _print_tables(found: list[tuple[Any, list[Any]]]) -> None:

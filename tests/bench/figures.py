@@ -2,11 +2,14 @@
 
 import statistics
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class Figure(TypedDict):
-    """One figure: the median, least and greatest of its runs."""
+    """One figure: the median, least and greatest of its runs; a point of a curve also says the size of its work.
+
+    `at` 1000.0 and `of` "events/s" are a load of a thousand events a second.
+    """
 
     name: str
     system: str
@@ -15,6 +18,13 @@ class Figure(TypedDict):
     runs: int
     min: float
     max: float
+    at: NotRequired[float]
+    of: NotRequired[str]
+
+
+def point(found: Figure, at: float, of: str) -> Figure:
+    """The figure as a point of a curve: what was measured at this size of the work."""
+    return {**found, "at": at, "of": of}
 
 
 def figure(name: str, system: str, unit: str, values: Sequence[float]) -> Figure:

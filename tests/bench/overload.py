@@ -9,7 +9,7 @@ Writers send batches of 100 over HTTP and honour `Retry-After`. Everything runs 
 ratios and shapes are what counts. Writes are shed once the sink is 30,000 events behind (`HIGHWATER_SHED_LAG_EVENTS`), so that
 what waits is stored within minutes; all other settings are as shipped.
 
-    highwater bench overload --minutes 10        writes docs/benchmarks/overload.json and overload.svg
+    highwater bench overload --minutes 10        writes docs/lasting/overload.json and overload.svg
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.bench.watching import memory_mib, waiting
 from tests.product import Product
 
 MINUTES = 10.0
-OUT = ROOT / "docs" / "benchmarks"
+OUT = ROOT / "docs" / "lasting"
 SINK = "insights"
 TIMES, SHARE = 10, 0.25
 CALM_SECONDS = 120.0
