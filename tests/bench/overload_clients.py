@@ -63,7 +63,9 @@ async def read(url: str, out: TextIO) -> None:
         tasks = set[asyncio.Task[None]]()
         due = time.monotonic()
         for sort, path in paths():
-            await asyncio.sleep(due - time.monotonic())
+            # All that is due at once, not one a turn of the loop: else a busy machine would thin the reads out.
+            if due > time.monotonic():
+                await asyncio.sleep(due - time.monotonic())
             task = asyncio.create_task(one(sort, path, due))
             tasks.add(task)
             task.add_done_callback(tasks.discard)

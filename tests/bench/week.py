@@ -9,7 +9,7 @@ before, but for what a sample varies by. The window is two days, so that what le
 Time of the machine does not pass faster: what ends by that (an expiry in Redis, a lease) is counted apart, as `expiring` keys, or
 ends within minutes. The brokers' clock is not moved either, so retention of the log is not seen here.
 
-    highwater bench week --minutes 15        writes docs/benchmarks/week.json and week.svg
+    highwater bench week --minutes 15        writes docs/lasting/week.json and week.svg
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.product import Product
 
 MINUTES = 15.0
 HOURS = 7 * 24
-OUT = ROOT / "docs" / "benchmarks"
+OUT = ROOT / "docs" / "lasting"
 STEPS = 3
 WINDOW_DAYS = "2"
 # An hour's load: a busy small installation, on two cores in seconds.
