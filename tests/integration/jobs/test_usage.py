@@ -145,7 +145,7 @@ async def test_a_flush_that_lags_is_no_difference(around: Surroundings):
 
 
 async def test_the_command_fails_where_totals_differ(around: Surroundings, stack: Stack, environment: dict[str, str]):
-    """Exit status 0 while a flush lags, 1 where it lacks what was counted before it, 0 once that is stored, 1 for a wrong sum."""
+    """Exit status 0 while a flush lags, 1 where it lacks what was counted before it, 0 where that is stored."""
     environment |= {"DATABASE_URL": await address_of(stack, around)}
 
     async def status(*arguments: str) -> tuple[int, list[bool]]:
@@ -161,9 +161,6 @@ async def test_the_command_fails_where_totals_differ(around: Surroundings, stack
     await execute("UPDATE usage_records SET tokens = tokens - 1")
     assert await status() == (1, [True])
     assert (await status("--store"))[0] == 0
-    assert await status("--org", "acme", "--period", PERIOD) == (0, [False])
-    await execute("UPDATE usage_sequences SET tokens = tokens + 1")
-    assert await status() == (1, [True])
 
 
 async def test_recomputed_totals_are_only_raised(around: Surroundings):
