@@ -250,7 +250,10 @@ def _batches(texts: Sequence[str | None]) -> Iterator[tuple[int, int]]:
 
 def _unit(sums: FloatArray) -> Float32Array:
     """Rows of whole numbers scaled to length 1, zero rows left as they are: float32 (n, 384)."""
-    _, exponents = np.frexp(np.abs(sums).max(axis=1, initial=0.0))
-    cut = np.rint(np.ldexp(sums, -np.maximum(exponents - _SQUARED_BITS, 0)[:, None]))
-    norms = np.sqrt((cut * cut).sum(axis=1, keepdims=True))
-    return cast("Float32Array", (cut / np.maximum(norms, 1.0)).astype(np.float32))
+    greatest = np.maximum(sums.max(axis=1, initial=0.0), -sums.min(axis=1, initial=0.0))
+    _, exponents = np.frexp(greatest)
+    # By a power of two, which changes no bit.
+    scale = np.ldexp(1.0, -np.maximum(exponents - _SQUARED_BITS, 0))
+    cut = np.rint(sums * scale[:, None])
+    norms = np.sqrt(np.einsum("ij,ij->i", cut, cut))
+    return cast("Float32Array", (cut / np.maximum(norms, 1.0)[:, None]).astype(np.float32))
