@@ -52,6 +52,7 @@ async def test_a_page_in_memory_is_written_before_asgi(path: str, method: bytes)
     ]
     assert [answer.split(b" ", 2)[1] for answer in first] == [status for status, _ in kinds]
     assert others == [first] * 2
+    assert all(answer.endswith(b"\r\n\r\n") for answer in first if method == b"HEAD")
     assert connection.protocol.cycle is None
     assert connection.state.total_requests == 6
 
@@ -269,6 +270,8 @@ async def test_the_rest_of_a_request_has_its_time() -> None:
     """A page and half a request in one piece: the half is waited for, then the connection ends."""
     connection, _ = connected()
     loop = connection.protocol.loop = _Timers(asyncio.get_running_loop())
+    await connection.send(request(TABLE, HELD))
+    loop.move(3)
     await connection.send(request(TABLE, HELD) + b"GET /api/ads HTTP/1.1\r\n")
     loop.move(4)
     assert not connection.wire.is_closed
