@@ -32,7 +32,7 @@ SETTLED_SECONDS = (
 MEASURED_SECONDS = 60.0
 LOGGED_SECONDS = 20.0
 ALL = "all"
-CPU, MEMORY, WAKES = "processor", "memory", "wakes"
+CPU, MEMORY, WAKES = "processor", "memory (PSS)", "wakes"
 STATEMENTS, REQUESTS = "statements", "requests to the broker"
 CONFIGURED = Path("postgres") / "cluster" / "postgresql.auto.conf"
 _STATEMENT = re.compile(r"(?:execute [^:]*|statement): (.*)")
@@ -47,14 +47,18 @@ class Used:
     pss_mb: float
 
 
-def used(pid: int) -> Used:
-    """What a process and all below it used; of a child that has ended, what its parent has taken over."""
+def used(pid: int, *, is_alone: bool = False) -> Used:
+    """What a process and all below it used; of a child that has ended, what its parent has taken over.
+
+    `is_alone`: without those below it.
+    """
     seconds, wakes, pss = 0.0, 0, 0.0
     top = psutil.Process(pid)
-    for process in (top, *top.children(recursive=True)):
+    for process in (top, *([] if is_alone else top.children(recursive=True))):
         with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             times = process.cpu_times()
-            seconds += times.user + times.system + times.children_user + times.children_system
+            seconds += times.user + times.system
+            seconds += 0.0 if is_alone else times.children_user + times.children_system
             pss += process.memory_full_info().pss / 1e6
             for status in Path(f"/proc/{process.pid}/task").glob("*/status"):
                 wakes += int(status.read_text().split("voluntary_ctxt_switches:")[1].split()[0])
@@ -67,12 +71,13 @@ def _less(one: Used, other: Used) -> Used:
 
 def used_by(processes: dict[str, int]) -> dict[str, Used]:
     """What each part used, the supervisor without those that it has started, and all of them together."""
-    everything = used(processes["supervisor"])
-    found = {name: used(pid) for name, pid in processes.items() if name != "supervisor"}
-    alone = everything
-    for one in found.values():
-        alone = _less(alone, one)
-    return {ALL: everything, "supervisor": alone, **found}
+    parts = {name: used(pid, is_alone=name == "supervisor") for name, pid in processes.items()}
+    together = Used(
+        sum(one.cpu_seconds for one in parts.values()),
+        sum(one.wakes for one in parts.values()),
+        sum(one.pss_mb for one in parts.values()),
+    )
+    return {ALL: together, **parts}
 
 
 def requests_to(port: int) -> int | None:
@@ -135,7 +140,7 @@ def run(runs: int = 3) -> list[Figure]:
     for name in found[0].used:
         figures += [
             figure(CPU, name, "% of a core", [100 * one.used[name].cpu_seconds for one in found]),
-            figure(MEMORY, name, "MB PSS", [one.used[name].pss_mb for one in found]),
+            figure(MEMORY, name, "MB", [one.used[name].pss_mb for one in found]),
             figure(WAKES, name, "/s", [one.used[name].wakes for one in found]),
         ]
     rates = [one.statements.total() / LOGGED_SECONDS for one in found]

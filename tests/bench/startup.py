@@ -61,9 +61,9 @@ def run(runs: int = 3) -> list[Figure]:
                     seconds[f"{RESTART}: {role}"].append(_restart_seconds(stack, role))
             finally:
                 stack.down()
-    figures = [figure("startup", system, "s to ready", values) for system, values in seconds.items()]
+    figures = [figure("startup", system, "s", values) for system, values in seconds.items()]
     figures += [
-        figure("startup, warm", name if name != ALL else "all processes", "s of processor", values)
+        figure("startup, warm", name if name != ALL else "all processes", "CPU s", values)
         for name, values in used.items()
     ]
     return figures
