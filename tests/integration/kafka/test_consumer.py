@@ -218,13 +218,16 @@ async def test_a_batch_that_ends_while_partitions_are_assigned_holds_up_nobody(
                 await go.wait()
             return await super()._load(places)
 
-    async def long(events: Sequence[Event]) -> None:
+    async def long(_: Sequence[Event]) -> None:
         await loading.wait()
+
+    async def later(_: Sequence[Event]) -> None:
+        await go.wait()  # else it may store the events of the partition that it gets first
 
     for partition in (0, 1):
         case.send(names(10, f"p{partition}-"), partition)
     held = case.tally(on_prepare=long)
-    members = [Waiting(held, case.around), case.consumer(who="second")]
+    members = [Waiting(held, case.around), BatchConsumer(case.tally(who="second", on_prepare=later), case.around)]
     stop = asyncio.Event()
     tasks = [asyncio.create_task(members[0].run(stop))]
     try:
