@@ -147,7 +147,7 @@ class LimitedHttp(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         socket = self.transport.get_protocol()
         if isinstance(socket, LimitedSocket) and address is not None:
-            socket.counted_as(address)
+            socket.counted_as(self.config.counted, address)
 
     def _leave(self) -> None:
         if self._address is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-if TYPE_CHECKING:
-    from highwater.api.core.protocol import LimitedConfig
+from highwater.api.core.connections import Connections
 
 # Pieces of one message of a socket; browsers send one. Empty pieces have no bytes that a limit of bytes would count.
 _PIECES_MAX = 1_024
@@ -17,21 +16,20 @@ _PIECES_MAX = 1_024
 class LimitedSocket(WebSocketsSansIOProtocol):
     """One connection that became a socket; `ws_max_size` bounds the bytes of a message, this its pieces."""
 
-    config: LimitedConfig
-
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._address: str | None = None
+        self._counted: tuple[Connections, str] | None = None
 
-    def counted_as(self, address: str) -> None:
-        """It goes on being counted under this address until it ends."""
-        self._address = address
+    def counted_as(self, connections: Connections, address: str) -> None:
+        """It goes on being counted there under this address until it ends."""
+        self._counted = connections, address
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of it."""
-        if self._address is not None:
-            self.config.counted.leave(self._address)
-            self._address = None
+        if self._counted is not None:
+            connections, address = self._counted
+            connections.leave(address)
+            self._counted = None
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:
