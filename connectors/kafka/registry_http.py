@@ -68,7 +68,7 @@ def ask(access: RegistryAccess, method: str, path: str, body: object = None) -> 
 
 def _refusal(error: HTTPError) -> UnavailableError:
     if error.code in REGISTRY_REFUSED:  # which comes without a message of the registry's own
-        return AccessRefusedError(f"the schema registry refuses: status {error.code}; {REGISTRY_CREDENTIALS}")
+        return AccessRefusedError(f"the schema registry refuses: {error.code} {error.reason}; {REGISTRY_CREDENTIALS}")
     try:
         told = str(json.load(error)["message"])
     except (OSError, HTTPException, ValueError, KeyError, TypeError):

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from highwater.connectors.kafka.registry_http import NOT_FOUND, RegistryRefusedError, ask
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.bounds import bounds_of
-from highwater.schemas.errors import UnknownSchemaError
+from highwater.schemas.errors import UnavailableError, UnknownSchemaError
 from highwater.schemas.readable import readable
 from highwater.schemas.shapes import UnsafeSchemaError, clean_schema
 from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, Topic
@@ -131,4 +131,13 @@ def _versions(registry: RegistryAccess, subject: str) -> dict[int, str]:
         if error.status == NOT_FOUND:
             return {}
         raise
-    return {int(one["id"]): str(one["schema"]) for one in found}
+    except TypeError as error:
+        raise _odd(error) from error
+    try:
+        return {int(one["id"]): str(one["schema"]) for one in found}
+    except (ValueError, KeyError, TypeError) as error:
+        raise _odd(error) from error
+
+
+def _odd(error: Exception) -> UnavailableError:
+    return UnavailableError(f"the schema registry does not answer: {str(error) or type(error).__name__}")
