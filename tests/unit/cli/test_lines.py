@@ -102,7 +102,7 @@ def test_a_bad_line_says_why(line, reason):
 
 def test_a_shift_past_the_last_year_is_refused():
     """An event that a shift moves beyond the year 9999 is a bad line, not a crash of the encoder."""
-    with pytest.raises(InvalidEventError, match="years"):
+    with pytest.raises(InvalidEventError, match="before the year 10000"):
         event_of(TOPIC, Line(1, insight()), shift_ms=10**15, embedding_dimensions=DIMENSIONS)
 
 
