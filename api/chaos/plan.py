@@ -87,13 +87,16 @@ _DRAWN = (
     _Drawn(Kind.REWIND, REWOUND, (0, 0), (1, 60)),
     _Drawn(Kind.FORGET, ("worker",), (0, 0)),
     _Drawn(Kind.LOSE, ("worker",), (0, 0)),
-    _Drawn(Kind.FULL, ("database", "kafka", "worker"), (2, 8)),
+    _Drawn(Kind.FULL, ("kafka",), (2, 8)),
 )
 # What a stack takes to be itself again after most faults, on two cores: a plan of so many minutes takes about as long.
 RECOVERY_SECONDS = 6.0
 
 # What no plan has, and why; said with every run.
 LEFT_OUT = {
+    "full disk of PostgreSQL": "it runs as a user of its own where root starts it, and limits of another user's process need"
+    " CAP_SYS_RESOURCE, which containers lack",
+    "full disk of the worker": "not tried yet",
     "a full disk of which blocks that exist can still be written": "that takes a file system of a bounded size, which needs the"
     " rights of root; full-disk limits the size of files, and the tests of sinks meet SQLSTATE 53100",
     "the API's clock file during a request": "the clock is read once a second, so a fault of it begins up to a second late",
