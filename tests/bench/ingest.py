@@ -1,8 +1,7 @@
 """Rows per second from a topic into PostgreSQL, beside PostgreSQL's own COPY of the same rows in the same run.
 
 The sink's figure holds everything an insight goes through: poll, Avro, checks, embedding, numbering, COPY, outbox,
-positions, commit; by one process and by two. The peer's holds the COPY alone, in one transaction: into an ordinary table with the
-same indexes, which is written ahead to the log as ours is; into a temporary one, which is not; into a bare one.
+positions, commit. The peer's holds the COPY alone, once into the same table with its indexes and once into a bare one.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import gzip
 import json
 import logging
 import os
-import sys
+import statistics
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +36,9 @@ from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
 from tests import ROOT
-from tests.bench.figures import Figure, figure
-from tests.bench.ingest_process import DIMENSIONS
 
 TOPIC = "feeds.insight-ingested"
-EMPTY = "TRUNCATE positions, outbox, insights, channels"
+DIMENSIONS = 384
 SAMPLE = ROOT / "api" / "sample" / "commits.jsonl.gz"
 ROWS_MAX = 50_000
 COLUMNS = (
@@ -78,67 +74,33 @@ async def _publish(around: Surroundings, rows: Sequence[dict[str, Any]]) -> None
     await producer.close()
 
 
-async def _sink_seconds(around: Surroundings, rows: int) -> tuple[float, float]:
-    """From the first stored batch's start to the last commit, as joining the group is not ingest; and this process's CPU."""
-    await around.pool.execute(EMPTY)
+async def _sink_seconds(around: Surroundings, rows: int) -> float:
+    """From the first stored batch's start to the last commit: joining the group is not ingest."""
+    await around.pool.execute("TRUNCATE positions, outbox, insights, channels")
     sink = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
-    began: list[tuple[float, float]] = []
+    first: list[float] = []
     prepare = sink.prepare
 
     async def timed(batch: Any) -> Any:
-        began.append((monotonic_seconds(), time.process_time()))
+        first.append(monotonic_seconds())
         return await prepare(batch)
 
     sink.prepare = timed  # type: ignore[method-assign]
     stop = asyncio.Event()
     running = asyncio.create_task(BatchConsumer(sink, around).run(stop))
-    await _until_stored(around, rows, running)
-    ended = monotonic_seconds(), time.process_time()
+    while await around.pool.fetchval("SELECT COALESCE(sum(current_seq), 0) FROM channels") < rows:
+        if running.done():
+            running.result()
+        await asyncio.sleep(0.02)
+    ended = monotonic_seconds()
     stop.set()
     await running
-    return ended[0] - began[0][0], ended[1] - began[0][1]
+    return ended - first[0]
 
 
-async def _processes_seconds(around: Surroundings, rows: int, environment: Mapping[str, str], count: int) -> float:
-    """The same by processes of their own, from the moment that all of them may begin."""
-    await around.pool.execute(EMPTY)
-    processes = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.bench.ingest_process",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=ROOT, env={**os.environ, **environment},
-        )
-        for _ in range(count)
-    ]  # fmt: skip
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            if not await process.stdout.readline():
-                raise RuntimeError("a process of the benchmark ended before it was ready")
-        started = monotonic_seconds()
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write(b"go\n")
-        await _until_stored(around, rows, *(asyncio.create_task(process.wait()) for process in processes))
-        return monotonic_seconds() - started
-    finally:
-        for process in processes:
-            if process.stdin is not None:
-                process.stdin.close()
-            await process.wait()
-
-
-async def _until_stored(around: Surroundings, rows: int, *running: asyncio.Task[Any]) -> None:
-    """Wait until all rows are stored; what should run until then and has ended is an error."""
-    while await around.pool.fetchval("SELECT COALESCE(sum(current_seq), 0) FROM channels") < rows:
-        for task in running:
-            if task.done():
-                raise RuntimeError(f"ended before all was stored: {task.result()}")
-        await asyncio.sleep(0.02)
-
-
-async def _copy_seconds(around: Surroundings, records: Sequence[tuple[Any, ...]], like: str, kind: str = "") -> float:
+async def _copy_seconds(around: Surroundings, records: Sequence[tuple[Any, ...]], like: str) -> float:
     async with around.pool.acquire() as connection:
-        await connection.execute(f"DROP TABLE IF EXISTS peer; CREATE {kind} TABLE peer (LIKE insights {like})")
+        await connection.execute(f"CREATE TEMP TABLE peer (LIKE insights {like})")
         started = monotonic_seconds()
         await connection.copy_records_to_table("peer", records=records, columns=COLUMNS)
         seconds = monotonic_seconds() - started
@@ -155,7 +117,15 @@ def _records(rows: Sequence[dict[str, Any]], *, with_vectors: bool) -> list[tupl
     ]  # fmt: skip
 
 
-async def _run(stack: LocalStack, runs: int) -> list[Figure]:
+def _figure(name: str, system: str, rows: int, seconds: Sequence[float]) -> dict[str, Any]:
+    rates = [rows / one for one in seconds]
+    return {
+        "name": name, "system": system, "value": round(statistics.median(rates)), "unit": "rows/s",
+        "runs": len(rates), "min": round(min(rates)), "max": round(max(rates)),
+    }  # fmt: skip
+
+
+async def _run(stack: LocalStack, runs: int) -> list[dict[str, Any]]:
     found = stack.addresses
     given = {
         "KAFKA_BOOTSTRAP_SERVERS": found.kafka,
@@ -173,34 +143,23 @@ async def _run(stack: LocalStack, runs: int) -> list[Figure]:
         folder = os.environ.get("HW_DATA")
         rows = events(Path(folder) / "commits.jsonl.gz" if folder else SAMPLE)
         await _publish(around, rows)
-        one, two, cpu, indexed, temporary, bare, texts = [], [], [], [], [], [], []
+        ours, indexed, bare, texts = [], [], [], []
         vectors, plain = _records(rows, with_vectors=True), _records(rows, with_vectors=False)
         for _ in range(runs):
-            seconds, cpu_seconds = await _sink_seconds(around, len(rows))
-            one.append(seconds)
-            cpu.append(cpu_seconds)
-            two.append(await _processes_seconds(around, len(rows), {k: v for k, v in given.items() if v}, 2))
+            ours.append(await _sink_seconds(around, len(rows)))
             indexed.append(await _copy_seconds(around, vectors, "INCLUDING INDEXES"))
-            temporary.append(await _copy_seconds(around, vectors, "INCLUDING INDEXES", "TEMP"))
             bare.append(await _copy_seconds(around, vectors, ""))
             texts.append(await _copy_seconds(around, plain, "INCLUDING INDEXES"))
-    measured = {
-        "highwater sink, one process, topic to rows, embedding made": one,
-        "highwater sink, two processes": two,
-        "PostgreSQL COPY, same rows and indexes": indexed,
-        "PostgreSQL COPY, same rows and indexes, temporary table (no write-ahead log)": temporary,
-        "PostgreSQL COPY, same rows, no index": bare,
-        "PostgreSQL COPY, no vectors, same indexes": texts,
-    }
-    rates = [
-        figure("ingest", system, "rows/s", [round(len(rows) / seconds) for seconds in found])
-        for system, found in measured.items()
+    count = len(rows)
+    return [
+        _figure("ingest", "highwater sink, topic to rows, embedding made", count, ours),
+        _figure("ingest", "PostgreSQL COPY, same rows and indexes", count, indexed),
+        _figure("ingest", "PostgreSQL COPY, same rows, no index", count, bare),
+        _figure("ingest", "PostgreSQL COPY, no vectors, same indexes", count, texts),
     ]
-    spent = [round(seconds / len(rows) * 1e6, 1) for seconds in cpu]
-    return [*rates, figure("ingest CPU", "highwater sink, the process without PostgreSQL", "us an event", spent)]
 
 
-def run(runs: int = 3) -> list[Figure]:
+def run(runs: int = 3) -> list[dict[str, Any]]:
     """The figures, on an embedded stack of the benchmark's own."""
     configure_logging("error", "console")  # figures alone go to standard output
     logging.getLogger("librdkafka").setLevel(logging.ERROR)
@@ -211,5 +170,5 @@ def run(runs: int = 3) -> list[Figure]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=3)
-    for found in run(parser.parse_args().runs):
-        print(json.dumps(found))
+    for figure in run(parser.parse_args().runs):
+        print(json.dumps(figure))
