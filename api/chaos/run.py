@@ -52,7 +52,7 @@ def by_kind(recovered: Sequence[Recovery]) -> dict[str, dict[str, float]]:
     """Of each kind of fault how many there were, and the median and worst seconds until a written event was read again."""
     found: dict[str, list[float]] = {}
     for recovery in recovered:
-        found.setdefault(recovery.fault.kind, []).append(recovery.readable_seconds)
+        found.setdefault(recovery.fault.kind.value, []).append(recovery.readable_seconds)
     return {
         kind: {"faults": len(taken), "median_seconds": round(median(taken), 2), "worst_seconds": round(max(taken), 2)}
         for kind, taken in sorted(found.items())

@@ -56,7 +56,8 @@ def ask(access: RegistryAccess, method: str, path: str, body: object = None) -> 
         with urlopen(request, timeout=REQUEST_SECONDS, context=access.context()) as answer:  # noqa: S310 - as above
             return json.load(answer)
     except HTTPError as error:
-        raise _refusal(error) from error
+        with error:  # it holds the connection
+            raise _refusal(error) from error
     except (OSError, HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         refusal = tls_refusal(reason) if isinstance(reason, BaseException) else None

@@ -85,19 +85,18 @@ class Doorbell:
             thread.join()
 
     def _run(self) -> None:
-        consumer = self._opened()
         try:
-            while not self._is_closed.is_set():
-                self._assign(consumer)
-                message = consumer.poll(_POLL_SECONDS)
-                # An error is not for the doorbell to tell of: those who rest have connections of their own.
-                if message is not None and message.error() is None:
-                    self._wake((str(message.topic()), message.partition() or 0), message.offset() or 0)
+            with contextlib.closing(self._opened()) as consumer:
+                while not self._is_closed.is_set():
+                    self._assign(consumer)
+                    message = consumer.poll(_POLL_SECONDS)
+                    # An error is not for the doorbell to tell of: those who rest have connections of their own.
+                    if message is not None and message.error() is None:
+                        self._wake((str(message.topic()), message.partition() or 0), message.offset() or 0)
         except KafkaException as error:
             _log.error("doorbell_failed", error=str(error), effect="consumers fetch by themselves until it runs again")
         finally:
             self._wake_all()
-            consumer.close()
 
     def _opened(self) -> Consumer:
         return Consumer(

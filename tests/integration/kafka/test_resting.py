@@ -74,6 +74,20 @@ async def test_a_rest_ends_by_itself(drowsy: Case, monkeypatch: pytest.MonkeyPat
         await drowsy.all_stored(names(4))
 
 
+async def test_a_doorbell_that_cannot_wait_lets_everybody_fetch(drowsy: Case):
+    """A client that takes none of its settings wakes who relies on it at once; the rest itself would last minutes."""
+    deaf = Doorbell({**drowsy.around.client, "security.protocol": "none"})
+    member = replace(drowsy, around=replace(drowsy.around, doorbell=deaf)).consumer()
+    try:
+        async with running(member):
+            for turn in range(3):
+                drowsy.send(names(2, f"t{turn}-"), 0)
+                await drowsy.all_stored([name for t in range(turn + 1) for name in names(2, f"t{t}-")])
+                await asyncio.sleep(1.0)  # longer than what comes before a rest
+    finally:
+        await asyncio.to_thread(deaf.close)
+
+
 async def test_partitions_move_between_members_at_rest(drowsy: Case):
     """One that rests gives half of its partitions to a newcomer and takes them back; each event is stored once."""
     first, second = drowsy.consumer(), drowsy.consumer()
