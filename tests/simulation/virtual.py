@@ -56,5 +56,6 @@ def run_virtually(main: Coroutine[Any, Any, T]) -> T:
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
         loop.close()
