@@ -26,12 +26,14 @@ from highwater.streams.telemetry import get_log
 
 # After so long without a record a consumer asks the doorbell to wait for it.
 _RESTS_AFTER_SECONDS = 10.0
-# How long the doorbell's fetch waits at the broker.
-_FETCH_WAIT_MS = 5_000
+# How long the doorbell's fetch waits at the broker. What joins while one waits is in the next, so a record can wait so long for a
+# doorbell that has just changed: less than the 2 s that a read with a position waits.
+_FETCH_WAIT_MS = 1_000
 # How soon the doorbell's thread sees that somebody else waits, or that it is to end.
 _POLL_SECONDS = 0.5
-# Partitions that join while a fetch is under way are in the next one; so long a consumer goes on fetching.
-_COVERED_SECONDS = _FETCH_WAIT_MS / 1000 + 2 * _POLL_SECONDS
+# A consumer goes on fetching for so long: its partitions are in the doorbell's next fetch, and topics that the doorbell did not
+# know are asked for first.
+_COVERED_SECONDS = 6.0
 # Below the ten minutes after which a broker closes connections that nobody uses.
 _REST_SECONDS_MAX = 240.0
 # The doorbell needs to know that there is a record, not what is in it; a broker sends one batch at least.
