@@ -453,6 +453,7 @@ async def test_a_vector_that_nothing_has_is_refused(api, seeds, ns):
         ({"source_id": ["a", "b|c"]}, "source_id"),
         ({"q": "a\x00b"}, "q"),
         ({"q": "q" * 8_001}, "q"),
+        ({"q": " \u2003\n"}, "q"),
         ({"limit": 0}, "limit"),
         ({"limit": 101}, "limit"),
         ({"mode": "magic"}, "mode"),
