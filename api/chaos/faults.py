@@ -155,8 +155,11 @@ class _Forget(Making):
 
     def begin(self) -> None:
         self._ground.signal_role(self._target, signal.SIGSTOP)
-        self._ground.forget_tables()
+        self._take_away()
         self._ground.signal_role(self._target, signal.SIGKILL)
+
+    def _take_away(self) -> None:
+        self._ground.forget_tables()
 
     def end(self) -> None:
         """Its supervisor starts it again."""
@@ -167,11 +170,9 @@ class _Lose(_Forget):
     def may_end(self) -> tuple[str, ...]:
         return (self._target,)
 
-    def begin(self) -> None:
-        self._ground.signal_role(self._target, signal.SIGSTOP)
+    def _take_away(self) -> None:
         self._ground.delete_changelogs()
-        self._ground.forget_tables()
-        self._ground.signal_role(self._target, signal.SIGKILL)
+        super()._take_away()
 
     def end(self) -> None:
         """What an operator does who reads why the worker ends."""

@@ -56,9 +56,9 @@ FORMATS: Mapping[str, Format] = {
     "pptx": Format(_write_pptx, MEDIA_TYPES["pptx"]),
     "pdf": Format(_write_pdf, MEDIA_TYPES["pdf"]),
 }
-_SETTING = "HIGHWATER_GOOGLE_CREDENTIALS_FILE"
 NOT_CONFIGURED = (
-    f"Google Slides is not configured: set {_SETTING} or HIGHWATER_GOOGLE_ACCESS_TOKEN for the export worker"
+    "Google Slides is not configured: "
+    "set HIGHWATER_GOOGLE_CREDENTIALS_FILE or HIGHWATER_GOOGLE_ACCESS_TOKEN for the export worker"
 )
 
 

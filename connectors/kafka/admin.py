@@ -181,11 +181,11 @@ class Admin:
             is_known = self._followed.issuperset(names)
             self._followed.update(names)
             if not is_known or monotonic_seconds() - self._ids_at > TOPIC_IDS_SECONDS:
-                self._ids = await asyncio.to_thread(self._ids_of_those_there, sorted(self._followed))
+                self._ids = await asyncio.to_thread(self._topic_ids, sorted(self._followed), must_exist=False)
                 self._ids_at = monotonic_seconds()
             return {name: self._ids[name] for name in names if name in self._ids}
 
-    def _ids_of_those_there(self, names: list[str]) -> dict[str, str]:
+    def _topic_ids(self, names: list[str], *, must_exist: bool = True) -> dict[str, str]:
         with self._answering("Kafka does not describe its topics"):
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
             found = {}
@@ -193,14 +193,9 @@ class Admin:
                 try:
                     found[name] = str(future.result(REQUEST_SECONDS).topic_id)
                 except KafkaException as error:
-                    if error.args[0].code() < 0:
+                    if must_exist or error.args[0].code() < 0:  # below 0: the client's own, the broker did not say so
                         raise
         return found
-
-    def _topic_ids(self, names: list[str]) -> dict[str, str]:
-        with self._answering("Kafka does not describe its topics"):
-            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
-            return {name: str(future.result(REQUEST_SECONDS).topic_id) for name, future in futures.items()}
 
     async def log_ranges(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], LogRange]:
         """First and one-past-last offset of each partition.

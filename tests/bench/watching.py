@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,6 @@ from highwater.connectors.kafka.groups import catalogued_groups, standings
 from highwater.streams.settings import read_settings
 from tests.product import Product
 
-_PSS = re.compile(rb"^Pss:\s+(\d+) kB", re.MULTILINE)
 _MIB = 1 << 20
 _FEW_ROWS = 100_000
 
@@ -36,10 +34,9 @@ def _with_children(pid: int) -> list[int]:
 
 def _pss(pid: int) -> int:
     try:
-        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except psutil.NoSuchProcess:  # it has ended
         return 0
-    return 0 if found is None else int(found[1]) * 1024
 
 
 def waiting(product: Product) -> dict[str, float]:
