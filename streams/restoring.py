@@ -54,10 +54,13 @@ class ChangelogRecord(Protocol):
 
 
 class Batch(NamedTuple):
-    """Records, in order within each partition, and the partitions that were read to where their log ended then."""
+    """Records, in order within each partition; of partitions that were read to where their log ended then, the offset behind it.
+
+    That end may be before one that was told earlier: a broker that has just become the leader does not know yet how much is safe.
+    """
 
     records: Sequence[ChangelogRecord]
-    ended: Sequence[Place]
+    ends: Mapping[Place, int]
 
 
 class Store(Protocol):
@@ -132,9 +135,13 @@ class Restoration:
                     self.offsets[place] = min(offset, self.spans[place].last)
                     if offset >= self.spans[place].last:
                         left.discard(place)
-                for place in batch.ended:  # the last records may have been compacted away
-                    self.offsets[place] = self.spans[place].last
-                    left.discard(place)
+                for (
+                    place,
+                    end,
+                ) in batch.ends.items():  # the last offset may hold a mark of a transaction, which nobody is given
+                    if end > self.spans[place].last:
+                        self.offsets[place] = self.spans[place].last
+                        left.discard(place)
                 if not left or self._stopping.is_set():
                     break
         return not left

@@ -64,8 +64,8 @@ def _open(client: Mapping[str, str]) -> Consumer:
 
 def _batch_of(messages: Sequence[Message]) -> Batch:
     if all(message.error() is None for message in messages):
-        return Batch(messages, ())
-    ended: list[Place] = []
+        return Batch(messages, {})
+    ends: dict[Place, int] = {}
     for message in messages:
         error = message.error()
         if error is None:
@@ -73,9 +73,9 @@ def _batch_of(messages: Sequence[Message]) -> Batch:
         place = (str(message.topic()), int(message.partition() or 0))
         code = error.code()
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-            ended.append(place)
+            ends[place] = int(message.offset() or 0)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001 - as above
             raise BeginningMovedError(place)
         elif not error.retriable():
             raise UnavailableError(f"the changelog {place[0]}/{place[1]} cannot be read: {error.str()}")
-    return Batch([message for message in messages if message.error() is None], ended)
+    return Batch([message for message in messages if message.error() is None], ends)

@@ -93,7 +93,7 @@ def held(spans):
             yield batch
             while batch.records and hold and os.path.exists(hold):
                 time.sleep(0.05)
-                yield Batch((), ())
+                yield Batch((), {})
 
 clock = ProductClock(settings.clock_file)
 sys.exit(run_worker(settings, codec, clock, learn=learn, read_changelogs=held, app_id=sys.argv[1]))
