@@ -27,7 +27,7 @@ OFFSET = b"__faust\0offset__"
 PARTITIONS = 2
 # More than two batches of the reader, so that there is something left when one of them was written.
 RECORDS = 12_000
-KEYS = 700
+KEYS = 701  # no multiple of five, so that each key is both written and deleted
 # A broker that gets no processor for a while answers late; some of its answers took more than 30 s under load.
 ANSWER_SECONDS = 120.0
 
