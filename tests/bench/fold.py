@@ -2,8 +2,8 @@
 
 The worker's own path of `feeds.channel-advanced`, from the topic into the table and its changelog, beside Kafka Streams with its
 cache (a row a key and commit) and Faust as its documentation has it (a row an event). What librdkafka fetches and columns decode,
-kept in memory alone, is the ceiling of a fold in one process of Python. Systems that write a row an event fold fewer events. After the
-last event the worker is killed; once it runs again, its changelog must hold the highest head of each channel.
+kept in memory alone, is the ceiling of a fold in one process of Python. Systems that write a row an event fold fewer. After
+the last event the worker is killed; once it runs again, its changelog must hold the highest head of each channel.
 
     python -m tests.bench.fold [--runs N] [--events N]
 """
