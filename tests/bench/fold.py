@@ -1,8 +1,8 @@
 """Events folded into a table: the highest head of each of 2,000 channels, durable, there again after kill -9.
 
 The worker's own path of `feeds.channel-advanced`, from the topic into the table and its changelog, beside Kafka Streams with its
-cache (a row a key and commit) and Faust as its documentation has it (a row an event). What librdkafka fetches and columns decode,
-kept in memory alone, is the ceiling of a fold in one process of Python. Systems that write a row an event fold fewer. After
+cache (a row a key and commit). What librdkafka fetches and columns decode, kept in memory alone, is the ceiling of a fold in one
+process of Python. The worker writes a row an event, and folds fewer. After
 the last event the worker is killed; once it runs again, its changelog must hold the highest head of each channel.
 
     python -m tests.bench.fold [--runs N] [--events N]
@@ -12,7 +12,6 @@ import argparse
 import json
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import uuid
@@ -37,49 +36,8 @@ from tests.integration.agents import CODEC, CONSUMED, DECIDED, Worker
 TOPIC = "feeds.channel-advanced"
 EVENTS = (1_000, 10_000, 100_000, 1_000_000)
 KEYS = 2_000
-WORKER, FAUST, CEILING = "highwater worker", "Faust 0.15", "in memory alone: librdkafka, columns, a dict"
-EVENTS_MAX = {WORKER: 100_000, FAUST: 10_000}
-
-_FAUST = """
-import os, resource, signal, sys, threading, time
-import faust
-from highwater.schemas.codec import Codec
-from highwater.schemas.topics import TOPICS
-
-address, app_id, folder, topic, count = *sys.argv[1:5], int(sys.argv[5])
-codec = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
-app = faust.App(
-    app_id, broker="kafka://" + address, store="rocksdb://", datadir=folder, web_enabled=False, topic_partitions=8,
-    autodiscover=False, consumer_auto_offset_reset="earliest",
-)
-rows = app.Table("rows", partitions=8)
-seen, began = 0, None
-
-def cpu():
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-@app.agent(app.topic(topic, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"))
-async def keep(stream):
-    global seen, began
-    async for value in stream:
-        began = began or (time.monotonic(), cpu())
-        event = codec.decode("feeds.channel-advanced", value)
-        row = rows.get(event["channel_id"])
-        if row is None or row[0] < event["head"]:
-            rows[event["channel_id"]] = [event["head"], 0]
-        seen += 1
-        if seen == count:
-            print("folded", time.monotonic() - began[0], cpu() - began[1], flush=True)
-
-def end():
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-threading.Thread(target=end, daemon=True).start()
-sys.argv = ["faust", "worker", "-l", "error"]
-app.main()
-"""
+WORKER, CEILING = "highwater worker", "in memory alone: librdkafka, columns, a dict"
+EVENTS_MAX = {WORKER: 100_000}
 
 Fold = tuple[float, float, Cost | None]  # seconds and processor seconds of the fold, and what the process took in all
 
@@ -181,14 +139,6 @@ def _streams(address: str, folder: Path, count: int, runs: int) -> Iterator[Fold
         yield _peer(address, count, [*(command or ()), *options], f"{app}-events")
 
 
-def _faust(address: str, folder: Path, count: int, runs: int) -> Iterator[Fold]:
-    for number in range(runs):
-        folder.mkdir(exist_ok=True)
-        app = f"faust-{uuid.uuid4().hex[:8]}"
-        options = [address, app, str(folder / str(number)), f"{app}-events", str(count)]
-        yield _peer(address, count, [sys.executable, "-c", _FAUST, *options], f"{app}-events")
-
-
 def _ceiling(address: str, _: Path, count: int, runs: int) -> Iterator[Fold]:
     topic = f"ceiling-{uuid.uuid4().hex[:8]}"
     make(address, topic)
@@ -214,7 +164,7 @@ def _ceiling(address: str, _: Path, count: int, runs: int) -> Iterator[Fold]:
 def run(runs: int = 1, *, events: tuple[int, ...] = EVENTS) -> list[Figure]:
     """Events a second, processor seconds a million and peak memory, by the number of events."""
     found: dict[tuple[str, str, str, int], list[float]] = defaultdict(list)
-    systems = {WORKER: _ours, streams_peer.STREAMS: _streams, FAUST: _faust, CEILING: _ceiling}
+    systems = {WORKER: _ours, streams_peer.STREAMS: _streams, CEILING: _ceiling}
     with tempfile.TemporaryDirectory(prefix="highwater-bench-") as name, LocalStack(Path(name) / "parts") as stack:
         address = str(stack.addresses.kafka)
         for count in events:

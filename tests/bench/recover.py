@@ -1,8 +1,8 @@
 """How long a worker takes from its start to ready when its tables hold many keys, with its local state lost and with it kept.
 
 The rows are channel heads, written to the changelogs as the systems write them; all of it is on one broker with 8 partitions.
-Kafka Streams restores the same keys into a store of the same kind, Faust as its documentation has it, with fewer keys:
-it takes 72 us a record. Each ended in good order before, so that nobody waits for the session of a dead member.
+Kafka Streams restores the same keys into a store of the same kind. Each ended in good
+order before, so that nobody waits for the session of a dead member.
 
     python -m tests.bench.recover [--runs N] [--keys N]
 """
@@ -11,7 +11,6 @@ import argparse
 import json
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import uuid
@@ -31,39 +30,9 @@ from tests.bench.streams_peer import Cost, cost_of, line_of
 from tests.integration.agents import AGENTS, Worker, empty
 
 KEYS = (1_000, 10_000, 100_000, 1_000_000)
-FAUST_KEYS_MAX = 10_000
-WORKER, FAUST = "highwater worker", "Faust 0.15"
+WORKER = "highwater worker"
 LOST, KEPT, DECIDES = "local state lost", "local state kept", "local state lost, first tick decided"
 WAIT_SECONDS = 300.0
-
-_FAUST = """
-import os, signal, sys, threading
-import faust
-
-address, app_id, folder, topic = sys.argv[1:5]
-app = faust.App(
-    app_id, broker="kafka://" + address, store="rocksdb://", datadir=folder, web_enabled=False, topic_partitions=8,
-    autodiscover=False,
-)
-rows = app.Table("rows", partitions=8)
-
-@app.agent(app.topic(topic, value_serializer="raw"))
-async def keep(stream):
-    async for key, value in stream.items():
-        rows[key] = value
-
-@rows.on_recover
-async def recovered(*_):
-    print("running", flush=True)
-
-def end():
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGTERM)
-
-threading.Thread(target=end, daemon=True).start()
-sys.argv = ["faust", "worker", "-l", "error"]
-app.main()
-"""
 
 Measured = dict[tuple[str, str, str, int], list[float]]  # name, system, unit, keys -> a value each run
 
@@ -104,11 +73,6 @@ def of_worker(number: int) -> tuple[bytes, bytes]:
 def of_streams(number: int) -> tuple[bytes, bytes]:
     """The same as the peer keeps it: two numbers of eight bytes."""
     return b"channel-%07d" % number, number.to_bytes(8, "big") + (0).to_bytes(8, "big")
-
-
-def of_faust(number: int) -> tuple[bytes, bytes]:
-    """The same in JSON."""
-    return b'"channel-%07d"' % number, b"[%d,null,0]" % number
 
 
 def until(is_so: Callable[[], bool], pause_seconds: float = 0.01) -> None:
@@ -166,21 +130,10 @@ def _streams(address: str, folder: Path, keys: int, runs: int) -> Iterator[tuple
     yield from _peer([*command, *options], state, runs)
 
 
-def _faust(address: str, folder: Path, keys: int, runs: int) -> Iterator[tuple[str, float, Cost]]:
-    if keys > FAUST_KEYS_MAX:
-        return
-    folder.mkdir()
-    app = f"faust-{uuid.uuid4().hex[:8]}"
-    make(address, f"{app}-events", f"{app}-rows-changelog")
-    fill(address, f"{app}-rows-changelog", keys, of_faust)
-    state = folder / "state"
-    yield from _peer([sys.executable, "-c", _FAUST, address, app, str(state), f"{app}-events"], state, runs)
-
-
 def run(runs: int = 1, *, keys: tuple[int, ...] = KEYS) -> list[Figure]:
     """Seconds and processor seconds from start to ready, and peak memory, by the number of keys."""
     found: Measured = defaultdict(list)
-    systems = {WORKER: _ours, streams_peer.STREAMS: _streams, FAUST: _faust}
+    systems = {WORKER: _ours, streams_peer.STREAMS: _streams}
     with tempfile.TemporaryDirectory(prefix="highwater-bench-") as name, LocalStack(Path(name) / "parts") as stack:
         address = str(stack.addresses.kafka)
         for count in keys:

@@ -1,4 +1,4 @@
-"""Kafka Streams, and Faust as its documentation has it, as peers of the worker's tables.
+"""Kafka Streams as the peer of the worker's tables.
 
 Kafka Streams is fetched (two jars beside the broker's, 65 MB, kept in the user's cache), compiled and run with the machine's JDK;
 where there is none, or no network, it is left out, and the results say so by not naming it.
