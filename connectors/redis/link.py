@@ -422,7 +422,10 @@ class ResourceCache:
         await self._link.run(self._link.require().delete(*self._keys(resource)))
 
     def _keys(self, resource: str) -> list[str]:
-        return [resource_key(RESOURCE_VERSION, resource), resource_key(self._payloads, resource)]
+        return [self._key(RESOURCE_VERSION, resource), self._key(self._payloads, resource)]
+
+    def _key(self, template: str, resource: str) -> str:
+        return resource_key(template, resource, is_cluster=self._link.is_cluster)
 
     async def heads(self, resources: Sequence[str]) -> list[Head | None]:
         """What Redis holds of each resource, in one round trip shared with whoever asks at the same moment.
@@ -451,7 +454,7 @@ class ResourceCache:
         pipeline = self._link.client.pipeline(transaction=False)
         for resources, _ in waiting:
             for resource in resources:
-                pipeline.hmget(resource_key(RESOURCE_VERSION, resource), _FIELDS)
+                pipeline.hmget(self._key(RESOURCE_VERSION, resource), _FIELDS)
         try:
             rows = iter(await self._link.run(pipeline.execute(raise_on_error=False)))
         except RedisAwayError:
@@ -466,7 +469,7 @@ class ResourceCache:
         if not self._link.is_up:
             return None
         try:
-            found = await self._link.run(self._link.client.get(resource_key(self._payloads, resource)))
+            found = await self._link.run(self._link.client.get(self._key(self._payloads, resource)))
         except RedisAwayError:
             return None
         prefix = b"%d\n" % version

@@ -112,6 +112,7 @@ class Clients:
     failures: list[str] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     shed: int = 0
+    step: str = "the last release alone"
     _ended: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
@@ -153,7 +154,7 @@ class Clients:
             if answer.status_code not in (502, 503):
                 return answer
             said.append(f"{answer.status_code} {answer.text[:200]}")
-        self.failures.append(f"{method} {path}: {said}")
+        self.failures.append(f"{self.step}: {method} {path}: {said}")
         return None
 
     def _read(self, client: httpx.Client, number: int) -> None:
@@ -211,8 +212,9 @@ class Rollout:
             if goes_back and role == ONE_WAY:
                 continue
             began = time.monotonic()
+            self._clients.step = f"{role} to {version.name}"
             self._replace(role, version)
-            self.seconds[f"{role} to {version.name}"] = round(time.monotonic() - began, 1)
+            self.seconds[self._clients.step] = round(time.monotonic() - began, 1)
 
     def _replace(self, role: str, version: Path) -> None:
         """Start one of the version beside it, have both work, replace the first, end the second."""
