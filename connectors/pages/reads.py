@@ -214,7 +214,7 @@ class Documents:
             if stored is None:
                 return None
             identity = stored.payload
-            # A newer one too: a Redis whose replica took over may have told of the version before, and the next read asks it again.
+            # A newer one too: a Redis whose replica took over may have told of the one before, and the next read asks it again.
             await self._cache.put(
                 key,
                 stored.head,
