@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from highwater.connectors.engines.watch import Watch
+from highwater.connectors.engines.watch import QUERIES, Watch
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
@@ -58,7 +58,7 @@ class Queries:
             lease_ms=LEASE_MS,
             slots=slots,
         )
-        watch = Watch(self.database, runs, engine, self.time)
+        watch = Watch(self.database, runs, engine, self.time, channel=QUERIES)
         made = Worker(engine, StageCommands(engine), watch)
         made.start()
         self.workers.append(made)
