@@ -11,11 +11,14 @@ import pytest
 
 from highwater.connectors.engines import watch as watching
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.models.calls import ChatAnswer, ChatCall, LocalChat
 from highwater.connectors.queries.sink_queries import QueriesSink
+from highwater.connectors.queries.stages import answered_locally
 from highwater.schemas.queries import PIPELINE_STAGE, QUERY_SUBMITTED
 from highwater.streams.identity.plans import PLANS
+from highwater.streams.queries.states import Stage
 from tests.conftest import Stack
-from tests.integration.connecting import event, in_transaction
+from tests.integration.connecting import event, in_transaction, until
 from tests.integration.queries.making import Queries, queries
 
 STAGES = ["analyzer", "assembler", "responder", "archivist"]
@@ -89,3 +92,78 @@ async def test_an_engine_that_dies_with_what_it_was_handed(q: Queries):
     await q.request(other, run_id)
     await q.until_status(run_id, "COMPLETED", archive="STORED")
     assert q.llm.by_key() == {f"{run_id}/{stage}/1": 1 + (stage == "analyzer") for stage in STAGES}
+
+
+# -- calls that cost nothing: their ends are stored with what follows -----------------------------------------------------
+
+
+async def test_a_call_of_the_built_in_model_ends_with_what_follows(q: Queries):
+    """Each stage has one call with its answer, the run and its last answer agree, and what it used is counted once."""
+    q.worker(port=LocalChat(answered_locally))
+    (run_id,) = await submitted(q, submission(str(uuid.uuid4())))
+    row = await q.until_status(run_id, "COMPLETED", archive="STORED")
+    calls = {call["stage"]: call for call in await q.calls(run_id)}
+    assert {(call["outcome"], call["sends"]) for call in calls.values()} == {("answered", 1)}
+    assert (sorted(calls), calls["responder"]["answer"]) == (sorted(STAGES), row["final_answer"])
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_an_engine_that_dies_before_both_are_stored(q: Queries, stage: str):
+    """Neither the answer nor what follows is there; the call is made again under its key, and the run comes to its end."""
+    (run_id,) = await submitted(q, submission(str(uuid.uuid4())))
+    port = _Stopping(stage)
+    worker = q.worker(port=port)
+    await asyncio.wait_for(port.is_reached.wait(), 60)
+    async with q.around.pool.acquire() as tx, tx.transaction():
+        await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR UPDATE", run_id)  # what follows cannot be stored
+        port.may_go_on.set()
+        await until(lambda: _waits_for_a_lock(q), "the engine is about to store both")
+        await worker.die()
+    calls = {call["stage"]: call["outcome"] for call in await q.calls(run_id)}
+    assert calls[stage] is None
+    other = q.worker(port=LocalChat(answered_locally))
+    if stage != "archivist":
+        await q.until_status(run_id, {"analyzer": "NEW", "assembler": "ANALYZED", "responder": "READY"}[stage])
+        await q.request(other, run_id, stage=Stage(stage))
+    await q.until_status(run_id, "COMPLETED", archive="STORED")
+    sends = {call["stage"]: call["sends"] for call in await q.calls(run_id)}
+    assert sends == {one: 1 + (one == stage) for one in STAGES}
+
+
+async def test_the_first_answer_stays(q: Queries):
+    """Of a call that has an answer already nothing else is stored, and what follows follows from that answer."""
+    (run_id,) = await submitted(q, submission(str(uuid.uuid4())))
+    port = _Stopping("responder")
+    q.worker(port=port)
+    await asyncio.wait_for(port.is_reached.wait(), 60)
+    await q.around.pool.execute(
+        "UPDATE llm_calls SET outcome = 'answered', answer = 'the first', ended_at = now() WHERE run_id = $1 AND stage = $2",
+        run_id, "responder",
+    )  # fmt: skip
+    port.may_go_on.set()
+    row = await q.until_status(run_id, "COMPLETED", archive="STORED")
+    stored = {call["stage"]: call["answer"] for call in await q.calls(run_id)}
+    assert stored["responder"] == row["final_answer"] == "the first"
+
+
+class _Stopping(LocalChat):
+    """The built-in model, which stops before it answers in a stage."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(answered_locally)
+        self._stage = stage
+        self.is_reached, self.may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def complete(self, call: ChatCall) -> ChatAnswer:
+        if call.stage == self._stage:
+            self.is_reached.set()
+            await self.may_go_on.wait()
+        return await super().complete(call)
+
+
+async def _waits_for_a_lock(q: Queries) -> bool:
+    return bool(
+        await q.around.pool.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+    )
