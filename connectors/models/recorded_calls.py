@@ -68,7 +68,7 @@ class ModelCalls:
         return await self.store(await self.sent(run_id, attempt, call, conclude), conclude)
 
     async def sent(self, run_id: str, attempt: int, call: ChatCall, conclude: Callable[[str], C]) -> Sent[C]:
-        """Make a call that was written down; its end is the caller's to store: alone (`store`), or, if unpaid, with what follows."""
+        """Make a call that was written down; the caller stores its end, alone (`store`) or, if unpaid, with what follows."""
         answer = None
         try:
             answer = await self._port.complete(call)
