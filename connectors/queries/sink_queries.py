@@ -2,7 +2,7 @@
 
 Law: a request id is one run, whoever sends it how often; what differs under a known id is refused. Runs of a user have dense
 places in the order of the log. A run whose turn it is when it arrives waits for a slot from its own transaction on: the
-submission is its command, and the agent's, which comes later, finds it taken. Whether the organization that pays may ask is
+submission is its command, and the agent is told that it need not send one. Whether the organization that pays may ask is
 decided here for good, in the order of the log; a query that may not be asked is a run that failed, with the limit in its error,
 and calls no model. Of a role's prompts the last word in the order of the broker's time counts.
 """
@@ -114,15 +114,21 @@ class QueriesSink(Handler[Said, Prepared]):
             if asked:
                 await watch.notify(tx, watch.QUERIES)
             await outbox.add(
-                tx, [row for run, event in zip(runs, new, strict=True) for row in self._told(run, event, now_ms)]
+                tx,
+                [
+                    row
+                    for run, event in zip(runs, new, strict=True)
+                    for row in self._told(run, event, now_ms, is_asked=run.id in asked)
+                ],
             )
             await log_queries(tx, [run.id for run in runs])
         return refused
 
-    def _told(self, run: Run, event: Event[QuerySubmitted], now_ms: int) -> list[OutboxRow]:
+    def _told(self, run: Run, event: Event[QuerySubmitted], now_ms: int, *, is_asked: bool) -> list[OutboxRow]:
         at = event.record.position
         is_waiting = run.status is Status.NEW
-        rows = [self._tell.row(PIPELINE_STAGE, stage_event(run, INSERT, now_ms, waiting=is_waiting), now_ms, at)]
+        made = stage_event(run, INSERT, now_ms, waiting=is_waiting, requested=is_asked)
+        rows = [self._tell.row(PIPELINE_STAGE, made, now_ms, at)]
         if not is_waiting:
             ended = failed_event(run, None, LIMITED, run.error or "", "", now_ms, is_alert=False)
             rows.append(self._tell.row(RUN_FAILED, ended, now_ms, at))

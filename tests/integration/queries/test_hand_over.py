@@ -66,6 +66,8 @@ async def test_only_a_run_whose_turn_it_is_is_handed_over(q: Queries):
     commands = {run_id: (await q.run(run_id))["command"] for run_id in (first, second, others, third)}
     position = "queries.query-submitted/0"
     assert commands == {first: f"{position}/0", second: None, others: f"{position}/2", third: None}
+    told = {one["id"]: (one["waiting"], one["requested"]) for one in await q.events(PIPELINE_STAGE)}
+    assert told == {run_id: (True, command is not None) for run_id, command in commands.items()}
 
 
 async def test_a_sink_that_dies_with_its_commit_has_handed_over(q: Queries):
