@@ -215,9 +215,17 @@ class Worker:
 
     def metric(self, name: str) -> float:
         """Sum of a metric over its labels."""
+        return self.metric_of(name, "")
+
+    def metric_of(self, name: str, label: str) -> float:
+        """Sum of a metric over what has a label, such as `topic="streams.tick"`."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.split("{")[0].split(" ")[0] == name and label in line
+        )
 
     def after_ticks(self, count: int) -> None:
         """Wait until every agent has applied so many more ticks in every partition, more or less."""
