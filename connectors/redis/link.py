@@ -477,15 +477,11 @@ class ResourceCache:
             self._start_flush()
 
     async def _flush(self, waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]]) -> None:
-        pipeline = self._link.client.pipeline(transaction=False)
-        for resources, _ in waiting:
-            for resource in resources:
-                pipeline.hmget(self._key(RESOURCE_VERSION, resource), _FIELDS)
         # A resource that several ask for is read once.
         asked = list(dict.fromkeys(resource for resources, _ in waiting for resource in resources))
         try:
             rows = await self._link.replies(
-                [("HMGET", resource_key(RESOURCE_VERSION, resource), *_FIELDS) for resource in asked]
+                [("HMGET", self._key(RESOURCE_VERSION, resource), *_FIELDS) for resource in asked]
             )
             found = {resource: _head(row) for resource, row in zip(asked, rows, strict=True)}
         except RedisAwayError:
