@@ -33,7 +33,7 @@ from highwater.api.core.openapi import add_forms
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
-from highwater.api.core.ready import Ready
+from highwater.api.core.ready import Asked, Later, Ready, ShortWay
 from highwater.api.core.security_log import RecordActions
 from highwater.api.core.services import Services
 from highwater.api.core.tls import check_tls
@@ -44,6 +44,7 @@ from highwater.api.explain import routes as explain
 from highwater.api.feeds import routes_reads as feeds_reads
 from highwater.api.feeds import routes_rebuilds as feeds_rebuilds
 from highwater.api.feeds import routes_writes as feeds_writes
+from highwater.api.feeds.quick import ShortFeeds
 from highwater.api.identity import routes_organizations as organizations
 from highwater.api.identity import routes_sessions as sessions
 from highwater.api.jobs import routes as jobs
@@ -55,7 +56,7 @@ from highwater.api.league import routes_cache as league_cache
 from highwater.api.league import routes_reads as league_reads
 from highwater.api.league import routes_writes as league_writes
 from highwater.api.pages import routes as cache
-from highwater.api.pages.shortcut import Asked, ShortCut
+from highwater.api.pages.shortcut import ShortCut
 from highwater.api.queries import routes as queries
 from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
@@ -143,6 +144,7 @@ class Application(FastAPI):
     entrance: Entrance | None = None
     traces: TraceRequests | None = None
     short_cut: ShortCut | None = None
+    short_feeds: ShortFeeds | None = None
 
     def openapi(self) -> dict[str, Any]:
         """The description of the API, with what each operation asks of its caller and may be refused with."""
@@ -172,18 +174,24 @@ class Application(FastAPI):
 
     def is_known(self, target: bytes) -> bool:
         """Whether a request with this target may have a ready answer."""
-        return self.short_cut is not None and self.short_cut.is_known(target)
+        return self._short_way(target) is not None
+
+    def _short_way(self, target: bytes) -> ShortWay | None:
+        if self.short_cut is not None and self.short_cut.is_known(target):
+            return self.short_cut
+        return self.short_feeds if self.short_feeds is not None and self.short_feeds.is_known(target) else None
 
     def asked(self, scope: Scope) -> Asked | None:
         """What a read asks for that is let in and carries no trace; the way here is that of `__call__`."""
-        if self.short_cut is None or self.entrance is None or has_context(scope):
+        way = self._short_way(scope["raw_path"])
+        if way is None or self.entrance is None or has_context(scope):
             return None
         seen = self.entrance.quick_scope(scope)
-        return None if seen is None else self.short_cut.asked(seen)
+        return None if seen is None else way.asked(seen)
 
-    def ready(self, asked: Asked) -> Ready | None:
-        """The answer, where it waits for nothing and leaves no trace."""
-        return None if self.short_cut is None or TRACER.is_on else self.short_cut.ready(asked)
+    def ready(self, asked: Asked) -> Ready | Later | None:
+        """The answer, where it waits for one question at most and leaves no trace."""
+        return None if self.short_cut is None or TRACER.is_on else asked.ready()
 
     async def usual(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one that was let in and that the short cut has left."""
@@ -208,10 +216,11 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         await wiring.start()
         dashboard.attach(DashboardServices(wiring.services, wiring.feeds.policy, wiring.pages.documents))
         application.short_cut = ShortCut(league_reads.shown_pages(wiring.league), wiring.pages)
+        application.short_feeds = ShortFeeds(wiring.services, wiring.feeds)
         try:
             yield
         finally:
-            application.short_cut = None
+            application.short_cut = application.short_feeds = None
             await dashboard.close()
             await wiring.close()
             if exporter is not None:

@@ -3,7 +3,8 @@
 Laws. Nothing that a client sends before its request is complete is kept beyond a bound, nor waited for beyond a time; what the
 application reads is bounded there. A connection that is refused is told why, is read no more than it takes to be told, and ends.
 A request that arrives in one piece, as nearly all do, arms no timer and costs a comparison. What is answered here is what ASGI
-would answer (`ready.py`), in its turn, and only while the client reads.
+would answer (`ready.py`), in its turn, and only while the client reads. Answers leave in the order of their requests, and a
+refusal follows the answers to what came whole before it.
 """
 
 from __future__ import annotations
@@ -16,23 +17,16 @@ from urllib.parse import unquote
 
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from highwater.api.core.connections import Connections
 from highwater.api.core.ready import ReadyAnswers
+from highwater.api.core.ready_protocol import AT_ONCE_MAX, ReadyHttp
 from highwater.api.core.refused_connections import refusal_of
 from highwater.api.core.socket_protocol import LimitedSocket
 from highwater.streams.telemetry import CONNECTIONS_REFUSED, HTTP_REFUSED, get_log
 
 # Answers end with the connection: what a client still sends is read and dropped for so long, so that it sees the answer.
 _LINGER_SECONDS = 1.0
-# Requests of one piece that are answered at once; those that follow take turns with other connections, as tasks.
-_AT_ONCE_MAX = 16
-_READS = (b"GET", b"HEAD")
-# Requests kept of a connection, to know them again: a page polls a few addresses; a browser's request has 1 KiB with its cookies.
-_AGAIN_MAX, _AGAIN_BYTES_MAX = 4, 2_048
-# Of a request with a body, or one that waits for permission to send it.
-_OF_BODIES = frozenset({b"content-length", b"transfer-encoding", b"expect"})
 # After the handshake of TLS, which has no other end than this, uvicorn's protocols begin.
 TLS_HANDSHAKE_SECONDS = 10.0
 
@@ -65,7 +59,7 @@ class LimitedConfig(uvicorn.Config):
         *,
         limits: Limits,
         connections: Connections,
-        ready: ReadyAnswers[Any] | None = None,
+        ready: ReadyAnswers | None = None,
         **named: Any,
     ) -> None:
         super().__init__(app, http=LimitedHttp, ws=LimitedSocket, timeout_keep_alive=limits.keep_alive_seconds, **named)
@@ -85,7 +79,7 @@ class Loop(uvloop.Loop):  # type: ignore[misc] # uvloop has no types
         return server
 
 
-class LimitedHttp(HttpToolsProtocol):
+class LimitedHttp(ReadyHttp):
     """One connection that speaks HTTP/1.1."""
 
     config: LimitedConfig
@@ -94,19 +88,10 @@ class LimitedHttp(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._limits = self.config.limits
         # What uvicorn would write to its own log of requests is not written here.
-        self._ready = None if self.access_log or self.root_path else self.config.ready
-        self._is_answered_at_once = False  # the request that arrives
-        self._at_once_left = _AT_ONCE_MAX  # of this piece
-        self._asked: Any = None  # by the request that arrives
-        self._again: dict[
-            bytes, Any
-        ] = {}  # requests that came alone and were answered at once, and what they asked for
-        self._idle_from = 0.0  # when the last one was
+        self.ready = None if self.access_log or self.root_path else self.config.ready
         self._address: str | None = None  # while it is counted
-        self._is_refused = False
         self._in_headers = True
-        self._in_message = False
-        self._refused_status: HTTPStatus | None = None  # decided within the parser, which has to return first
+        self._refused_last: HTTPStatus | None = None  # written when what came whole before is answered
         self._chunk_bytes = 0
         self._header_bytes = 0  # arrived since the fields began: a little more than they are
         self._body_bytes = 0  # in this window
@@ -158,11 +143,17 @@ class LimitedHttp(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Give the parser what it may have."""
-        if self._is_refused or (self._again and self._answer_again(data)):
+        if self._is_refused or (self._held is not None and self._hold(data)):
             return
+        if self._again and self._answer_again(data):
+            return
+        self.receive(data)
+
+    def receive(self, data: bytes) -> None:
+        """Give the parser what it may have, whatever is known of it."""
         was_in_headers, was_in_message = self._in_headers, self._in_message
         self._chunk_bytes, self._has_body = len(data), False
-        self._at_once_left = _AT_ONCE_MAX
+        self._at_once_left, self._messages, self._asked = AT_ONCE_MAX, 0, None
         if was_in_headers:
             self._header_bytes += len(data)
             if was_in_message and self._header_bytes > self._limits.header_bytes_max:
@@ -170,36 +161,17 @@ class LimitedHttp(HttpToolsProtocol):
                 return
         timer, self.timeout_keep_alive_task = self.timeout_keep_alive_task, None
         super().data_received(data)
-        if self._at_once_left < _AT_ONCE_MAX and self._is_at_rest(timer, b"" if was_in_message else data):
+        if self._at_once_left < AT_ONCE_MAX and self._is_at_rest(timer, b"" if was_in_message else data):
             return
         if timer is not None:
             timer.cancel()
         if not self._in_message and not self._is_refused and self._refused_status is None:
             cycle = self.cycle
             if cycle is not None and not cycle.response_complete:
+                if not was_in_message:
+                    self._keep_alone(data)
                 return  # all of a request is there, and it is being answered
         self._check(len(data), is_continued=was_in_message and was_in_headers)
-
-    def _is_at_rest(self, timer: asyncio.TimerHandle | None, data: bytes) -> bool:
-        """Whether everything that came is answered, some of it at once; then the next request is waited for, as uvicorn does.
-
-        Args:
-            timer: ran before, and goes on: none is started for each answer.
-            data: what the requests came in.
-        """
-        is_answered = self.cycle is None or self.cycle.response_complete
-        if not is_answered or self._is_refused or self._refused_status is not None:
-            return False
-        self._idle_from = self.loop.time()
-        if timer is None or self._in_message:
-            self._wait_for_next(self.timeout_keep_alive)
-        else:
-            self.timeout_keep_alive_task = timer
-        if not self._in_message and self._at_once_left == _AT_ONCE_MAX - 1 and 0 < len(data) <= _AGAIN_BYTES_MAX:
-            if len(self._again) >= _AGAIN_MAX:
-                self._again.clear()
-            self._again[data] = self._asked
-        return not self._in_message
 
     def _check(self, arrived_bytes: int, *, is_continued: bool) -> None:
         """Judge where the parser stands; `is_continued`: it stood within the same fields before."""
@@ -246,6 +218,7 @@ class LimitedHttp(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self._is_answered_at_once = False
+        self._messages += 1
         self._in_headers = self._in_message = True
         self._header_bytes = self._chunk_bytes
 
@@ -261,70 +234,17 @@ class LimitedHttp(HttpToolsProtocol):
         self._header_bytes = self._body_bytes = self._unread_bytes = 0
         if self._timer is not None:
             self._stop_waiting()
-        if self._ready is not None and self._ready.is_known(self.url) and self._may_answer_at_once():
+        if self._noted is not None:
+            self.scope.update(self._noted)  # type: ignore[typeddict-item] # what is done once for a request
+            self._noted = None
+        elif self.ready is not None and self.ready.is_known(self.url) and self._may_answer_at_once():
             scope: Any = self.scope
             scope["method"] = self.parser.get_method().decode("ascii")
             # What is known is a path and nothing else: as uvicorn would find it.
             scope |= {"path": unquote(self.url.decode("ascii")), "raw_path": self.url, "query_string": b""}
-            self._is_answered_at_once = self._answer_at_once(self._ready, scope)
+            self._is_answered_at_once = self._answer_at_once(self.ready, scope)
         if not self._is_answered_at_once:
             super().on_headers_complete()
-
-    def _may_answer_at_once(self) -> bool:
-        """Whether it is this request's turn, the client reads, and nothing follows the fields or ends the connection."""
-        return (
-            self._at_once_left > 0
-            and (self.cycle is None or self.cycle.response_complete)
-            and not (self.flow.write_paused or self.transport.is_closing() or self._refused_status is not None)
-            and self.parser.get_method() in _READS
-            and self.parser.get_http_version() == "1.1"
-            and self.parser.should_keep_alive()
-            and not self.parser.should_upgrade()
-            and all(name not in _OF_BODIES for name, _ in self.headers)
-        )
-
-    def _answer_at_once(self, answers: ReadyAnswers[Any], scope: Any = None) -> bool:
-        """Whether the request of this scope is answered; without one, the request that asks for `_asked`."""
-        try:
-            if scope is not None:
-                self._asked = answers.asked(scope)
-            answer = None if self._asked is None else answers.ready(self._asked)
-            encoded = b"" if answer is None else answer.fields.encoded(self.server_state.default_headers)
-        except Exception:  # noqa: BLE001 - it is met again where it can be answered
-            # Within the parser it would become a 400; ASGI meets the same fault and answers 500.
-            _log.exception("no_ready_answer", target=self.url.decode("latin-1"))
-            answer = None
-        if answer is None:
-            return False
-        self._at_once_left -= 1
-        self.server_state.total_requests += 1
-        self.transport.write(encoded + answer.body if answer.body else encoded)
-        answer.ended()
-        return True
-
-    def _answer_again(self, data: bytes) -> bool:
-        """Whether a request is answered that is in every byte one of those kept: it needs no parser."""
-        asked = self._again.get(data) if len(data) <= _AGAIN_BYTES_MAX else None
-        is_idle = self.timeout_keep_alive_task is not None and not self._in_message
-        if asked is None or not is_idle or self.flow.write_paused or self._ready is None:
-            return False
-        self._asked, self._at_once_left = asked, 1
-        if not self._answer_at_once(self._ready):
-            return False
-        self._is_answered_at_once = True
-        self._idle_from = self.loop.time()
-        return True
-
-    def _wait_for_next(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
-
-    def timeout_keep_alive_handler(self) -> None:
-        """No request came since the timer was started; or one that was answered at once, which starts no timer of its own."""
-        left_seconds = self._idle_from + self.timeout_keep_alive - self.loop.time()
-        if left_seconds > 0 and self._is_answered_at_once and not self.transport.is_closing():
-            self._wait_for_next(left_seconds)
-        else:
-            super().timeout_keep_alive_handler()
 
     def on_body(self, body: bytes) -> None:
         """A piece of its body."""
@@ -380,7 +300,10 @@ class LimitedHttp(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The server stops: a connection with a request that has not come yet, or that was refused, ends now."""
         self._stop_waiting()
-        if self._is_refused:
+        self._is_stopping = True
+        if self._held is not None:
+            return  # what is asked for is answered first
+        if self._is_refused and self._refused_last is None:
             self.transport.close()
         else:
             super().shutdown()
@@ -392,6 +315,30 @@ class LimitedHttp(HttpToolsProtocol):
         self._stop_waiting()
         self._unset_keepalive_if_required()
         HTTP_REFUSED.labels(int(status)).inc()
+        if self._has_earlier():
+            self._refused_last = status
+        else:
+            self._end_refused(status)
+
+    def _has_earlier(self) -> bool:
+        """Whether requests that came whole before what is refused wait for their answers; what is refused gets none else."""
+        is_own = not self._in_headers  # the last cycle is that of what is refused: its body goes on
+        if self.pipeline:
+            if is_own:
+                self.pipeline.popleft()
+            return True
+        return not is_own and self.cycle is not None and not self.cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        """A request is answered: the next one has its turn, or what is refused behind it."""
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_last and self._refused_last is not None and not self.transport.is_closing():
+            status, self._refused_last = self._refused_last, None
+            self._unset_keepalive_if_required()
+            self._end_refused(status)
+
+    def _end_refused(self, status: HTTPStatus) -> None:
         is_answered = self._is_answered()
         if self.cycle is not None:
             self.cycle.disconnected = True

@@ -8,10 +8,14 @@ address are then counted by each process for itself, by the same rule (R4.36). E
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
+from prometheus_client import Counter
 from starlette.types import Scope
 
 from highwater.api.core.access import Access
@@ -40,7 +44,7 @@ PLAN_OF_UNBOUND_KEYS = "enterprise"
 # is forgotten and begins anew: who has so many addresses is not held by a limit per address anyway.
 ADDRESSES_MAX = 20_000
 # In the scope of a request whose address was counted, what came of it: the short cut counts before it steps aside.
-_CHECKED = "highwater.live_retry_after_ms"
+COUNTED = "highwater.live_retry_after_ms"
 
 _log = get_log("api")
 
@@ -116,11 +120,11 @@ class RateLimiter:
         limit = declaration.limit
         if limit is None or limit is RateLimit.NONE:
             return {}
+        if limit is RateLimit.ADDRESS:
+            await self._admit_address(declaration, scope)
+            return {}
         counted = cost if cost is not None else declaration.cost or 1
         CALLS_METERED.labels(limit, declaration.scope or "any").inc(counted)
-        if limit is RateLimit.ADDRESS:
-            await self._admit_address(scope)
-            return {}
         return await self._admit_caller(_whose(principal, limit), principal, limit, counted)
 
     # -- keys and users -------------------------------------------------------------------------------------------------
@@ -169,24 +173,38 @@ class RateLimiter:
 
     # -- addresses ------------------------------------------------------------------------------------------------------
 
-    async def _admit_address(self, scope: Scope) -> None:
-        """Count this request: once, however often it is checked."""
-        if _CHECKED not in scope:
-            scope[_CHECKED] = await self._retry_after_ms(scope)
-            if scope[_CHECKED]:
-                LIVE_REFUSED.inc()
-                RATE_LIMITED.labels("address").inc()
-        if scope[_CHECKED]:
-            # Rounded up: who comes a part of a second too early is refused again.
-            raise TooManyRequestsError(headers={"Retry-After": str(-(-scope[_CHECKED] // 1000))})
+    def ask_address(self, declaration: Access, scope: Scope) -> asyncio.Future[int]:
+        """Count a call of an address, for a caller that does not wait; `judge_address` reads what comes."""
+        _metered(declaration).inc()
+        return self._addresses.ask(address_of(scope), self._clock())
 
-    async def _retry_after_ms(self, scope: Scope) -> int:
-        address = address_of(scope)
-        now_ms = self._clock()
+    def judge_address(self, scope: Scope, told: asyncio.Future[int]) -> int:
+        """0: the call is admitted; else in how many ms it may come again. `told` is done."""
         try:
-            return await self._addresses.retry_after_ms(address, now_ms)
+            retry_after_ms = told.result()
         except RedisAwayError:
-            return self._local.retry_after_ms(address, now_ms)
+            retry_after_ms = self._local.retry_after_ms(address_of(scope), self._clock())
+        if retry_after_ms:
+            LIVE_REFUSED.inc()
+            RATE_LIMITED.labels("address").inc()
+        return retry_after_ms
+
+    async def _admit_address(self, declaration: Access, scope: Scope) -> None:
+        """Count this request: once, however often it is checked."""
+        if COUNTED not in scope:
+            told = self.ask_address(declaration, scope)
+            with suppress(RedisAwayError):
+                await told
+            scope[COUNTED] = self.judge_address(scope, told)
+        if scope[COUNTED]:
+            # Rounded up: who comes a part of a second too early is refused again.
+            raise TooManyRequestsError(headers={"Retry-After": str(-(-scope[COUNTED] // 1000))})
+
+
+@cache
+def _metered(declaration: Access) -> Counter:
+    """What counts calls of an operation that is limited by address."""
+    return CALLS_METERED.labels(RateLimit.ADDRESS, declaration.scope or "any")
 
 
 def _whose(principal: Principal, limit: RateLimit) -> Whose:

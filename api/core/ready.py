@@ -1,16 +1,22 @@
 """Answers that are ready: what a connection writes itself, before any ASGI (`protocol.py`), and where it gets them.
 
 Invariants. Whether and what is answered is decided by the functions that decide it for a request that goes through ASGI. Whatever
-has to be awaited is no ready answer. The bytes are those that uvicorn would write for the same status, fields and body. What is
-decided once of a request depends on its bytes, its connection and the settings alone: a connection that sends the same bytes
-again keeps it. Whatever may change meanwhile (keys, pages, leases, the trace) is decided for each answer.
+takes more than one question to Redis is no ready answer. The bytes are those that uvicorn would write for the same status,
+fields and body. What is decided once of a request depends on its bytes, its connection and the settings alone: a connection that
+sends the same bytes again keeps it. Whatever may change meanwhile (keys, pages, leases, the trace) is decided for each answer.
+
+An answer that one question to Redis decides is a `Later`: all that is asked in one turn of the event loop travels together, and
+no task runs for a request. What was done for it and must not be done twice, such as counting it, is noted in the scope with which
+it is left to ASGI.
 """
 
 from __future__ import annotations
 
+import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, STATUS_LINE
@@ -56,11 +62,33 @@ class Ready(Protocol):
         """It was written: count it."""
 
 
-Asked = TypeVar("Asked")
+class Later(ABC):
+    """An answer that one question to Redis decides; it is used once."""
+
+    __slots__ = ("noted",)
+
+    def __init__(self) -> None:
+        # For the scope of the request, where it is left to ASGI.
+        self.noted: dict[str, Any] = {}
+
+    @abstractmethod
+    def ask(self) -> asyncio.Future[Any]:
+        """Ask; what comes is given to `answer`."""
+
+    @abstractmethod
+    def answer(self, told: asyncio.Future[Any]) -> Ready | None:
+        """The answer, once `told` is done; None leaves it to ASGI, with what is noted."""
 
 
-class ReadyAnswers(Protocol[Asked]):
-    """What knows some answers without waiting."""
+class Asked(Protocol):
+    """What a request asks for, as far as its bytes, its connection and the settings tell."""
+
+    def ready(self) -> Ready | Later | None:
+        """The answer now; None leaves it to ASGI, and nothing was counted."""
+
+
+class ShortWay(Protocol):
+    """What knows some answers without waiting, or with one question to Redis."""
 
     def is_known(self, target: bytes) -> bool:
         """Whether a request with this target may have a ready answer: what any other request costs."""
@@ -68,5 +96,9 @@ class ReadyAnswers(Protocol[Asked]):
     def asked(self, scope: Scope) -> Asked | None:
         """What a request without a body asks for; None where it has no ready answer."""
 
-    def ready(self, asked: Asked) -> Ready | None:
-        """The answer now; None leaves it to ASGI, and nothing was counted."""
+
+class ReadyAnswers(ShortWay, Protocol):
+    """All short ways, and what is the same for all."""
+
+    def ready(self, asked: Asked) -> Ready | Later | None:
+        """As `Asked.ready`."""

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from highwater.api.core import conditional
-from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.access import Scope, Whose, access, declared
 from highwater.api.core.auth import Role
 from highwater.api.core.conditional import CACHE_NEVER, CACHE_PUBLIC, condition, is_match, not_modified
 from highwater.api.core.errors import BadRequestError, GoneError, NotFoundError
@@ -26,6 +26,7 @@ from highwater.api.core.openapi import fields, problems, stream
 from highwater.api.core.paging import LIMIT_DEFAULT, LIMIT_MAX, Cursor, Limit, decode_cursor, encode_cursor
 from highwater.api.core.resources import may_read_key
 from highwater.api.core.services import Services, Wired
+from highwater.api.feeds.quick import ACCESS as QUICK_ACCESS
 from highwater.api.feeds.quick import QuickRoute
 from highwater.api.feeds.services import FeedServices, WiredFeeds
 from highwater.connectors.feeds import read_model as feeds_reads
@@ -92,7 +93,7 @@ def _check_since(since: int, version: int) -> None:
     response_model=None,
     responses=fields("X-Pending", "X-Stale"),
 )
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.NONE, cost=0)
+@declared(QUICK_ACCESS)
 async def get_feed(request: Request, user: User, services: Wired, feeds: WiredFeeds, since: Since = None) -> Response:
     """Built when it is read and no good copy is there; everybody else gets that copy, or 304."""
     is_positioned = await services.fresh(request, FEEDS_TOPICS)
@@ -140,7 +141,7 @@ def _feed_response(request: Request, document: FeedDocument, extra: dict[str, st
     response_model=None,
     responses=fields("X-Pending"),
 )
-@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.NONE, cost=0)
+@declared(QUICK_ACCESS)
 async def get_clusters(
     request: Request,
     user: User,

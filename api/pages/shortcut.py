@@ -1,7 +1,8 @@
 """The shortest way to a page, before any routing: from memory, and a 304 also with one question to Redis.
 
-What memory answers to a request that is under no limit awaits nothing: the connection itself writes it (`ready`, for
-`api/core/protocol.py`). The rest is asked within ASGI (`answer`), and both take the same steps.
+What memory answers is written by the connection itself (`Asked.ready`, for `api/core/protocol.py`): at once where no limit counts
+the request, else when Redis has counted it, in one question for all that came in the same turn. The rest is asked within ASGI
+(`answer`), and both take the same steps.
 
 Law: it answers only what the usual way would answer, with the same headers and the same checks of who asks, counted in the same
 metrics; in doubt it steps aside. A live page is counted per address first, and not again when it then goes the usual way. Private
@@ -10,6 +11,7 @@ pages always do, since they belong to somebody.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeAlias
@@ -17,17 +19,17 @@ from typing import Any, NamedTuple, TypeAlias
 from starlette.routing import compile_path
 from starlette.types import Scope, Send
 
-from highwater.api.core.access import Access, in_scope
+from highwater.api.core.access import Access, refusal
 from highwater.api.core.activity import ActivityNotes
 from highwater.api.core.auth import Principal
 from highwater.api.core.conditional import JSON, is_match
 from highwater.api.core.encodings import Encoding, negotiate
 from highwater.api.core.errors import TooManyRequestsError, UnprocessableError
-from highwater.api.core.freshness import POSITIONED
 from highwater.api.core.paths import canonical_path
 from highwater.api.core.policies import PLAIN, with_policies
-from highwater.api.core.proxies import address_of
-from highwater.api.core.ready import Fields
+from highwater.api.core.rate_limits import COUNTED, RateLimiter
+from highwater.api.core.ready import Fields, Later
+from highwater.api.core.ready_reads import METHODS, plain_fields, principal_of
 from highwater.api.pages.documents import document_headers
 from highwater.api.pages.services import PageServices
 from highwater.api.pages.sources import Source
@@ -39,9 +41,6 @@ from highwater.streams.telemetry import CONDITIONAL_GETS, DOCUMENT_READS, HTTP_S
 
 # Paths whose resource is remembered, about 2 KiB each: more than there are copies of documents in memory, spelled in two ways.
 PATHS_MAX = 1_024
-_METHODS = ("GET", "HEAD")
-# What a read waits for is not known here.
-_ASIDE = frozenset({POSITIONED, b"x-max-wait-ms"})
 _JSON = (b"content-type", JSON.encode())
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -89,7 +88,7 @@ class _Known:
         }
         self._seconds = {
             (method, status): HTTP_SECONDS.labels(template, method, int(status))
-            for method in _METHODS
+            for method in METHODS
             for status in self._answers
         }
 
@@ -139,10 +138,21 @@ class _Known:
 class Asked(NamedTuple):
     """A request for a page."""
 
+    cut: ShortCut
     known: _Known
     method: str
     headers: Mapping[bytes, bytes]
     scope: Scope
+
+    def ready(self) -> _Answer | Later | None:
+        """The answer, where memory has it, or as soon as the call is counted; None: nothing was counted."""
+        started = monotonic_seconds()
+        principal = self.cut.admitted(self)
+        if principal is None:
+            return None
+        if self.known.access.limit is RateLimit.NONE:
+            return self.cut.from_memory(self, principal, started)
+        return _Counted(self, principal, started)
 
 
 class _To(NamedTuple):
@@ -174,6 +184,28 @@ class _Answer:
         known.count(method, self.fields.status, monotonic_seconds() - to.started, is_read=to.is_read)
 
 
+class _Counted(Later):
+    """A page in memory whose reads are counted by the address that they come from."""
+
+    __slots__ = ("_asked", "_principal", "_started")
+
+    def __init__(self, asked: Asked, principal: Principal, started: float) -> None:
+        super().__init__()
+        self._asked = asked
+        self._principal = principal
+        self._started = started
+
+    def ask(self) -> asyncio.Future[int]:
+        """Count the call."""
+        return self._asked.cut.limiter.ask_address(self._asked.known.access, self._asked.scope)
+
+    def answer(self, told: asyncio.Future[int]) -> _Answer | None:
+        """The page, to a call that is admitted; the usual way refuses the others, without counting them again."""
+        asked = self._asked
+        retry_after_ms = self.noted[COUNTED] = asked.cut.limiter.judge_address(asked.scope, told)
+        return None if retry_after_ms else asked.cut.from_memory(asked, self._principal, self._started)
+
+
 def _encoding(known: _Known, headers: Mapping[bytes, bytes]) -> Encoding | None:
     accept = headers.get(b"accept-encoding")
     return negotiate(None if accept is None else accept.decode("latin-1"), known.source.encodings)
@@ -193,37 +225,30 @@ class ShortCut:
 
     def asked(self, scope: Scope) -> Asked | None:
         """What a request asks for; None where it is no page, or in doubt. Nothing but the request and the settings counts."""
-        method = scope["method"]
-        if scope["query_string"] or method not in _METHODS:
-            return None
-        headers = dict(scope["headers"])
-        # A field that came twice is left to who knows which of the two counts.
-        if len(headers) != len(scope["headers"]) or not _ASIDE.isdisjoint(headers):
+        headers = plain_fields(scope)
+        if headers is None:
             return None
         raw_path = scope.get("raw_path") or b""
         known = self._known.get(raw_path) or self._of_path(raw_path)
-        return None if known is None else Asked(known, method, headers, scope)
+        return None if known is None else Asked(self, known, scope["method"], headers, scope)
 
-    def ready(self, asked: Asked) -> _Answer | None:
-        """The answer, where memory has it and nothing counts the call before; None: nothing was counted."""
-        started = monotonic_seconds()
-        if asked.known.access.limit is not RateLimit.NONE:
-            return None
-        principal = self._admitted(asked)
-        return None if principal is None else self._from_memory(asked, principal, started)
+    @property
+    def limiter(self) -> RateLimiter:
+        """What counts reads of live pages."""
+        return self._services.core.rate_limiter
 
     async def answer(self, scope: Scope, send: Send) -> bool:
         """Whether the request was answered; if not, nothing was sent."""
         started = monotonic_seconds()
         asked = self.asked(scope)
-        principal = None if asked is None else self._admitted(asked)
+        principal = None if asked is None else self.admitted(asked)
         if asked is None or principal is None:
             return False
         try:
-            await self._services.core.rate_limiter.admit(asked.known.access, principal, scope)
+            await self.limiter.admit(asked.known.access, principal, scope)
         except TooManyRequestsError:
             return False  # the usual way refuses it, without counting it again
-        answer = self._from_memory(asked, principal, started) or await self._unchanged(asked, principal, started)
+        answer = self.from_memory(asked, principal, started) or await self._unchanged(asked, principal, started)
         if answer is None:
             return False
         self._remember(scope["raw_path"], asked.known)
@@ -233,23 +258,12 @@ class ShortCut:
         answer.ended()
         return True
 
-    def _admitted(self, asked: Asked) -> Principal | None:
+    def admitted(self, asked: Asked) -> Principal | None:
         """Who asks, where that takes no asking and it may see the page."""
-        principal = self._principal(asked.scope, asked.headers)
-        return principal if principal is not None and in_scope(asked.known.access.scope, principal) else None
+        principal = principal_of(self._services.core.authenticator, asked.scope, asked.headers)
+        return principal if principal is not None and refusal(asked.known.access, principal) is None else None
 
-    def _principal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal | None:
-        sent = headers.get(b"authorization")
-        authenticator = self._services.core.authenticator
-        if sent is None:
-            return authenticator.quick(None)
-        authorization = sent.decode("latin-1")
-        # A key that this address has not used before goes the usual way, where wrong ones are counted.
-        if not authenticator.attempts.is_proven(address_of(scope), authorization):
-            return None
-        return authenticator.quick(authorization)
-
-    def _from_memory(self, asked: Asked, principal: Principal, started: float) -> _Answer | None:
+    def from_memory(self, asked: Asked, principal: Principal, started: float) -> _Answer | None:
         """The page, when it is in memory and good."""
         known, core = asked.known, self._services.core
         encoding = _encoding(known, asked.headers)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -115,6 +115,15 @@ def feed_cluster(stored: dict[str, Any], version: int, told: ClusterInsights) ->
     )
 
 
+def good_feed(heads: Sequence[Head | None], now_ms: int) -> Head | None:
+    """The head of a feed, where it is good as far as the copies of its head and of its clusters' can tell."""
+    feed, clusters = heads
+    if feed is None or clusters is None or not (feed.is_trusted(now_ms) and clusters.is_trusted(now_ms)):
+        return None
+    is_good = feed.basis == clusters.version and feed.expires_ms is not None and now_ms < feed.expires_ms
+    return feed if is_good else None
+
+
 class FeedBuilder:
     """Serves and builds feed documents."""
 
@@ -143,12 +152,7 @@ class FeedBuilder:
 
     async def cached_head(self, user_id: str) -> Head | None:
         """The head of the good document as far as Redis can tell, in one round trip and without a payload."""
-        feed, clusters = await self._cache.heads([f"feed:{user_id}", f"clusters:{user_id}"])
-        now_ms = self._clock()
-        if feed is None or clusters is None or not (feed.is_trusted(now_ms) and clusters.is_trusted(now_ms)):
-            return None
-        is_good = feed.basis == clusters.version and feed.expires_ms is not None and now_ms < feed.expires_ms
-        return feed if is_good else None
+        return good_feed(await self._cache.heads([f"feed:{user_id}", f"clusters:{user_id}"]), self._clock())
 
     async def shared_head(self, user_id: str) -> FeedHead:
         """As `stored_head`, one read for all who ask at the same moment: when trust runs out, a crowd does."""

@@ -178,11 +178,12 @@ def _text(read: Mapping[tuple[str, str], Any], place: tuple[str, str] | None) ->
 
 # -- addresses --------------------------------------------------------------------------------------------------------------
 
-# KEYS[1] the times, the newest first; ARGV now, most, window. Answers 0, or in how many ms a refused one may come again.
-# The list is at most as long as the limit, so its last place alone tells whether there is room. Times after now (a clock was
-# moved back) are rewritten as now, as `admit` does. The key goes a window after its last request.
+# KEYS[1] the times, the newest first; ARGV now, most, window, calls. Answers how many of so many calls at `now` are admitted, and
+# in how many ms one that is not may come again. The list is at most as long as the limit, so the place that a call would push
+# out tells whether there is room for it. Times after now (a clock was moved back) are rewritten as now, as `admit` does. The key
+# goes a window after its last request.
 _ADMIT = """
-local now, most, window = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local now, most, window, calls = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local newest = redis.call('LINDEX', KEYS[1], 0)
 if newest and tonumber(newest) > now then
     for place, at in ipairs(redis.call('LRANGE', KEYS[1], 0, most - 1)) do
@@ -191,12 +192,19 @@ if newest and tonumber(newest) > now then
     end
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
-local oldest = redis.call('LINDEX', KEYS[1], most - 1)
-if oldest and tonumber(oldest) > now - window then return tonumber(oldest) + window - now end
-redis.call('LPUSH', KEYS[1], ARGV[1])
-redis.call('LTRIM', KEYS[1], 0, most - 1)
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return 0
+local admitted = {}
+while #admitted < calls and #admitted < most do
+    local oldest = redis.call('LINDEX', KEYS[1], most - 1 - #admitted)
+    if oldest and tonumber(oldest) > now - window then break end
+    admitted[#admitted + 1] = ARGV[1]
+end
+if #admitted > 0 then
+    redis.call('LPUSH', KEYS[1], unpack(admitted))
+    redis.call('LTRIM', KEYS[1], 0, most - 1)
+    redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+if #admitted == calls then return {calls, 0} end
+return {#admitted, tonumber(redis.call('LINDEX', KEYS[1], most - 1)) + window - now}
 """
 
 
@@ -208,6 +216,8 @@ class AddressLimits:
         self._calls_max = calls_max
         self._window_ms = window_ms
         self._script = link.script(_ADMIT)
+        self._waiting: dict[tuple[str, int], list[asyncio.Future[int]]] = {}  # by address and time
+        self._flushes: set[asyncio.Task[None]] = set()
 
     async def retry_after_ms(self, address: str, now_ms: int) -> int:
         """0: admitted, and counted; else in how many ms it may come again.
@@ -215,6 +225,52 @@ class AddressLimits:
         Raises:
             RedisAwayError: nobody can tell over all processes.
         """
-        self._link.require()
-        keys, args = [key(LIVE_REQUESTS, address=address)], [now_ms, self._calls_max, self._window_ms]
-        return int(await self._link.run(self._script(keys=keys, args=args)))
+        return await self.ask(address, now_ms)
+
+    def ask(self, address: str, now_ms: int) -> asyncio.Future[int]:
+        """What `retry_after_ms` gives, for a caller that does not wait; its errors are those of the future."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        if not self._link.is_up:
+            future.set_exception(RedisAwayError(f"Redis is away: {self._link.reason}"))
+            return future
+        # What comes while a question is on its way travels with the next one: under load each carries more and costs less.
+        if not (self._waiting or self._flushes):
+            loop.call_soon(self._start_flush)
+        asked = self._waiting.setdefault((address, now_ms), [])
+        asked.append(future)
+        if len(self._waiting) >= BATCH_MAX or len(asked) >= BATCH_MAX:
+            self._start_flush()
+        return future
+
+    def _start_flush(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        if waiting:
+            task = asyncio.create_task(self._flush(waiting), name="address-limits")
+            self._flushes.add(task)
+            task.add_done_callback(self._flushed)
+
+    def _flushed(self, task: asyncio.Task[None]) -> None:
+        self._flushes.discard(task)
+        if not self._flushes:
+            self._start_flush()
+
+    async def _flush(self, waiting: Mapping[tuple[str, int], Sequence[asyncio.Future[int]]]) -> None:
+        calls = [
+            ((key(LIVE_REQUESTS, address=address),), (now_ms, self._calls_max, self._window_ms, len(futures)))
+            for (address, now_ms), futures in waiting.items()
+        ]
+        try:
+            replies = await self._link.scripted(self._script, calls)
+        except RedisAwayError as error:
+            replies = [error] * len(calls)
+        for futures, reply in zip(waiting.values(), replies, strict=True):
+            for number, future in enumerate(futures):
+                if future.done():  # the client may have gone away meanwhile
+                    continue
+                if isinstance(reply, RedisAwayError):
+                    future.set_exception(reply)
+                elif isinstance(reply, Exception):
+                    future.set_exception(RedisAwayError(f"Redis refuses to count: {reply}"))
+                else:
+                    future.set_result(0 if number < reply[0] else int(reply[1]))

@@ -121,6 +121,13 @@ class Script:
         self._body = body
         self._script: Any = None if client is None else client.register_script(body)
 
+    def command(
+        self, keys: Sequence[str], args: Sequence[str | int], *, is_known: bool
+    ) -> tuple[str | int | bytes, ...]:
+        """The command that runs it: by its hash, where the server is taken to know it, or with its text."""
+        how = ("EVALSHA", self._script.sha) if is_known else ("EVAL", self._body)
+        return (*how, len(keys), *keys, *args)
+
     async def __call__(self, *, keys: Sequence[str], args: Sequence[Any], client: Any = None) -> Any:
         """Run it; with a pipeline as `client`, at its turn in that."""
         if client is not None:

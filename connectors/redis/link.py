@@ -12,10 +12,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, TypeVar
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, NoScriptError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from highwater.connectors.redis.client import (
@@ -228,6 +227,22 @@ class RedisLink:
         """
         return await self.run(replies_of(self.require(), commands, is_cluster=self.is_cluster))
 
+    async def scripted(self, script: Script, calls: Sequence[tuple[Sequence[str], Sequence[str | int]]]) -> list[Any]:
+        """As `replies`, to a script that is called with keys and arguments, each call for itself.
+
+        Raises:
+            RedisAwayError: it is away, or this call found that out.
+        """
+        # Each server of a cluster may lack the script, and then asking by its hash costs a round trip to each.
+        known = not self.is_cluster
+        found = await self.replies([script.command(*call, is_known=known) for call in calls])
+        lacking = [place for place, reply in enumerate(found) if isinstance(reply, NoScriptError)]
+        if lacking:
+            again = await self.replies([script.command(*calls[place], is_known=False) for place in lacking])
+            for place, reply in zip(lacking, again, strict=True):
+                found[place] = reply
+        return found
+
     async def names(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """The names of keys that a glob-style pattern describes, some at a time; of a cluster those of all primaries.
 
@@ -422,51 +437,65 @@ class ResourceCache:
         await self._link.run(self._link.require().delete(*self._keys(resource)))
 
     def _keys(self, resource: str) -> list[str]:
-        return [resource_key(RESOURCE_VERSION, resource), resource_key(self._payloads, resource)]
+        return [self._key(RESOURCE_VERSION, resource), self._key(self._payloads, resource)]
+
+    def _key(self, template: str, resource: str) -> str:
+        return resource_key(template, resource, is_cluster=self._link.is_cluster)
 
     async def heads(self, resources: Sequence[str]) -> list[Head | None]:
         """What Redis holds of each resource, in one round trip shared with whoever asks at the same moment.
 
         None for what it does not hold; all None when Redis is away.
         """
-        if not self._link.is_up:
-            return [None] * len(resources)
+        return await self.ask_heads(resources)
+
+    def ask_heads(self, resources: Sequence[str]) -> asyncio.Future[list[Head | None]]:
+        """What `heads` gives, for a caller that does not wait."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Head | None]] = loop.create_future()
-        self._waiting.append((resources, future))
-        if len(self._waiting) == 1:
+        if not self._link.is_up:
+            future.set_result([None] * len(resources))
+            return future
+        # What comes while a question is on its way travels with the next one: under load each carries more and costs less.
+        if not (self._waiting or self._flushes):
             loop.call_soon(self._start_flush)
-        elif len(self._waiting) >= BATCH_MAX:
+        self._waiting.append((resources, future))
+        if len(self._waiting) >= BATCH_MAX:
             self._start_flush()
-        return await future
+        return future
 
     def _start_flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting:
             task = asyncio.create_task(self._flush(waiting), name="redis-heads")
             self._flushes.add(task)
-            task.add_done_callback(self._flushes.discard)
+            task.add_done_callback(self._flushed)
+
+    def _flushed(self, task: asyncio.Task[None]) -> None:
+        self._flushes.discard(task)
+        if not self._flushes:
+            self._start_flush()
 
     async def _flush(self, waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]]) -> None:
-        pipeline = self._link.client.pipeline(transaction=False)
-        for resources, _ in waiting:
-            for resource in resources:
-                pipeline.hmget(resource_key(RESOURCE_VERSION, resource), _FIELDS)
+        # A resource that several ask for is read once.
+        asked = list(dict.fromkeys(resource for resources, _ in waiting for resource in resources))
         try:
-            rows = iter(await self._link.run(pipeline.execute(raise_on_error=False)))
+            rows = await self._link.replies(
+                [("HMGET", self._key(RESOURCE_VERSION, resource), *_FIELDS) for resource in asked]
+            )
+            found = {resource: _head(row) for resource, row in zip(asked, rows, strict=True)}
         except RedisAwayError:
-            rows = repeat([None] * len(_FIELDS))
+            found = {}
         for resources, future in waiting:
-            found = [_head(next(rows)) for _ in resources]
             if not future.done():  # the client may have gone away meanwhile
-                future.set_result(found)
+                future.set_result([found.get(resource) for resource in resources])
 
     async def payload(self, resource: str, version: int) -> bytes | None:
         """The payload of exactly this version; None when Redis does not hold it."""
         if not self._link.is_up:
             return None
         try:
-            found = await self._link.run(self._link.client.get(resource_key(self._payloads, resource)))
+            found = await self._link.run(self._link.client.get(self._key(self._payloads, resource)))
         except RedisAwayError:
             return None
         prefix = b"%d\n" % version

@@ -1,10 +1,16 @@
-"""A read of a page that has not changed: requests a second, latency and Redis commands of a 304, beside its peers.
+"""Reads of pages that have not changed: requests a second, latency and Redis commands, beside peers.
 
-The object is the table of the bundled season. Every system holds the same bytes and, where it is ours to choose, sends the same
-headers; each has one worker, all run side by side, idle while another is measured, and are asked in turn in every run. Ours is
-the whole product with all its roles. `ours, lease held back` keeps the API from holding its lease on copies in memory, by a lock
-on the table of leases, so that every request asks Redis. Processor time of the server a request says the same on a busy machine,
-where rates and latencies do not.
+Three pages of ours: the table of the bundled season (`highwater`), which memory holds; the matches in play of that season, which
+memory holds too and whose reads Redis counts by address; the feed of a user, whose version Redis tells. The peers hold the bytes
+of the table and, where it is ours to choose, send the same headers; each has one worker, all run side by side, idle while another
+is measured, and are asked in turn in every run. Ours is the whole product with all its roles. In a mix every tenth request is
+answered with the page. `two workers` is a second API beside the first, each with half of the connections; Varnish is loaded in
+the same way. `lease held back` keeps the API from holding its lease on copies in memory, by a lock on the table of leases, so
+that every request asks Redis. Processor time of the server a request says the same on a busy machine, where rates and latencies
+do not.
+
+All requests come from one address, so the limit of live pages is lifted; what counting costs stays, but one list of times is
+longer than any in production.
 """
 
 import argparse
@@ -16,19 +22,25 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 import psutil
 import redis
 
-from tests.bench import http_peers, wrk
+from highwater.api.cli.sample import SEASON
+from highwater.schemas.envelope import iso_from_ms
+from highwater.streams.clock import ProductClock
+from tests.bench import data, http_peers, wrk
 from tests.bench.figures import Figure, figure
 from tests.bench.league_stack import TABLE, league_product, load_season, steady
 from tests.bench.peer_apps import VERSION_KEY
 from tests.product import Product
 
-OURS, OURS_REDIS = "highwater", "highwater, lease held back"
+OURS, LIVE, FEED = "highwater", "highwater, live page", "highwater, feed"
+OURS_REDIS = "highwater, lease held back"
+USER = "ada"
+_INSIGHTS = 200
 FASTAPI, STARLETTE = "FastAPI + redis-py, one GET", "Starlette, a dict (ceiling of uvicorn)"
 NGINX, VARNISH = "nginx, static file", "Varnish, cached"
 # What our answer says of this server alone, or of this moment.
@@ -39,12 +51,18 @@ _NOT_COPIED = ("date", "server", "content-length", "connection", "age")
 class System:
     """Where a system answers, and what was measured of it."""
 
-    url: str
+    urls: tuple[str, ...]
     etag: str
-    pid: int
+    pids: tuple[int, ...]
+    is_mixed: bool = False
     loads: list[wrk.Load] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
     redis_commands: list[float] = field(default_factory=list)
+
+
+# What is measured, and of which system.
+Systems: TypeAlias = dict[tuple[str, str], System]
+UNCHANGED, MIX, TWO = "304", "9 x 304, 1 x 200", "304, two workers"
 
 
 def run(runs: int = 3) -> list[Figure]:
@@ -59,22 +77,83 @@ def run(runs: int = 3) -> list[Figure]:
         raise CommandFailedError(wrk.INSTALL)
     for name in http_peers.missing():
         print(f"{name} is not installed and is left out: apt-get install {name.lower()}", file=sys.stderr)
-    with tempfile.TemporaryDirectory(prefix="highwater-peers-") as folder, league_product() as product:
+    live = {"HIGHWATER_LIVE_REQUESTS_MAX": "1000000"}
+    with tempfile.TemporaryDirectory(prefix="highwater-peers-") as folder, league_product(**live) as product:
         load_season(product)
+        _load_feed(product)
         ours = steady(product)
-        with _peers(Path(folder), product, ours.content, ours.headers) as peers:
-            url, etag = f"{str(product.http.base_url).rstrip('/')}{TABLE}", ours.headers["etag"]
-            pid = product.role_pid("api")
-            systems = {OURS: System(url, etag, pid), **peers, OURS_REDIS: System(url, etag, pid)}
+        with (
+            _peers(Path(folder), product, ours.content, ours.headers) as peers,
+            _second_api(product, Path(folder)) as second,
+        ):
+            systems = _systems(product, peers, second)
             for _ in range(runs):
-                for name, system in systems.items():
+                for (_, name), system in systems.items():
                     with _lease_held_back(product) if name == OURS_REDIS else contextlib.nullcontext():
                         _measure(system, Path(folder), product.environment["REDIS_URL"])
     return _figures(systems)
 
 
+def _systems(product: Product, peers: Mapping[str, http_peers.Peer], second: http_peers.Peer) -> Systems:
+    """All that is measured, in the order in which it is."""
+    first = http_peers.Peer(str(product.http.base_url).rstrip("/"), product.role_pid("api"))
+    paths = {OURS: TABLE, LIVE: f"/api/league/{SEASON}/stats/live", FEED: f"/api/users/{USER}/feed"}
+    tags = {name: steady(product, path).headers["etag"] for name, path in paths.items()}
+    found: Systems = {}
+
+    def add(what: str, name: str, *apis: http_peers.Peer) -> None:
+        path = paths.get(name, TABLE if name == OURS_REDIS else "")
+        etag = tags.get(name) or (tags[OURS] if name == OURS_REDIS else _etag_of(apis[0].url))
+        urls, pids = tuple(f"{one.url}{path}" for one in apis), tuple(dict.fromkeys(one.pid for one in apis))
+        found[what, name] = System(urls, etag, pids, is_mixed=what == MIX)
+
+    for name in paths:
+        add(UNCHANGED, name, first)
+    for name, peer in peers.items():
+        add(UNCHANGED, name, peer)
+    add(UNCHANGED, OURS_REDIS, first)
+    for name in paths:
+        add(MIX, name, first)
+        add(TWO, name, first, second)
+    if VARNISH in peers:
+        add(MIX, VARNISH, peers[VARNISH])
+        add(TWO, VARNISH, peers[VARNISH], peers[VARNISH])
+    return found
+
+
+def _load_feed(product: Product) -> None:
+    """A user with a feed of a few clusters."""
+    product.subscribe(USER, ["bench"])
+    now = iso_from_ms(ProductClock()())
+    product.publish(
+        "feeds.insight-ingested",
+        (
+            {**line, "insight_id": f"bench-{number}", "channel_id": "bench", "ts": now}
+            for number, line in enumerate(data.insights()[:_INSIGHTS])
+        ),
+    )
+    product.until(lambda: product.pending(USER)["pending"] == _INSIGHTS, "the insights do not arrive")
+    product.http.post(f"/api/users/{USER}/rebuild").raise_for_status()
+    product.until(lambda: product.pending(USER)["cluster_version"] >= 1, "the feed has no clusters", 120)
+
+
 @contextlib.contextmanager
-def _peers(folder: Path, product: Product, body: bytes, answered: Mapping[str, str]) -> Iterator[dict[str, System]]:
+def _second_api(product: Product, folder: Path) -> Iterator[http_peers.Peer]:
+    """Another API of the same product."""
+    port, log = http_peers.free_port(), folder / "api.log"
+    env = {**product.environment, "HIGHWATER_PORT": str(port)}
+    with http_peers.child([str(Path(sys.executable).parent / "highwater"), "api"], log, env) as pid:
+        url = f"http://127.0.0.1:{port}"
+        http_peers.until_answers(f"{url}/readyz", log)
+        for path in (TABLE, f"/api/league/{SEASON}/stats/live"):
+            http_peers.until_answers(url + path, log)
+        yield http_peers.Peer(url, pid)
+
+
+@contextlib.contextmanager
+def _peers(
+    folder: Path, product: Product, body: bytes, answered: Mapping[str, str]
+) -> Iterator[dict[str, http_peers.Peer]]:
     """Every peer that is installed, running."""
     url = product.environment["REDIS_URL"]
     etag = answered["etag"]
@@ -86,13 +165,12 @@ def _peers(folder: Path, product: Product, body: bytes, answered: Mapping[str, s
         found = {}
         for name, app in ((FASTAPI, "fastapi"), (STARLETTE, "starlette")):
             peer = running.enter_context(http_peers.peer_app(app, folder, body, headers, url))
-            found[name] = System(peer.url, etag, peer.pid)
+            found[name] = peer
         if "nginx" not in missing:
             peer = running.enter_context(http_peers.nginx(folder, body))
-            found[NGINX] = System(peer.url, _etag_of(peer.url), peer.pid)
+            found[NGINX] = peer
             if "Varnish" not in missing:
-                peer = running.enter_context(http_peers.varnish(folder, peer.url))
-                found[VARNISH] = System(peer.url, _etag_of(peer.url), peer.pid)
+                found[VARNISH] = running.enter_context(http_peers.varnish(folder, peer.url))
         yield found
 
 
@@ -103,10 +181,10 @@ def _etag_of(url: str) -> str:
 
 def _measure(system: System, folder: Path, redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as store:
-        commands, cpu_seconds = _commands(store), _cpu_seconds(system.pid)
-        load = wrk.measure(system.url, system.etag, folder)
+        commands, cpu_seconds = _commands(store), sum(map(_cpu_seconds, system.pids))
+        load = wrk.measure(system.urls, system.etag, folder, is_mixed=system.is_mixed, is_warm=bool(system.loads))
         system.redis_commands.append((_commands(store) - commands) / load.answered)
-        system.cpu_us.append((_cpu_seconds(system.pid) - cpu_seconds) * 1_000_000 / load.answered)
+        system.cpu_us.append((sum(map(_cpu_seconds, system.pids)) - cpu_seconds) * 1_000_000 / load.answered)
     system.loads.append(load)
 
 
@@ -140,16 +218,16 @@ def _is_lease_held(product: Product) -> bool:
     return "\nhighwater_lease_held 1.0\n" in product.get("/metrics").text
 
 
-def _figures(systems: Mapping[str, System]) -> list[Figure]:
+def _figures(systems: Systems) -> list[Figure]:
     found: list[Figure] = []
-    for name, system in systems.items():
+    for (what, name), system in systems.items():
         loads = system.loads
         found += [
-            figure("304", name, "requests/s", [round(load.requests_per_second) for load in loads]),
-            figure("304 p50", name, "ms", [load.p50_ms for load in loads]),
-            figure("304 p99", name, "ms", [load.p99_ms for load in loads]),
-            figure("304 CPU", name, "us a request", system.cpu_us),
-            figure("304 Redis commands", name, "a request", system.redis_commands),
+            figure(what, name, "requests/s", [round(load.requests_per_second) for load in loads]),
+            figure(f"{what} p50", name, "ms", [load.p50_ms for load in loads]),
+            figure(f"{what} p99", name, "ms", [load.p99_ms for load in loads]),
+            figure(f"{what} CPU", name, "us a request", system.cpu_us),
+            figure(f"{what} Redis commands", name, "a request", system.redis_commands),
         ]
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 import httpx
@@ -22,6 +23,26 @@ async def test_redis_counts_as_the_law_says(link: RedisLink, case: LimitCase) ->
         found = await processes[number % 2].retry_after_ms("a", START_MS + step.after_ms)
         assert found == step.retry_after_ms, step
     assert await processes[0].retry_after_ms("b", START_MS) == 0
+
+
+async def test_calls_of_one_turn_are_counted_one_by_one(link: RedisLink) -> None:
+    """All that two processes ask at once: as many are admitted as the limit has, the first of each; the others hear when."""
+    processes = [AddressLimits(link, 5, WINDOW_MS) for _ in range(2)]
+    asked = [[one.ask(address, START_MS) for _ in range(4) for address in ("a", "b")] for one in processes]
+    found = [await asyncio.gather(*futures) for futures in asked]
+    for place in range(2):
+        of_address = [told[place::2] for told in found]
+        assert sum(told.count(0) for told in of_address) == 5
+        assert all(told == sorted(told) for told in of_address)  # 0 first
+        assert {wait for told in of_address for wait in told} == {0, WINDOW_MS}
+
+
+async def test_a_redis_that_lost_its_scripts_counts_on(link: RedisLink) -> None:
+    """One that was started anew knows none: it is told again, and no call is counted twice."""
+    requests = AddressLimits(link, 2, WINDOW_MS)
+    for expected in (0, 0, WINDOW_MS):
+        await link.client.script_flush()
+        assert await requests.retry_after_ms("a", START_MS) == expected
 
 
 async def test_a_lowered_limit_counts_at_once(link: RedisLink) -> None:

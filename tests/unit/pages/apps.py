@@ -14,6 +14,7 @@ from highwater.api.app import Application, create_app, server_of
 from highwater.api.core.access import Access
 from highwater.api.core.auth import Authenticator, Principal, Role, parse_api_keys
 from highwater.api.core.errors import TooManyRequestsError
+from highwater.api.core.rate_limits import COUNTED
 from highwater.api.league.matches import MatchDocuments
 from highwater.api.league.routes_reads import shown_pages
 from highwater.api.pages.shortcut import ShortCut
@@ -79,13 +80,22 @@ class _RateLimiter:
         self.counted = 0
         self.is_full = False
 
+    def ask_address(self, _declaration: Access, _scope: dict[str, Any]) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        future.set_result(3_000 if self.is_full else 0)
+        self.counted += 1
+        return future
+
+    def judge_address(self, _scope: dict[str, Any], told: asyncio.Future[int]) -> int:
+        return told.result()
+
     async def admit(
         self, declaration: Access, _principal: Principal, scope: dict[str, Any], *, cost: int | None = None
     ) -> dict[str, str]:
         if declaration.limit is not RateLimit.ADDRESS:
             return {}
-        if not scope.get("counted"):
-            scope["counted"] = True
+        if COUNTED not in scope:
+            scope[COUNTED] = 3_000 if self.is_full else 0
             self.counted += 1
         if self.is_full:
             raise TooManyRequestsError(headers={"Retry-After": "3"})
@@ -240,7 +250,7 @@ class Connection:
 
     async def rest(self) -> None:
         """Until nothing is being answered."""
-        while self.state.tasks:
+        while self.state.tasks or (self.protocol.is_asking and not self.wire.is_closed):
             await asyncio.gather(*self.state.tasks)
             await asyncio.sleep(0)
 
