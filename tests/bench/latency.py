@@ -51,6 +51,8 @@ POLL_SECONDS = 0.05
 LOAD_CHANNELS = 200
 # Between two hand-overs of the load: short against a tick, long against the work of one.
 _SLICE_SECONDS = 0.01
+# In one turn at most, so that probes are not held up where the load cannot be made as fast as it was asked for.
+_SLICE_MAX = 1_000
 OURS, PEER = "highwater", "Kafka alone, to the acknowledgement"
 OF = "insights/s"
 STEPS = ("command", "clusters", "read")
@@ -201,26 +203,36 @@ class Readers:
         await asyncio.gather(*[self._poll_feed(str(base.host), base.port or 80, user) for user in self.users])
 
     async def _poll_feed(self, host: str, port: int, user: str) -> None:
-        """Ask on a connection of the reader's own while a probe of theirs is open."""
-        reader, writer = await asyncio.open_connection(host, port)
+        """Ask while a probe of the reader is open, on a connection of that time: a server closes those that nobody uses."""
         tag = b""
         while not self._stop.is_set():
             await asyncio.sleep(POLL_SECONDS)
-            with self._lock:
-                probe = self._open.get(user)
-            # A feed that changed before its command is one of an earlier probe, or of the subscription.
-            if tag and (probe is None or "read" in probe.seen_ms):
-                continue
-            writer.write(f"GET /api/users/{user}/feed HTTP/1.1\r\nHost: bench\r\n".encode() + tag + b"\r\n")
+            if self._open_probe(user) is not None:
+                tag = await self._poll_until_read(host, port, user, tag)
+
+    async def _poll_until_read(self, host: str, port: int, user: str, tag: bytes) -> bytes:
+        """Ask until the reader has seen what was published; the tag of what was seen last."""
+        reader, writer = await asyncio.open_connection(host, port)
+        request = f"GET /api/users/{user}/feed HTTP/1.1\r\nHost: {host}:{port}\r\n".encode()
+        while (probe := self._open_probe(user)) is not None and not self._stop.is_set():
+            writer.write(request + tag + b"\r\n")
             status, found = await _answer(reader)
+            at_ms = float(CLOCK())
+            await asyncio.sleep(
+                POLL_SECONDS
+            )  # the command is in the log before, and may be read from there a little later
             if status == 200 and found != tag:
-                tag, at_ms = found, float(CLOCK())
-                await asyncio.sleep(
-                    POLL_SECONDS
-                )  # the command is in the log before, and may be read from there a little later
-                if probe is not None and probe.seen_ms.get("command", at_ms + 1) <= at_ms:
+                tag = found
+                # A feed that changed before its command is one of an earlier probe, or of the subscription.
+                if probe.seen_ms.get("command", at_ms + 1) <= at_ms:
                     self._seen(user, "read", at_ms)
         writer.close()
+        return tag
+
+    def _open_probe(self, user: str) -> Probe | None:
+        with self._lock:
+            probe = self._open.get(user)
+        return None if probe is None or "read" in probe.seen_ms else probe
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
@@ -251,15 +263,16 @@ def _measured(product: Product, readers: Readers, rate: int, seconds: float) -> 
     probes: list[Probe] = []
     began, sent, turn = time.monotonic(), 0, 0
     while (passed := time.monotonic() - began) < seconds:
-        wanted = int(passed * rate)
-        while sent < wanted and time.monotonic() - began < seconds:
+        wanted = min(int(passed * rate), sent + _SLICE_MAX)
+        while sent < wanted:
             readers.publish(f"load-{sent % LOAD_CHANNELS}")
             sent += 1
         readers.producer.poll(0)
         if passed >= turn * PROBE_EVERY_SECONDS / READERS:  # the readers in turn
             probes.append(readers.probe(readers.users[turn % READERS]))
             turn += 1
-        time.sleep(_SLICE_SECONDS)
+        if sent >= int(passed * rate):
+            time.sleep(_SLICE_SECONDS)
     took = time.monotonic() - began
     stored = _rows(product) - rows
     readers.until_read(probes, PROBE_SECONDS_MAX)
