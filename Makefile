@@ -30,6 +30,7 @@ check: install
 	$(BIN)/python -m highwater.schemas.generate --check
 	$(BIN)/python -m highwater.connectors.postgres.sql_files --check
 	$(BIN)/mypy
+	$(BIN)/mypy tests/bench tests/simulation tests/chaos tests/integration/deploy
 	$(BIN)/lint-imports
 
 # The typed records of events, the names of statements, and the table of who may do what.

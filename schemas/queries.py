@@ -23,6 +23,7 @@ class PipelineStage(TypedDict):
     revision: int
     waiting: bool
     error: str | None
+    requested: bool
 
 
 class PromptChanged(TypedDict):

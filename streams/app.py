@@ -34,7 +34,9 @@ from highwater.streams.league.agents import SeasonAgent
 from highwater.streams.league.windows import window_options
 from highwater.streams.preflight import claim_state_dir
 from highwater.streams.queries.agents import RunAgent
+from highwater.streams.restoring import ReadChangelogs
 from highwater.streams.settings import Settings
+from highwater.streams.table_manager import Tables
 from highwater.streams.telemetry import CLOCK_ERROR_SECONDS, TICK_LAG_SECONDS
 from highwater.streams.worker import Worker, serve
 
@@ -165,16 +167,19 @@ def build_app(
     clock: Clock,
     *,
     learn: Learn,
+    read_changelogs: ReadChangelogs,
     state_dir: Path,
     policy: Policy | None = None,
     app_id: str = GROUP,
 ) -> Worker:
-    """The app with its tables and agents, not started. `learn` teaches the codec an unknown schema id.
+    """The app with its tables and agents, not started. `learn` teaches the codec an unknown schema id, and
+    `read_changelogs` reads what tables are restored from.
 
     Raises:
         ConfigurationError: no broker is known, or a security setting or the policy cannot be used.
     """
-    app = faust.App(app_id, **_app_settings(settings, state_dir))
+    tables = partial(Tables, read_changelogs=read_changelogs)
+    app = faust.App(app_id, TableManager=tables, **_app_settings(settings, state_dir))
     app.transport = _Transport(app.conf.broker_consumer, app)
     app.producer_transport = _Transport(app.conf.broker_producer, app)
     worker = Worker(
@@ -338,7 +343,14 @@ def _credentials(access: KafkaAccess) -> Any:
 
 
 def run_worker(
-    settings: Settings, codec: Codec, clock: Clock, *, learn: Learn, data_dir: Path | None = None, app_id: str = GROUP
+    settings: Settings,
+    codec: Codec,
+    clock: Clock,
+    *,
+    learn: Learn,
+    read_changelogs: ReadChangelogs,
+    data_dir: Path | None = None,
+    app_id: str = GROUP,
 ) -> int:
     """Run one worker process; the exit code. `data_dir` defaults to the settings' folder; state goes below `faust/`.
 
@@ -348,7 +360,15 @@ def run_worker(
     state_dir, lock = claim_state_dir((data_dir or settings.data_dir) / "faust", settings.partitions)
 
     async def main() -> int:
-        worker = build_app(settings, codec, clock, learn=learn, state_dir=state_dir, app_id=app_id)
+        worker = build_app(
+            settings,
+            codec,
+            clock,
+            learn=learn,
+            read_changelogs=read_changelogs,
+            state_dir=state_dir,
+            app_id=app_id,
+        )
         return await serve(worker)
 
     with lock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -131,10 +131,7 @@ class Worker:
         if not self.app.started:
             return {"worker": "starting"} | ({"kafka": "no broker answers"} if self.is_broker_silent else {})
         if not self.is_running():
-            remaining = max(0, self.app.tables.recovery.active_remaining_total()) if self.app.in_recovery else 0
-            return {
-                "tables": f"restoring, {remaining} changelog records to go" if remaining else "partitions are moving"
-            }
+            return {"tables": self.app.tables.recovery.restoring() or "partitions are moving"}
         found = self.heartbeats.late(monotonic_seconds(), self.silence_seconds_max / 2)
         if self.clocks.back_ms:
             found["clock"] = f"it went back; nothing is decided for {self.clocks.back_ms / 1000:.0f} s"
@@ -306,6 +303,7 @@ async def _start(worker: Worker) -> None:
     """
     sources = {topic for agent in worker.agents for topic in agent.topics}
     await prepare(worker.settings, worker.app.conf.id, sources, worker.changelogs())
+    settle_heap()  # the library collects garbage once a table at each start
     await worker.app.start()
     settle_heap()
 

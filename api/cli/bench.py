@@ -19,6 +19,8 @@ from highwater.api.command.terminal import print_json, print_table, progress, wa
 
 _CHECKOUT = Path(__file__).resolve().parents[2]  # resolved: the package links to the folders of a checkout
 _KEPT = _CHECKOUT / "docs" / "benchmarks"
+# Half an hour each: they are run by name.
+_LONG = frozenset({"overload", "week"})
 _FIELDS = ("name", "system", "value", "unit", "runs", "min", "max")
 
 
@@ -66,7 +68,7 @@ def bench(
     share: float,
     as_json: bool,
 ) -> None:
-    """Run the benchmarks (all, or those named), peers included."""
+    """Run the benchmarks (those named, or all but overload and week), peers included."""
     results = _results_module()
     before = {found["benchmark"]: found for found in _read_earlier(results, earlier)}
     chosen = _chosen([*names, *before])
@@ -108,14 +110,14 @@ def _read_earlier(results: Any, paths: Sequence[Path]) -> list[Any]:
 
 
 def _chosen(names: Sequence[str]) -> list[str]:
-    """Each named benchmark once, in the order given; all of them where none is named."""
+    """Each named benchmark once, in the order given; all but the long ones where none is named."""
     known = bench_names(_CHECKOUT)
     for name in names:
         if name not in known:
             raise click.UsageError(
                 f"there is no benchmark {name!r}; there are {', '.join(known)}", click.get_current_context()
             )
-    return list(dict.fromkeys(names)) or known
+    return list(dict.fromkeys(names)) or [name for name in known if name not in _LONG]
 
 
 def _judge(drops: Sequence[Any], share: float) -> None:

@@ -6,6 +6,7 @@ Law: a role runs in the foreground until SIGTERM or Ctrl-C; what it needs and ca
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -84,6 +85,7 @@ async def _registered(registry: object) -> set[str]:
 @click.command(cls=RoleCommand)
 def worker() -> None:
     """Run the decision plane: planner and fan-out decisions (Faust)."""
+    from highwater.connectors.kafka.changelogs import read_changelogs
     from highwater.connectors.tracing import start_tracing
     from highwater.streams.app import run_worker
     from highwater.streams.clock import ProductClock
@@ -103,7 +105,8 @@ def worker() -> None:
         codec.teach(schema_id, await Registry(settings.registry_access()).text_of(schema_id))
 
     exporter = start_tracing(settings, "worker")
-    status = run_worker(settings, codec, ProductClock(settings.clock_file), learn=learn)
+    reads = partial(read_changelogs, settings.kafka_client())
+    status = run_worker(settings, codec, ProductClock(settings.clock_file), learn=learn, read_changelogs=reads)
     if exporter is not None:
         exporter.close()
     click.get_current_context().exit(status)

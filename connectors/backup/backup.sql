@@ -155,7 +155,7 @@ SELECT id::text AS id, status, archive_status, revision FROM pipeline_runs WHERE
 -- name: load_runs
 UPDATE pipeline_runs AS r SET
     status = t.status, archive_status = t.archive_status, released = true, revision = t.revision, error = t.error,
-    epoch = r.epoch + 1, worker = NULL, lease_until_ms = NULL, due_ms = NULL, attempt = 0, updated_at = t.at,
+    epoch = r.epoch + 1, worker = NULL, lease_until_ms = NULL, due_ms = NULL, command = NULL, attempt = 0, updated_at = t.at,
     completed_at = CASE WHEN t.status = 'COMPLETED' THEN coalesce(r.completed_at, t.at) END, is_cancelled = t.is_cancelled
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::timestamptz[], $7::boolean[])
      AS t (id, status, archive_status, revision, error, at, is_cancelled)

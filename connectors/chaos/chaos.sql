@@ -50,11 +50,17 @@ UNION ALL
 SELECT 'job ' || job_id || ' is ' || status || ' (' || COALESCE(error, '') || ')' FROM jobs WHERE status <> 'completed'
 UNION ALL
 SELECT 'job ' || j.job_id || ' is counted ' || count(e.seq) || ' times' FROM jobs AS j
-LEFT JOIN usage_entries AS e USING (job_id) GROUP BY j.job_id HAVING count(e.seq) <> 1
+LEFT JOIN usage_entries AS e USING (job_id)
+WHERE NOT EXISTS (  -- counted before there were entries: the first one is their sum
+    SELECT FROM usage_entries AS s
+    WHERE s.job_id IS NULL AND s.organization_id = j.organization_id AND s.counted_at >= j.completed_at
+)
+GROUP BY j.job_id HAVING count(e.seq) <> 1
 UNION ALL
 SELECT 'the numbers of the usage of ' || organization_id || ' are not dense' FROM usage_entries
 JOIN usage_sequences USING (organization_id, period)
-GROUP BY organization_id, period, last_seq HAVING count(*) <> last_seq OR max(seq) <> last_seq
+GROUP BY organization_id, period, last_seq
+HAVING max(seq) <> last_seq OR last_seq <> count(*) + coalesce(max(seq) FILTER (WHERE job_id IS NULL) - 1, 0)
 UNION ALL
 SELECT 'ingest ' || ingest_id || ' is ' || status FROM chunk_ingests WHERE status NOT IN ('complete', 'superseded')
 UNION ALL

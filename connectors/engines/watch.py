@@ -25,6 +25,9 @@ LOOK_SECONDS = 0.2
 # How soon what a worker held that is gone is given back; and how often a watch at rest, where everything has ended, asks whether
 # that is still so. What its own consumer is asked for wakes it at once.
 SEARCH_SECONDS = 1.0
+# What a transaction notifies that has stored something to be taken: the watches of all processes look at once. A hint, which
+# carries nothing and may be lost; the looks are the net.
+QUERIES = "highwater_queries"
 # A command that nobody has followed in so long is lost: the log holds it, so this is the last resort.
 SILENT_MS = 30_000
 # Given back or taken in one transaction.
@@ -32,6 +35,11 @@ _ITEMS_MAX = 500
 
 T = TypeVar("T")
 _log = get_log("watch")
+
+
+async def notify(tx: Connection, channel: str) -> None:
+    """Wake the watches that listen to a channel, once the transaction is committed."""
+    await tx.execute(f"NOTIFY {channel}")
 
 
 class Held(Protocol[T]):
@@ -56,8 +64,12 @@ class Held(Protocol[T]):
 class Watch(Generic[T]):
     """One process's share in the watch; beside the consumer of commands."""
 
-    def __init__(self, database_url: str, store: Held[T], slots: Slots[T], clock: Clock) -> None:
+    def __init__(
+        self, database_url: str, store: Held[T], slots: Slots[T], clock: Clock, *, channel: str | None = None
+    ) -> None:
+        """`channel`: what wakes it beside its own consumer (`notify`)."""
         self._url = database_url
+        self._channel = channel
         self._store = store
         self._slots = slots
         self._clock = clock
@@ -75,6 +87,8 @@ class Watch(Generic[T]):
                 connection = await open_connection(self._url, timeout=5.0, command_timeout=30.0)
                 await self._measure(connection)
                 await self._liveness.hold(connection)
+                if self._channel is not None:
+                    await connection.add_listener(self._channel, self._on_notify)
                 self.is_held.set()
                 while not stop.is_set():
                     await self._liveness.renew(connection)
@@ -94,6 +108,9 @@ class Watch(Generic[T]):
                 if connection is not None:
                     connection.terminate()  # closes at once; the lease goes with the session
         await self._slots.stop()
+
+    def _on_notify(self, *_: object) -> None:
+        self._slots.wake.set()
 
     async def _look(self, connection: Connection, *, is_woken: bool) -> None:
         if self._is_at_rest and not is_woken and not await self._store.has_unended(connection):

@@ -1,6 +1,7 @@
 """Calls of the language model in PostgreSQL, for whoever makes them.
 
-Law: a call is written down before it is made, and its answer before anything follows from it; the first outcome of a call stays.
+Law: a call is written down before it is made, and its answer before anything follows from it, or in the same transaction; the
+first outcome of a call stays.
 """
 
 from __future__ import annotations
@@ -59,20 +60,9 @@ class Calls:
         self._pool = pool
 
     async def end(self, ends: Sequence[CallEnd]) -> list[bool]:
-        """Store what became of calls, also of those whose run is no longer ours: they were paid.
-
-        False for one that has an outcome already, since somebody else sent it as well: the first one stays.
-        """
-        columns = map(list, zip(*ends, strict=True))
-        run_ids, stages, attempts, ended, outcomes, answers, errors, models, read, written, costs = columns
-        at = [to_datetime(ms) for ms in ended]
+        """Store what became of calls in a transaction of their own; as `end_calls`."""
         async with transaction(self._pool) as tx:
-            rows = await tx.fetch(
-                QUERIES["end_calls"],
-                run_ids, stages, attempts, at, outcomes, answers, errors, models, read, written, costs,
-            )  # fmt: skip
-        stored = {(row["run_id"], row["stage"], row["attempt"]) for row in rows}
-        return [(end.run_id, str(end.stage), end.attempt) in stored for end in ends]
+            return await end_calls(tx, ends)
 
     async def find(self, run_id: str, stage: str, attempt: int) -> StoredCall | None:
         """What is known of a call; None while it has no outcome."""
@@ -87,6 +77,24 @@ async def begin_calls(tx: Connection, calls: Sequence[CallBegin]) -> None:
         return
     rows = [(*call[:5], ",".join(map(str, call.prompt_ids)), to_datetime(call.started_ms)) for call in calls]
     await tx.execute(QUERIES["begin_calls"], *map(list, zip(*rows, strict=True)))
+
+
+async def end_calls(tx: Connection, ends: Sequence[CallEnd]) -> list[bool]:
+    """Store what became of calls, also of those whose run is no longer ours: they were paid.
+
+    False for one that has an outcome already, since somebody else sent it as well: the first one stays.
+    """
+    if not ends:
+        return []
+    columns = map(list, zip(*ends, strict=True))
+    run_ids, stages, attempts, ended, outcomes, answers, errors, models, read, written, costs = columns
+    at = [to_datetime(ms) for ms in ended]
+    rows = await tx.fetch(
+        QUERIES["end_calls"],
+        run_ids, stages, attempts, at, outcomes, answers, errors, models, read, written, costs,
+    )  # fmt: skip
+    stored = {(row["run_id"], row["stage"], row["attempt"]) for row in rows}
+    return [(end.run_id, str(end.stage), end.attempt) in stored for end in ends]
 
 
 class Totals(NamedTuple):

@@ -55,6 +55,9 @@ class ChatAnswer:
 class ChatPort(Protocol):
     """Whoever answers calls."""
 
+    # Whether a call that is made twice costs twice; the end of one that costs nothing may wait for what follows from it.
+    is_paid: bool
+
     async def complete(self, call: ChatCall) -> ChatAnswer:
         """The answer.
 
@@ -80,6 +83,8 @@ def _prompt_tokens(prompt: str) -> int:
 
 class LocalChat:
     """The built-in model, which quotes what it is given: queries are answered and decks made without a service."""
+
+    is_paid = False
 
     def __init__(self, answer: LocalAnswer) -> None:
         self._answer = answer

@@ -229,6 +229,8 @@ class _BoundedClient(openai.DefaultAsyncHttpxClient):
 class RemoteChat:
     """The port to an OpenAI-compatible service."""
 
+    is_paid = True
+
     def __init__(self, endpoint: ChatEndpoint) -> None:
         self._endpoint = endpoint
 

@@ -32,6 +32,13 @@ class Outcome(NamedTuple, Generic[C]):
     retry_after_ms: int | None = None
 
 
+class Sent(NamedTuple, Generic[C]):
+    """What came of one attempt that is not stored yet, and what is to be stored."""
+
+    outcome: Outcome[C]
+    end: CallEnd
+
+
 class ModelCalls:
     """Makes calls through a port. `conclude` makes something of an answer, or raises `UnusableAnswerError`."""
 
@@ -46,6 +53,11 @@ class ModelCalls:
         """Let go of the port."""
         await self._port.close()
 
+    @property
+    def are_paid(self) -> bool:
+        """Whether a call that is made again costs again: its end must not wait for anything."""
+        return self._port.is_paid
+
     async def recalled(self, run_id: str, stage: str, attempt: int, conclude: Callable[[str], C]) -> Outcome[C] | None:
         """What the answer of a call says that was stored before; None: it has none."""
         found = await patiently(lambda: self._calls.find(run_id, stage, attempt))
@@ -53,6 +65,10 @@ class ModelCalls:
 
     async def make(self, run_id: str, attempt: int, call: ChatCall, conclude: Callable[[str], C]) -> Outcome[C]:
         """Make a call that was written down, and store what became of it before anything else."""
+        return await self.store(await self.sent(run_id, attempt, call, conclude), conclude)
+
+    async def sent(self, run_id: str, attempt: int, call: ChatCall, conclude: Callable[[str], C]) -> Sent[C]:
+        """Make a call that was written down; the caller stores its end, alone (`store`) or, if unpaid, with what follows."""
         answer = None
         try:
             answer = await self._port.complete(call)
@@ -60,14 +76,18 @@ class ModelCalls:
             outcome: Outcome[C] = Outcome(failure=error.failure, detail=str(error), retry_after_ms=error.retry_after_ms)
         else:
             outcome = _concluded(answer.text, conclude)
-        if not await self._end(run_id, attempt, call, outcome, answer):
-            # Somebody else had sent it too and was answered first: what follows follows from what is stored.
-            outcome = await self.recalled(run_id, call.stage, attempt, conclude) or outcome
+        return Sent(outcome, self._ended(run_id, attempt, call, outcome, answer))
+
+    async def store(self, sent: Sent[C], conclude: Callable[[str], C]) -> Outcome[C]:
+        """Store the end of a call by itself; what follows from it, or from what somebody else was answered first."""
+        outcome, end = sent
+        if not await self._ends(end):
+            outcome = await self.recalled(end.run_id, end.stage, end.attempt, conclude) or outcome
         return outcome
 
-    async def _end(
+    def _ended(
         self, run_id: str, attempt: int, call: ChatCall, outcome: Outcome[C], answer: ChatAnswer | None
-    ) -> bool:
+    ) -> CallEnd:
         told = _ANSWERED if outcome.failure is None else str(outcome.failure)
         LLM_CALLS.labels(call.stage.partition("-")[0], told).inc()  # slides are one stage, however many
         model, cost = call.model, None
@@ -77,20 +97,18 @@ class ModelCalls:
             LLM_TOKENS.labels(model, "prompt").inc(answer.prompt_tokens)
             LLM_TOKENS.labels(model, "completion").inc(answer.completion_tokens)
             LLM_COST_USD.labels(model).inc(float(cost or 0))
-        return await self._ends(
-            CallEnd(
-                run_id,
-                call.stage,
-                attempt,
-                self._clock(),
-                told,
-                None if answer is None else answer.text,
-                outcome.detail or None,
-                model,
-                None if answer is None else answer.prompt_tokens,
-                None if answer is None else answer.completion_tokens,
-                cost,
-            )
+        return CallEnd(
+            run_id,
+            call.stage,
+            attempt,
+            self._clock(),
+            told,
+            None if answer is None else answer.text,
+            outcome.detail or None,
+            model,
+            None if answer is None else answer.prompt_tokens,
+            None if answer is None else answer.completion_tokens,
+            cost,
         )
 
 

@@ -211,9 +211,10 @@ class Documents:
         identity = None if cached is None else decompress(cached)
         if identity is None:
             stored = (await documents.read(self._pool(), [key], self._clock())).get(key)
-            if stored is None or stored.head.version != head.version:
+            if stored is None:
                 return None
             identity = stored.payload
+            # A newer one too: a Redis whose replica took over may have told of the one before, and the next read asks it again.
             await self._cache.put(
                 key,
                 stored.head,
@@ -221,6 +222,8 @@ class Documents:
                 ttl_seconds=ENTRY_SECONDS_MAX,
                 is_impersonal=found.kind.is_impersonal,
             )
+            if stored.head.version != head.version:
+                return None
         self._copies.put(key, head, identity)
         return self._copies.body(key, head.version, encoding)
 

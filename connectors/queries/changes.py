@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from highwater.connectors.models.call_rows import CallEnd
 from highwater.schemas.queries import RunFailed
 from highwater.streams.queries.memory import Summary
 from highwater.streams.queries.runs import Run
@@ -24,13 +25,15 @@ class Call(NamedTuple):
 class Change:
     """Moves of a run that are stored together: as it was taken, and each step it took since; the last is what is stored.
 
-    `command` asked for them; None: what asked for the run before did.
+    `command` asked for them; None: what asked for the run before did. `end` is of the call that they follow from: it is stored
+    whatever becomes of them, and they are not where the call has an end already.
     """
 
     before: Run
     steps: tuple[Run, ...]
     now_ms: int
     call: Call | None = None
+    end: CallEnd | None = None
     memory: Summary | None = None
     failure: RunFailed | None = None
     archive_error: str | None = None

@@ -3,7 +3,7 @@
 Law: nothing here waits in a consumer, and no wait is slept through: what is due later is put aside in PostgreSQL and taken from
 there by whoever looks. A stage is stored together with the capture of the next one, so that a run changes hands only when it
 must. A call is written down before it is made and its answer stored before anything follows, so only a call under way at a kill
-is made again, under the same key.
+is made again, under the same key; the answer of one that costs nothing (of the built-in model) is stored with what follows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import traceback
 from dataclasses import replace
 
 from highwater.connectors.engines.slots import ElsewhereError, Slots
-from highwater.connectors.models.recorded_calls import ModelCalls, Outcome
+from highwater.connectors.models.call_rows import CallEnd
+from highwater.connectors.models.recorded_calls import ModelCalls, Outcome, Sent
 from highwater.connectors.patience import patiently
 from highwater.connectors.postgres.group_commit import GroupCommit
 from highwater.connectors.queries.changes import Call, Change
@@ -93,9 +94,16 @@ class Engine(Slots[Run]):
         if outcome is None:
             ask = await patiently(lambda: self._stages.ask(run, stage))
             run = await self._begin(held, ask)
-            outcome = await self._calls.make(run.id, run.attempt, ask.call, concluded)
+            sent = await self._calls.sent(run.id, run.attempt, ask.call, concluded)
+            stored = await self._go_on_at_once(run, stage, sent)
+            if stored is not None:
+                return stored
+            outcome = await self._calls.store(sent, concluded)
         if outcome.concluded is not None:
-            return await self._go_on(run, stage, outcome.concluded)
+            stored = await self._go_on(run, stage, outcome.concluded)
+            if stored is None:
+                raise ElsewhereError
+            return stored
         return await self._after_failure(run, stage, outcome)
 
     async def _begin(self, held: Run, ask: Ask) -> Run:
@@ -103,21 +111,32 @@ class Engine(Slots[Run]):
         call = Call(Stage(ask.call.stage), ask.run.attempt, ask.call.model, ask.prompt_ids)
         return await self._store(held, ask.run, call=call)
 
-    async def _go_on(self, run: Run, stage: Stage, concluded: Concluded) -> Run:
-        """Store what the stage gave, together with the capture of the next one."""
+    async def _go_on_at_once(self, run: Run, stage: Stage, sent: Sent[Concluded]) -> Run | None:
+        """Store the end of a call together with what follows from it, which saves a commit; None: the end is to be stored first.
+
+        Only of a call that costs nothing: what follows may wait for others, and the answer with it, which a kill would lose.
+        """
+        if self._calls.are_paid or sent.outcome.concluded is None:
+            return None
+        return await self._go_on(run, stage, sent.outcome.concluded, sent.end)
+
+    async def _go_on(self, run: Run, stage: Stage, concluded: Concluded, end: CallEnd | None = None) -> Run | None:
+        """Store what the stage gave with the end of its call and the capture of the next stage; None: the run has moved."""
         after = concluded.run
         now_ms = self._clock()
         steps = [after]
         if after.stage is not None:
             steps.append(captured(after, worker=self.worker, lease_ms=self.lease_ms, now_ms=now_ms))
-        stored = await self._store_steps(Change(run, tuple(steps), now_ms, memory=concluded.memory))
+        change = Change(run, tuple(steps), now_ms, end=end, memory=concluded.memory)
+        if not await self._changes(change):
+            return None
         if stage is Stage.ANALYZER:
             QUERY_CONTEXT_FOUND.labels(str(finds_context(after.analysis)).lower()).inc()
         elif stage is Stage.ASSEMBLER:
             QUERY_CONTEXT_CHARACTERS.observe(len(after.payload or ""))
         elif stage is Stage.RESPONDER:
             QUERY_RUNS.labels(Status.COMPLETED).inc()
-        return stored
+        return change.after
 
     async def _after_failure(self, run: Run, stage: Stage, outcome: Outcome[Concluded]) -> Run:
         assert outcome.failure is not None

@@ -11,6 +11,10 @@ ON CONFLICT DO NOTHING
 -- name: lock_query_users
 SELECT user_id::text, last_ordinal FROM query_users WHERE user_id = ANY ($1::uuid[]) ORDER BY user_id FOR NO KEY UPDATE
 
+-- Of locked users those with a run that the next one waits for.
+-- name: users_with_unreleased_runs
+SELECT DISTINCT user_id::text AS user_id FROM pipeline_runs WHERE user_id = ANY ($1::uuid[]) AND NOT released
+
 -- name: advance_query_users
 UPDATE query_users AS u SET last_ordinal = a.last_ordinal
 FROM unnest($1::uuid[], $2::bigint[]) AS a (user_id, last_ordinal) WHERE u.user_id = a.user_id

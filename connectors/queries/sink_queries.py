@@ -1,9 +1,10 @@
 """The sink of queries: what users ask becomes runs of the pipeline, and what administrators say becomes its prompts.
 
 Law: a request id is one run, whoever sends it how often; what differs under a known id is refused. Runs of a user have dense
-places in the order of the log. Whether the organization that pays may ask is decided here for good, in the order of the log; a
-query that may not be asked is a run that failed, with the limit in its error, and calls no model. Of a role's prompts the last
-word in the order of the broker's time counts.
+places in the order of the log. A run whose turn it is when it arrives waits for a slot from its own transaction on: the
+submission is its command, and the agent is told that it need not send one. Whether the organization that pays may ask is
+decided here for good, in the order of the log; a query that may not be asked is a run that failed, with the limit in its error,
+and calls no model. Of a role's prompts the last word in the order of the broker's time counts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from highwater.connectors.engines import watch
 from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
@@ -41,7 +43,7 @@ from highwater.streams.queries.validation import check_queries_event
 
 _COLUMNS = [
     "id", "user_id", "organization_id", "ordinal", "user_query", "status", "released", "error", "arrived_ms", "position",
-    "caused_by", "created_at", "updated_at",
+    "caused_by", "command", "created_at", "updated_at",
 ]  # fmt: skip
 LIMITED = "limit"
 
@@ -105,19 +107,28 @@ class QueriesSink(Handler[Said, Prepared]):
         if new:
             limits = await _limits(tx, new, self._plans, now_ms)
             runs = [_run_of(event, ordinals.take(event.value["user_id"]), limits, now_ms) for event in new]
-            rows = [_row(run, event, now_ms) for run, event in zip(runs, new, strict=True)]
+            asked = await _first_in_turn(tx, runs)
+            rows = [_row(run, event, now_ms, is_asked=run.id in asked) for run, event in zip(runs, new, strict=True)]
             await tx.copy_records_to_table("pipeline_runs", records=rows, columns=_COLUMNS)
             await ordinals.store(tx)
+            if asked:
+                await watch.notify(tx, watch.QUERIES)
             await outbox.add(
-                tx, [row for run, event in zip(runs, new, strict=True) for row in self._told(run, event, now_ms)]
+                tx,
+                [
+                    row
+                    for run, event in zip(runs, new, strict=True)
+                    for row in self._told(run, event, now_ms, is_asked=run.id in asked)
+                ],
             )
             await log_queries(tx, [run.id for run in runs])
         return refused
 
-    def _told(self, run: Run, event: Event[QuerySubmitted], now_ms: int) -> list[OutboxRow]:
+    def _told(self, run: Run, event: Event[QuerySubmitted], now_ms: int, *, is_asked: bool) -> list[OutboxRow]:
         at = event.record.position
         is_waiting = run.status is Status.NEW
-        rows = [self._tell.row(PIPELINE_STAGE, stage_event(run, INSERT, now_ms, waiting=is_waiting), now_ms, at)]
+        made = stage_event(run, INSERT, now_ms, waiting=is_waiting, requested=is_asked)
+        rows = [self._tell.row(PIPELINE_STAGE, made, now_ms, at)]
         if not is_waiting:
             ended = failed_event(run, None, LIMITED, run.error or "", "", now_ms, is_alert=False)
             rows.append(self._tell.row(RUN_FAILED, ended, now_ms, at))
@@ -154,11 +165,38 @@ def _run_of(event: Event[QuerySubmitted], ordinal: int, limits: Mapping[str, str
     return run if error is None else failed(run, error, now_ms)
 
 
-def _row(run: Run, event: Event[QuerySubmitted], now_ms: int) -> tuple[Any, ...]:
+async def _first_in_turn(tx: Connection, runs: Sequence[Run]) -> set[str]:
+    """The new runs that may begin at once: of each user the first, if all of the user's runs before it have released it.
+
+    The users are locked, so no run comes before these, and what has released stays so. The statement is one of its own, as it has
+    to see what was committed while the lock was waited for.
+    """
+    first: dict[str, str] = {}
+    for run in runs:
+        if run.status is Status.NEW:
+            first.setdefault(run.user_id, run.id)
+    if not first:
+        return set()
+    busy = {row["user_id"] for row in await tx.fetch(QUERIES["users_with_unreleased_runs"], list(first))}
+    return {run_id for user_id, run_id in first.items() if user_id not in busy}
+
+
+def _row(run: Run, event: Event[QuerySubmitted], now_ms: int, *, is_asked: bool) -> tuple[Any, ...]:
     """In the order of `_COLUMNS`."""
     at = to_datetime(now_ms)
     stands = run.ordinal, run.query, run.status, run.released, run.error
-    return run.id, run.user_id, run.organization_id, *stands, event.record.arrived_ms, *[run.position] * 2, at, at
+    command = run.position if is_asked else None
+    return (
+        run.id,
+        run.user_id,
+        run.organization_id,
+        *stands,
+        event.record.arrived_ms,
+        *[run.position] * 2,
+        command,
+        at,
+        at,
+    )
 
 
 async def _new_ones(

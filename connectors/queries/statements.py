@@ -41,6 +41,7 @@ class Statements(TypedDict):
     prompt_history_read: str
     ensure_query_users: str
     lock_query_users: str
+    users_with_unreleased_runs: str
     advance_query_users: str
     known_queries: str
     known_runs: str

@@ -2,7 +2,7 @@
 
 Law: a change of status and its event are one transaction (R1.15), and both happen only if the run still is as whoever stores it
 took it (R1.6). What is asked of the language model in a stage is written down in the transaction that stores what it is made
-from.
+from, and what it answered at the latest in the one that stores what follows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from highwater.connectors.engines import sharing
 from highwater.connectors.engines.sharing import Share, Statement
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.outbox import OutboxRow
-from highwater.connectors.models.call_rows import CallBegin, begin_calls
+from highwater.connectors.models.call_rows import CallBegin, begin_calls, end_calls
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection, Row, reading, transaction
 from highwater.connectors.queries import counting, redactions
@@ -140,8 +140,11 @@ class Runs:
         if not changes:
             return set()
         changes = await redactions.without_withdrawn(tx, changes)
-        if len(changes) > 1:
+        if len(changes) > 1 or changes[0].end is not None:  # runs are locked before their calls, by all who store both
             await tx.execute(QUERIES["hold_runs"], [change.before.id for change in changes])
+        changes = await _following(tx, changes)
+        if not changes:
+            return set()
         columns = map(list, zip(*map(_row, changes), strict=True))
         stored = {row["id"] for row in await tx.fetch(QUERIES["store_runs"], *columns)}
         kept = [change for change in changes if change.before.id in stored]
@@ -176,6 +179,14 @@ class Runs:
 
     def _event(self, topic: TopicName[EventT], event: EventT, run: Run, now_ms: int) -> OutboxRow:
         return outbox.event_row(self._codec, topic, event, source=_SOURCE, now_ms=now_ms, caused_by=_cause(run))
+
+
+async def _following(tx: Connection, changes: Sequence[Change]) -> Sequence[Change]:
+    """Store the ends of calls; the changes but for those that follow from a call that was answered otherwise before."""
+    ending = [change for change in changes if change.end is not None]
+    stored = await end_calls(tx, [change.end for change in ending if change.end is not None])
+    void = {change.before.id for change, is_stored in zip(ending, stored, strict=True) if not is_stored}
+    return [change for change in changes if change.before.id not in void]
 
 
 def _cause(run: Run) -> Position | None:

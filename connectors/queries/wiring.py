@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from highwater.connectors.engines import watch
 from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.watch import Watch
 from highwater.connectors.kafka.consumer import BatchConsumer
@@ -55,8 +56,8 @@ async def _stages(w: Wiring) -> Connector:
         lease_ms=int(s.query_lease_seconds * 1000),
         slots=s.query_concurrency,
     )
-    watch = Watch(w.database(), runs, engine, clock)
-    return WithWatch(BatchConsumer(StageCommands(engine), around), watch.run)
+    watching = Watch(w.database(), runs, engine, clock, channel=watch.QUERIES)
+    return WithWatch(BatchConsumer(StageCommands(engine), around), watching.run)
 
 
 async def _timeline(w: Wiring) -> Connector:

@@ -1,8 +1,8 @@
 """The catalogue of Redis keys (R0.22 to R0.26, R2.4 to R2.10): who writes each, what it holds, when it goes.
 
 Redis holds nothing that cannot be rebuilt. A braced part is a parameter; ids are used as they are, so a colon in one
-cannot be told from a separator and no key is ever parsed back. Keys that one script touches share a hash tag, in doubled braces
-here and in single ones in Redis, so that a Redis Cluster has them on one node (R2.1): those of a resource are `resource_key`'s.
+cannot be told from a separator and no key is ever parsed back. Keys that one script touches are a resource's: in a Redis
+Cluster they share a hash tag, so that they are on one node (R2.1, `resource_key`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ USER_LOCK = "lock:user:{user_id}"
 # was emptied or lost its last writes.
 MIRRORED_TO = "highwater:mirrored-to"
 # HASH version, etag, caused_by of a resource; written by one script that sets only what is newer.
-RESOURCE_VERSION = "__v:{{{key}}}"
+RESOURCE_VERSION = "__v:{key}"
 # STRING payload of the version named in `__v:`.
-RESOURCE_PAYLOAD = "payload:{{{key}}}"
+RESOURCE_PAYLOAD = "payload:{key}"
 # STRING payload of a league document under its own key (R4.6), as RESOURCE_PAYLOAD but compressed with brotli.
 DOCUMENT = "{key}"
 # STRING owner token, NX, `lock_timeout_seconds`; one regeneration of a document over all processes (R4.28).
@@ -79,9 +79,13 @@ def key(template: str, **parts: str) -> str:
     return template.format(**parts)
 
 
-def resource_key(template: str, resource: str) -> str:
-    """The key of a resource, whose name is the hash tag: Redis Cluster has `__v:{league:table:1}` where it has `league:table:1`.
+def resource_key(template: str, resource: str, *, is_cluster: bool) -> str:
+    """The key of a resource. In a cluster its name is the hash tag: `__v:{league:table:1}` lies where `league:table:1` does.
 
-    Braces in a name would make another tag; they are written as in a URL, and so is the sign that writes them.
+    Braces in a name would make another tag; there they are written as in a URL, and so is the sign that writes them. A single
+    server has the names that the requirements give (R4.7), which the release before clusters has as well.
     """
-    return template.format(key=resource.replace("%", "%25").replace("{", "%7B").replace("}", "%7D"))
+    if not is_cluster:
+        return template.format(key=resource)
+    name = resource.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+    return template.format(key=name if template == DOCUMENT else "{" + name + "}")

@@ -437,7 +437,10 @@ class ResourceCache:
         await self._link.run(self._link.require().delete(*self._keys(resource)))
 
     def _keys(self, resource: str) -> list[str]:
-        return [resource_key(RESOURCE_VERSION, resource), resource_key(self._payloads, resource)]
+        return [self._key(RESOURCE_VERSION, resource), self._key(self._payloads, resource)]
+
+    def _key(self, template: str, resource: str) -> str:
+        return resource_key(template, resource, is_cluster=self._link.is_cluster)
 
     async def heads(self, resources: Sequence[str]) -> list[Head | None]:
         """What Redis holds of each resource, in one round trip shared with whoever asks at the same moment.
@@ -478,7 +481,7 @@ class ResourceCache:
         asked = list(dict.fromkeys(resource for resources, _ in waiting for resource in resources))
         try:
             rows = await self._link.replies(
-                [("HMGET", resource_key(RESOURCE_VERSION, resource), *_FIELDS) for resource in asked]
+                [("HMGET", self._key(RESOURCE_VERSION, resource), *_FIELDS) for resource in asked]
             )
             found = {resource: _head(row) for resource, row in zip(asked, rows, strict=True)}
         except RedisAwayError:
@@ -492,7 +495,7 @@ class ResourceCache:
         if not self._link.is_up:
             return None
         try:
-            found = await self._link.run(self._link.client.get(resource_key(self._payloads, resource)))
+            found = await self._link.run(self._link.client.get(self._key(self._payloads, resource)))
         except RedisAwayError:
             return None
         prefix = b"%d\n" % version

@@ -2,7 +2,8 @@
 
 Law: one run of a user at a time, in the order of ordinals (R1.2). What was released stays so, whatever comes again; the highest
 revision that was requested is remembered, so an event that comes again asks for nothing twice once its request is written. The
-two topics that speak of runs have no order between them: a release counts whenever it comes, and drops what it makes void.
+two topics that speak of runs have no order between them: a release counts whenever it comes, and drops what it makes void. A run
+that its sink requested itself is the active one at once, and those before it count as released.
 
 A failed run that was not yet its turn only leaves the queue: releasing it would release those before it. Should its creation
 come again, its failure comes again too (one partition, in order), and a command for it meanwhile finds it failed and is void.
@@ -76,7 +77,8 @@ def staged(order: Order, event: PipelineStage) -> Decision:
         return _failed(order, event["ordinal"])
     if not event["waiting"]:
         return Decision(order, None)
-    return _waits(order, _waiting_of(event))
+    run = _waiting_of(event)
+    return Decision(_begins(order, run), None) if event["requested"] else _waits(order, run)
 
 
 def archived(order: Order, event: RunArchived) -> Decision:
@@ -94,6 +96,15 @@ def _waits(order: Order, run: Waiting) -> Decision:
     known = next((one for one in order.queue if one.ordinal == run.ordinal), run)
     insort(queue, max(run, known, key=lambda one: one.revision))
     return _next(replace(order, queue=tuple(queue[:QUEUE_MAX])))
+
+
+def _begins(order: Order, run: Waiting) -> Order:
+    """Its sink has found that all before it have released the user, whatever of that was read here, and has requested it."""
+    active = order.active
+    if active is not None and (active.ordinal, active.revision) >= (run.ordinal, run.revision):
+        return order
+    queue = tuple(one for one in order.queue if one.ordinal > run.ordinal)
+    return Order(max(order.released, run.ordinal - 1), run, queue)
 
 
 def _failed(order: Order, ordinal: int) -> Decision:

@@ -144,8 +144,8 @@ def stage_events(before: Run, steps: Sequence[Run], now_ms: int) -> list[Pipelin
     return events
 
 
-def stage_event(run: Run, operation: str, now_ms: int, *, waiting: bool) -> PipelineStage:
-    """The event that tells where a run stands."""
+def stage_event(run: Run, operation: str, now_ms: int, *, waiting: bool, requested: bool = False) -> PipelineStage:
+    """The event that tells where a run stands; `requested`: it waits for a slot, and all before it have released the user."""
     return {
         "id": run.id,
         "user_id": run.user_id,
@@ -157,6 +157,7 @@ def stage_event(run: Run, operation: str, now_ms: int, *, waiting: bool) -> Pipe
         "revision": run.revision,
         "waiting": waiting,
         "error": run.error,
+        "requested": requested,
     }
 
 

@@ -33,12 +33,12 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import httpx
 import numpy as np
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from highwater.streams.clock import ProductClock
+from tests.bench import posting
 from tests.bench.figures import Figure, figure
 from tests.bench.http_peers import CHECKOUT, STOP_SECONDS_MAX
 from tests.bench.league_stack import league_product
@@ -52,10 +52,9 @@ SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.1
 # What follows the last memory (outbox, agent, timeline) belongs to the price of the runs and is waited for.
 SETTLE_SECONDS = 1.0
-HTTP_CONNECTIONS = 32
 SUBMITTED, STAGE = "queries.query-submitted", "queries.pipeline-stage"
 PEER_DATABASE = "dbos_bench"
-MIGRATION = CHECKOUT / "connectors" / "stores" / "migrations" / "0008_queries.sql"
+MIGRATION = CHECKOUT / "connectors" / "postgres" / "migrations" / "0008_queries.sql"
 INSTALL = (
     "the peer is left out: pip install 'highwater[bench]', or `pip install dbos orjson` where HW_DBOS_PYTHON points"
 )
@@ -264,31 +263,20 @@ def _burst_ours(
 
 
 def _poster(product: Product, results: Results) -> Callable[[Sequence[str]], None]:
+    url = f"{str(product.http.base_url).rstrip('/')}/api/query"
+
     def submit(asked: Sequence[str]) -> None:
-        took = asyncio.run(_post(str(product.http.base_url), asked))
+        bodies = [json.dumps({"user_id": str(uuid.uuid4()), "query": query}).encode() for query in asked]
+        cpu_seconds = time.process_time()
+        posted = asyncio.run(posting.post_all(url, bodies, seconds_max=SECONDS_MAX))
+        cpu_seconds = time.process_time() - cpu_seconds
+        assert posted.others == 0, f"{posted.others} of {len(posted.took_ms)} queries were not taken"
         for name, share in (("p50", 50), ("p99", 99)):
-            results.add(f"POST /api/query {name}", OURS, "ms", float(np.percentile(took, share)))
+            figure_name = f"POST /api/query {name}, {posting.CONNECTIONS} connections"
+            results.add(figure_name, OURS, "ms", float(np.percentile(posted.took_ms, share)))
+        results.add("CPU, the client of POST", OURS, "ms a run", cpu_seconds * 1000 / len(posted.took_ms))
 
     return submit
-
-
-async def _post(base_url: str, asked: Sequence[str]) -> list[float]:
-    """Ask over HTTP on so many connections; how long each was answered, in ms."""
-    took, left, deadline = list[float](), iter(asked), time.monotonic() + SECONDS_MAX
-    limits = httpx.Limits(max_connections=HTTP_CONNECTIONS)
-    async with httpx.AsyncClient(base_url=base_url, timeout=60.0, limits=limits, trust_env=False) as client:
-
-        async def one_after_another() -> None:
-            for query in left:
-                if time.monotonic() > deadline:
-                    return
-                began = time.monotonic()
-                answer = await client.post("/api/query", json={"user_id": str(uuid.uuid4()), "query": query})
-                assert answer.status_code == httpx.codes.ACCEPTED, answer.text
-                took.append((time.monotonic() - began) * 1000)
-
-        await asyncio.gather(*[one_after_another() for _ in range(HTTP_CONNECTIONS)])
-    return took
 
 
 def _stored(product: Product) -> int:

@@ -82,7 +82,7 @@ def run(runs: int = 1, *, minutes: float = MINUTES) -> list[Figure]:
         week.begin()
         samples = [week.hour(number, minutes * 60 / HOURS) for number in range(HOURS)]
         restarts = {part["name"]: part["restarts"] for part in product.status()["parts"] if part.get("restarts")}
-    document = {
+    document: dict[str, Any] = {
         "hours": HOURS, "minutes": minutes, "window_days": float(WINDOW_DAYS), "restarts": restarts,
         "levels": levels(samples), "samples": samples[KEPT_EVERY - 1 :: KEPT_EVERY],
     }  # fmt: skip

@@ -22,7 +22,7 @@ NAMED = {
     "us:{user_id}",
     "dirty:channels",
     "lock:user:{user_id}",
-    "__v:{{{key}}}",
+    "__v:{key}",
     "session:{session_id}",
     "user_sessions:{user_id}",
     "ratelimit:{api_key_id}:{minute}",
@@ -56,14 +56,21 @@ def test_a_key_is_its_template_with_the_ids_as_they_are():
 def test_keys_of_one_script_are_on_one_node(resource: str):
     """R2.1: a resource's version and its payload, also under its own key, have one slot, whatever its name."""
     templates = (redis_keys.RESOURCE_VERSION, redis_keys.RESOURCE_PAYLOAD, redis_keys.DOCUMENT)
-    names = [redis_keys.resource_key(template, resource) for template in templates]
+    names = [redis_keys.resource_key(template, resource, is_cluster=True) for template in templates]
     assert len({key_slot(name.encode()) for name in names}) == 1
 
 
 def test_two_resources_have_two_keys():
     """What is written otherwise in a key is never another resource's name."""
     names = ["a{b", "a%7Bb", "a%257Bb", "a}b", "a%7Db"]
-    assert len({redis_keys.resource_key(redis_keys.DOCUMENT, name) for name in names}) == len(names)
+    assert len({redis_keys.resource_key(redis_keys.DOCUMENT, name, is_cluster=True) for name in names}) == len(names)
+
+
+def test_a_single_server_has_the_names_of_the_release_before():
+    """Both releases, side by side during an upgrade, have one version of a resource; a cluster the release before cannot use."""
+    templates = (redis_keys.RESOURCE_VERSION, redis_keys.RESOURCE_PAYLOAD, redis_keys.DOCUMENT)
+    names = [redis_keys.resource_key(template, "ns:a{b}%c", is_cluster=False) for template in templates]
+    assert names == ["__v:ns:a{b}%c", "payload:ns:a{b}%c", "ns:a{b}%c"]
 
 
 def test_no_code_spells_a_key_itself():

@@ -61,12 +61,16 @@ AGENTS = 7
 # The composition root in miniature: fixed schema ids instead of a registry.
 WORKER = """
 import os, sys, time
+from contextlib import closing
+from functools import partial
+from highwater.connectors.kafka.changelogs import read_changelogs
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import UnknownSchemaError
 from highwater.schemas.topics import TOPICS
 from highwater.streams import app
 from highwater.streams.app import run_worker
 from highwater.streams.clock import ProductClock
+from highwater.streams.restoring import Batch
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
 
@@ -80,7 +84,19 @@ async def learn(schema_id):
 settings = read_settings({k: v for k, v in os.environ.items() if not k.startswith("HIGHWATER_TEST_")})
 configure_logging("info", "json")
 codec = Codec({name: number for number, name in enumerate(TOPICS, start=1)})
-sys.exit(run_worker(settings, codec, ProductClock(settings.clock_file), learn=learn, app_id=sys.argv[1]))
+reads = partial(read_changelogs, settings.kafka_client())
+hold = os.environ.get("HIGHWATER_TEST_HOLD_RESTORING")  # a file: while it is there, nothing is read after the first records
+
+def held(spans):
+    with closing(reads(spans)) as batches:
+        for batch in batches:
+            yield batch
+            while batch.records and hold and os.path.exists(hold):
+                time.sleep(0.05)
+                yield Batch((), {})
+
+clock = ProductClock(settings.clock_file)
+sys.exit(run_worker(settings, codec, clock, learn=learn, read_changelogs=held, app_id=sys.argv[1]))
 """
 
 POLICY = """
@@ -154,6 +170,12 @@ class Worker:
 
     def start(self) -> Worker:
         """Start and wait until ready."""
+        self.launch()
+        until(lambda: self.ready() == {}, f"ready; {self.folder}/worker.log")
+        return self
+
+    def launch(self) -> None:
+        """Start."""
         self.port = free_port()
         policy = self.folder / "policy.toml"
         policy.write_text(POLICY, encoding="utf-8")
@@ -172,8 +194,6 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", WORKER, self.app_id], env=environment, cwd=self.folder, stderr=log, stdout=log
             )
-        until(lambda: self.ready() == {}, f"ready; {self.folder}/worker.log")
-        return self
 
     def ready(self) -> dict[str, str] | None:
         """What is not ready; None while nothing answers."""
@@ -195,9 +215,17 @@ class Worker:
 
     def metric(self, name: str) -> float:
         """Sum of a metric over its labels."""
+        return self.metric_of(name, "")
+
+    def metric_of(self, name: str, label: str) -> float:
+        """Sum of a metric over what has a label, such as `topic="streams.tick"`."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+        return sum(
+            float(line.rsplit(" ", 1)[1])
+            for line in lines
+            if line.split("{")[0].split(" ")[0] == name and label in line
+        )
 
     def after_ticks(self, count: int) -> None:
         """Wait until every agent has applied so many more ticks in every partition, more or less."""
@@ -213,6 +241,11 @@ class Worker:
         self.offset_seconds += seconds
         (self.folder / "clock.new").write_text(str(self.offset_seconds), encoding="ascii")
         (self.folder / "clock.new").replace(self.folder / "clock")
+
+    def restorations(self) -> list[int]:
+        """Records of each restoration that was begun, by the log."""
+        lines = [json.loads(line) for line in self.log().splitlines() if '"tables_restoring"' in line]
+        return [line["records"] for line in lines if "records" in line]
 
     def end(self, how: signal.Signals) -> int:
         """Send a signal and wait for the exit code."""
@@ -262,6 +295,12 @@ class Kafka:
     def advanced(self, channel_id: str, head: int, arrived_at: int = 1) -> None:
         """As the insights sink does."""
         self.send("feeds.channel-advanced", channel_id, channel_id=channel_id, head=head, arrived_at=arrived_at)
+
+    def fill_heads(self, app_id: str, rows: int) -> None:
+        """Rows of channels that nobody has heard of, in the changelog as a worker would have written them."""
+        for number in range(rows):
+            self._producer.produce(f"{app_id}-channel_heads-changelog", key=f"filled-{number}", value=b"[1,null,0]")
+        assert self._producer.flush(60) == 0
 
     def changed(self, user_id: str, revision: int, **changes: Any) -> None:
         """As the users sink does."""

@@ -54,6 +54,7 @@ class Table:
         self.world = world
         self.rows: dict[str, Run] = {}
         self.finished: Counter[tuple[str, Stage]] = Counter()
+        self.answers: dict[tuple[str, str, int], str] = {}
 
     def turn_of(self, run: Run) -> bool:
         """Whether all runs of its user before it have released it."""
@@ -71,6 +72,16 @@ class Table:
         self._judge(row, change)
         self.rows[row.id] = change.after
         return True
+
+    def ends(self, change: Change, by: int) -> bool:
+        """The end of a call, whatever becomes of its run, and then the change, if the call had no other end."""
+        end = change.end
+        if end is not None:
+            key = end.run_id, end.stage, end.attempt
+            if key in self.answers:
+                return False
+            self.answers[key] = end.answer or ""
+        return self.store(change, by)
 
     def _judge(self, row: Run, change: Change) -> None:
         before = row
@@ -170,7 +181,7 @@ class Runs:
 
     async def store(self, changes: Sequence[Change]) -> list[bool]:
         """Changes in one transaction."""
-        found: list[bool] = await self._asked(lambda: [self._table.store(change, self._worker) for change in changes])
+        found: list[bool] = await self._asked(lambda: [self._table.ends(change, self._worker) for change in changes])
         return found
 
     async def count_late(self, _run_id: str, _now_ms: int) -> None:
@@ -180,9 +191,10 @@ class Runs:
 class Model:
     """A language model with its book of calls."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, answers: dict[tuple[str, str, int], str]) -> None:
         self._world = world
-        self.answers: dict[tuple[str, str, int], str] = {}
+        self.answers = answers
+        self.are_paid = world.dice.random() < 0.5
 
     async def recalled(self, run_id: str, stage: Stage, attempt: int, conclude: Callable[[str], Any]) -> Any:
         """What was answered already; None where nothing was."""
@@ -190,14 +202,20 @@ class Model:
         answer = self.answers.get((run_id, stage, attempt))
         return None if answer is None else Outcome(conclude(answer))
 
-    async def make(self, run_id: str, attempt: int, call: Any, conclude: Callable[[str], Any]) -> Any:
-        """An answer after a while, written down before anything follows."""
+    async def sent(self, run_id: str, attempt: int, call: Any, conclude: Callable[[str], Any]) -> Any:
+        """An answer after a while, which nobody has stored."""
         await asyncio.sleep(self._world.dice.uniform(0, _CALL_SECONDS_MAX))
         await process().running()
-        self.answers[run_id, call.stage, attempt] = _ANSWERS[Stage(call.stage)]
+        answer = _ANSWERS[Stage(call.stage)]
+        end = SimpleNamespace(run_id=run_id, stage=call.stage, attempt=attempt, answer=answer)
+        return SimpleNamespace(outcome=Outcome(conclude(answer)), end=end)
+
+    async def store(self, sent: Any, conclude: Callable[[str], Any]) -> Any:
+        """The first answer stays, and what follows follows from it."""
         await asyncio.sleep(self._world.delay())
         await process().running()
-        return Outcome(conclude(_ANSWERS[Stage(call.stage)]))
+        end = sent.end
+        return Outcome(conclude(self.answers.setdefault((end.run_id, end.stage, end.attempt), end.answer)))
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -237,8 +255,7 @@ class Scenario:
         async def work() -> None:
             runs: Any = Runs(self.table, self.store, owner, number)
             stages: Any = Stages(self.world)
-            model: Any = Model(self.world)
-            model.answers = self.answers
+            model: Any = Model(self.world, self.table.answers)
             engine = Engine(runs, stages, model, now_ms, worker=number, lease_ms=LEASE_MS, slots=4)
             await Watch("", runs, engine, now_ms).run(asyncio.Event())
 
@@ -246,7 +263,6 @@ class Scenario:
 
     async def run(self) -> None:
         """Trouble for a while, then calm until every run has ended."""
-        self.answers: dict[tuple[str, str, int], str] = {}
         for user in range(USERS):
             for ordinal in range(1, RUNS_OF_USER + 1):
                 made = Run(f"run-{user}-{ordinal}", f"user-{user}", ordinal, "What is new?", Status.NEW)

@@ -48,7 +48,6 @@ def test_a_watch_at_rest_asks_once_a_second_and_takes_what_comes(patch: pytest.M
 
     async def main() -> None:
         scenario = Scenario(1)
-        scenario.answers = {}
         patch.setattr(watching, "open_connection", scenario.store.connect)
         scenario.start_worker()
         await asyncio.sleep(RESTED_SECONDS)

@@ -244,6 +244,26 @@ async def test_a_bump_that_redis_missed_is_acknowledged_when_no_older_head_is_tr
         assert monotonic_seconds() - started >= TRUSTED_MS / 1000
 
 
+async def test_a_redis_that_lost_its_last_writes_costs_one_attempt(world: World) -> None:
+    """A replica took over that knows the version before, and calls it fresh: the second look finds the present one."""
+    await world.facts.write("first")
+    cache = ResourceCache(world.link, DOCUMENT)
+    async with world.side() as writer:
+        assert await writer.text() == "first"
+        (former,) = await cache.heads([ADS.key])
+        assert former is not None
+        await world.facts.write("second")
+        assert await writer.bump() is Outcome.BUMPED
+    await cache.forget(ADS.key)
+    assert await cache.put(ADS.key, former)
+    async with world.side() as reader:
+        served = await reader.documents.read(ADS)
+        assert served.head.version == former.version
+        assert await reader.documents.payload(ADS, served.head, IDENTITY) is None
+        served = await reader.documents.read(ADS)
+        assert await reader.documents.payload(ADS, served.head, IDENTITY) == b"second"
+
+
 async def test_a_writer_waits_for_a_process_that_is_stopped_only_as_long_as_its_lease(world: World) -> None:
     """A holder that no longer renews is waited for until its lease has ended, and by then serves nothing from memory."""
     async with world.side() as writer, world.side() as reader:

@@ -163,7 +163,7 @@ async def test_what_went_with_its_user_goes_from_redis(world: World) -> None:
     assert await world.link.client.exists(own.key) == 1
     await world.pool.execute("DELETE FROM documents WHERE key = $1", own.key)
     await world.takes(refresh(dropped=(own.key,)))
-    assert await world.link.client.exists(own.key, resource_key(RESOURCE_VERSION, own.key)) == 0
+    assert await world.link.client.exists(own.key, resource_key(RESOURCE_VERSION, own.key, is_cluster=False)) == 0
 
 
 @pytest.mark.parametrize("key", ["no such key", "predictions:legacy", "md:\0:meta"])

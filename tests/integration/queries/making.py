@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from highwater.connectors.engines.watch import Watch
+from highwater.connectors.engines.watch import QUERIES, Watch
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.call_rows import Calls
+from highwater.connectors.models.calls import ChatPort
 from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.engine import Engine
@@ -40,8 +41,10 @@ class Queries:
     workers: list[Worker] = field(default_factory=list)
     ordinals: Counter[str] = field(default_factory=Counter)
 
-    def worker(self, *, slots: int = 16, timeout_seconds: float = 2.0, begun_max: int = 16) -> Worker:
-        """Another worker, watching."""
+    def worker(
+        self, *, slots: int = 16, timeout_seconds: float = 2.0, begun_max: int = 16, port: ChatPort | None = None
+    ) -> Worker:
+        """Another worker, watching; `port` in place of the scripted service."""
         around = self.around
         runs = Runs(around.pool, around.codec, begun_max=begun_max)
         engine = Engine(
@@ -49,7 +52,7 @@ class Queries:
             Stages(around.pool, model="small", strong_model="strong"),
             ModelCalls(
                 Calls(around.pool),
-                RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
+                port or RemoteChat(ChatEndpoint(self.llm.url, "key", seconds_max=timeout_seconds)),
                 parse_prices("small=1/2,strong=10/20"),
                 self.time,
             ),
@@ -58,7 +61,7 @@ class Queries:
             lease_ms=LEASE_MS,
             slots=slots,
         )
-        watch = Watch(self.database, runs, engine, self.time)
+        watch = Watch(self.database, runs, engine, self.time, channel=QUERIES)
         made = Worker(engine, StageCommands(engine), watch)
         made.start()
         self.workers.append(made)

@@ -20,13 +20,20 @@ def user() -> str:
 
 
 def stage(
-    kafka: Kafka, user: str, ordinal: int, status: str = "NEW", revision: int = 1, *, waiting: bool = True
+    kafka: Kafka,
+    user: str,
+    ordinal: int,
+    status: str = "NEW",
+    revision: int = 1,
+    *,
+    waiting: bool = True,
+    requested: bool = False,
 ) -> None:
     """A run was made or changed its status, as sinks and workers tell it."""
     kafka.send(
         PIPELINE_STAGE, user, id=f"{user}/{ordinal}", user_id=user, status=status,
         operation="INSERT" if revision == 1 else "UPDATE", attempt=0, at=1_000 + ordinal, ordinal=ordinal,
-        revision=revision, waiting=waiting, error=None,
+        revision=revision, waiting=waiting, error=None, requested=requested,
     )  # fmt: skip
 
 
@@ -70,6 +77,19 @@ def test_runs_of_a_user_are_requested_one_after_the_other(worker: Worker, kafka:
     stage(kafka, user, 2, "FAILED", 3, waiting=False)
     until(lambda: places(kafka, user) == [1, 2, 3], "the third run is requested")
     assert [answer.event["requested_at"] for answer in requests(kafka, user)] == [1_001, 2_001, 1_002]
+
+
+def test_a_run_that_its_sink_requested_is_left_to_it(worker: Worker, kafka: Kafka, user: str):
+    """Nothing is requested for it until it is given back; the one behind it waits until it has ended."""
+    stage(kafka, user, 1, requested=True)
+    stage(kafka, user, 2)
+    worker.after_ticks(2)
+    assert places(kafka, user) == []
+    stage(kafka, user, 1, "ANALYZED", 5)
+    until(lambda: places(kafka, user) == [1], "it is requested once it was given back")
+    archived(kafka, user, 1)
+    until(lambda: places(kafka, user) == [1, 2], "the next one is requested")
+    assert [answer.event["stage"] for answer in requests(kafka, user)] == ["assembler", "analyzer"]
 
 
 def test_a_run_that_was_returned_is_requested_again(worker: Worker, kafka: Kafka, user: str):

@@ -130,6 +130,65 @@ def test_killed_and_robbed_of_its_state_it_decides_the_same(
     assert (second.event["trigger"], second.event["pending"]) == ("novelty", 3)
 
 
+def test_killed_while_it_restores_it_continues_and_decides_the_same(
+    kafka: Kafka, user: str, lone: Callable[..., Worker], tmp_path: Path
+) -> None:
+    """It says how much it restores while it does; killed then, it reads the rest after its next start and repeats no decision."""
+    hold = tmp_path / "hold"
+    worker = lone(settings={"HIGHWATER_TEST_HOLD_RESTORING": str(hold)}).start()
+    subscribed(kafka, worker, user, "a")
+    kafka.finished(*clustered(worker, kafka, user), last_clustered_at=worker.now())
+    kafka.advanced(user, 7)
+    the(lambda: kafka.dirty(user), 1)
+    worker.after_ticks(2)
+    worker.end(signal.SIGKILL)
+    shutil.rmtree(worker.folder / "data")
+    kafka.fill_heads(worker.app_id, 20_000)
+    hold.touch()
+    worker.launch()
+    until(lambda: "records to go, about " in (worker.ready() or {}).get("tables", ""), "it says how much is left")
+    worker.end(signal.SIGKILL)
+    hold.unlink()
+    worker.start()
+    *_, broken_off, continued = worker.restorations()
+    assert broken_off > 20_000
+    assert broken_off > continued > 0
+    worker.after_ticks(3)
+    assert (len(kafka.requests(user)), len(kafka.dirty(user))) == (1, 1)
+    kafka.advanced(user, 8)
+    assert [answer.event["head"] for answer in the(lambda: kafka.dirty(user), 2)] == [7, 8]
+
+
+def test_partitions_that_move_while_they_are_restored_are_given_up(
+    kafka: Kafka, user: str, lone: Callable[..., Worker], tmp_path: Path
+) -> None:
+    """A second worker joins while the first restores: that ends at once, each restores its share, and all is decided once."""
+    hold = tmp_path / "hold"
+    one = lone(settings={"HIGHWATER_TEST_HOLD_RESTORING": str(hold)}).start()
+    names = [f"{user}-{number}" for number in range(16)]
+    for name in names:
+        kafka.advanced(name, 7)
+    until(lambda: all(map(kafka.dirty, names)), "all told")
+    one.after_ticks(2)
+    one.end(signal.SIGKILL)
+    shutil.rmtree(one.folder / "data")
+    kafka.fill_heads(one.app_id, 20_000)
+    hold.touch()
+    one.launch()
+    until(lambda: "restoring" in (one.ready() or {}).get("tables", ""), "it restores")
+    other = lone(app_id=one.app_id).start()
+    assert "restoration_stopped" in one.log()
+    hold.unlink()
+    until(lambda: one.ready() == {}, "the first is ready as well")
+    one.after_ticks(1)
+    other.after_ticks(1)
+    assert [len(kafka.dirty(name)) for name in names] == [1] * len(names)
+    for name in names:
+        kafka.advanced(name, 8)
+    for name in names:
+        assert [answer.event["head"] for answer in the(lambda name=name: kafka.dirty(name), 2)] == [7, 8]
+
+
 def test_it_waits_for_a_broker_that_is_silent_for_longer_than_an_answer_may_take(
     kafka: Kafka, user: str, lone: Callable[..., Worker], own_stack: LocalStack
 ) -> None:

@@ -26,11 +26,14 @@ USER = "4d1c1f0a-9b1e-4f5e-8c3d-2a7b6c5d4e33"
 WAITS = (Status.NEW, Status.ANALYZED, Status.READY)
 
 
-def stage(ordinal: int, status: str = "NEW", *, revision: int = 1, waiting: bool = True) -> Any:
+def stage(
+    ordinal: int, status: str = "NEW", *, revision: int = 1, waiting: bool = True, requested: bool = False
+) -> Any:
     """A pipeline-stage."""
     return {
         "id": f"run-{ordinal}", "user_id": USER, "status": status, "operation": "INSERT" if revision == 1 else "UPDATE",
         "attempt": 0, "at": 1, "ordinal": ordinal, "revision": revision, "waiting": waiting, "error": None,
+        "requested": requested,
     }  # fmt: skip
 
 
@@ -63,6 +66,20 @@ def test_runs_go_one_after_the_other():
     assert (requested, [run.ordinal for run in order.queue]) == ([(1, "analyzer", 1)], [2, 3])
     order, requested = fold(stored(1), stored(2), stored(3), order=order)
     assert (requested, order) == ([(2, "analyzer", 1), (3, "analyzer", 1)], Order(3))
+
+
+def test_a_run_that_its_sink_requested_is_active_at_once():
+    """Nothing is requested for it, whatever was read of those before it; the next one waits for its release as ever."""
+    order, requested = fold(stage(1, requested=True), stage(2))
+    assert (requested, order.active) == ([], Waiting(1, "run-1", Status.NEW, 1))
+    order, requested = fold(stored(1), order=order)
+    assert requested == [(2, "analyzer", 1)]
+    # The release of the second is read after the third was made.
+    order, requested = fold(stage(3, requested=True), stored(2), stage(3, requested=True), order=order)
+    assert (requested, order) == ([], Order(2, Waiting(3, "run-3", Status.NEW, 1)))
+    # It was given back: now it needs a request; its creation again changes nothing.
+    order, requested = fold(stage(3, revision=3), stage(3, requested=True), order=order)
+    assert (requested, order.active) == ([(3, "analyzer", 3)], Waiting(3, "run-3", Status.NEW, 3))
 
 
 def test_a_failure_releases():
