@@ -35,6 +35,10 @@ TEXT_CHARACTERS_READ_MAX = 1_000
 # A word of more parts than this is a path or an expression: its parts and pairs say it shorter.
 WORD_PARTS_MAX = 5
 
+# Of texts and words that a process remembers: two windows of the largest size, about 100 MB with all that belongs to them.
+LEXICON_WORDS_MAX = 100_000
+LEXICON_CHARACTERS_MAX = 8_000_000
+
 # Places of a term that decide how it is shown, evenly spread: the commonest spelling is settled by then.
 PLACES_SEEN_MAX = 100
 
@@ -114,6 +118,89 @@ class _Word:
 _NO_WORD = _Word("", ((0, 0),), ("",))
 
 
+class _Lexicon:
+    """What was read before, in any window: words by number, and the numbers of a text's words. It saves time and decides nothing.
+
+    A window takes on average one text in a hundred that the one before did not have, and users share channels.
+    """
+
+    def __init__(self) -> None:
+        self.words = [_NO_WORD]
+        self._numbers: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
+        self._codes_of: dict[str, tuple[int, ...]] = {}
+        self._lines: dict[str, tuple[int, ...]] = {}
+        self._characters = 0  # of the texts
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds so much that another is begun."""
+        return (
+            len(self.words) > LEXICON_WORDS_MAX
+            or len(self._codes_of) > LEXICON_WORDS_MAX
+            or self._characters > LEXICON_CHARACTERS_MAX
+        )
+
+    def line(self, text: str) -> tuple[int, ...]:
+        """The numbers of a text's words in order, `BREAK` where punctuation, a number or an id stands between them."""
+        found = self._lines.get(text)
+        if found is None:
+            cleaned = clean(text[:TEXT_CHARACTERS_READ_MAX])
+            codes = self._codes(unfiled(cleaned))
+            found = self._lines[text] = tuple(codes if any(codes) else self._codes(cleaned))
+            self._characters += len(text)
+        return found
+
+    def _codes(self, cleaned: str) -> list[int]:
+        codes: list[int] = []
+        for raw in cleaned.split()[:TEXT_WORDS_MAX]:
+            found = self._codes_of.get(raw)
+            if found is None:
+                found = self._codes_of[raw] = tuple(self._numbered(raw))
+            codes += found
+        return codes
+
+    def _numbered(self, raw: str) -> list[int]:
+        """The words in what stands between two spaces: one, or several around what is no joint."""
+        stripped = raw.strip(_EDGES)
+        if stripped == raw and raw.isalpha() and raw.islower() and raw.isascii() and is_word(raw):
+            return [self._number(raw, [(0, len(raw))])]
+        words: list[list[tuple[int, int]]] = []
+        for span in spelled_words_of(stripped):
+            if words and stripped[words[-1][-1][1] : span[0]] in _JOINTS:
+                words[-1].append(span)
+            else:
+                words.append([span])
+        codes = [BREAK] if raw.startswith(_OPENING) else []
+        for spans in words:
+            codes += [self._number(stripped, spans), BREAK]
+        is_open = words and words[-1][-1][1] == len(stripped) and not _BREAK.search(raw)
+        return codes[:-1] if is_open else codes or [BREAK]
+
+    def _number(self, stripped: str, spans: list[tuple[int, int]]) -> int:
+        begin = spans[0][0]
+        begin -= stripped[:begin].endswith(("@", "."))  # @types/node, .github
+        written = stripped[begin : spans[-1][1]]
+        inside = tuple((first - begin, last - begin) for first, last in spans)
+        # What stands around a word may cut it otherwise (`99fooACLs`), so both together are one word.
+        number = self._numbers.get((written, inside))
+        if number is None:
+            number = self._numbers[written, inside] = len(self.words)
+            stems = tuple(stem_of(written[first:last].lower()) for first, last in inside)
+            self.words.append(_Word(written, inside, stems))
+        return number
+
+
+_lexicon = _Lexicon()
+
+
+def _current_lexicon() -> _Lexicon:
+    """The one of this process, or a new one where that is full. Whoever reads by the old one keeps it."""
+    global _lexicon  # noqa: PLW0603 - a memory of this process; what is read is the same without it
+    if _lexicon.is_full:
+        _lexicon = _Lexicon()
+    return _lexicon
+
+
 class Reading:
     """What texts hold.
 
@@ -126,12 +213,16 @@ class Reading:
         """Read texts of any number and size; of each at most `TEXT_CHARACTERS_READ_MAX` characters."""
         self.texts = tuple(sorted({text for text in texts if text}))
         self.number_of = {text: number for number, text in enumerate(self.texts)}
-        self._words = [_NO_WORD]
-        self._word_number: dict[str, int] = {}
-        self._codes_of: dict[str, tuple[int, ...]] = {}
-        self._lines = [self._read(text) for text in self.texts]
+        lexicon = _current_lexicon()
+        lines = [lexicon.line(text) for text in self.texts]
+        lengths = np.array([len(line) + 1 for line in lines], dtype=np.int64)
+        # Each begins with a break: words of two texts are never in a row.
+        codes = np.fromiter(chain.from_iterable((BREAK, *line) for line in lines), np.int64, int(lengths.sum()))
+        known, codes = np.unique(np.append(codes, BREAK), return_inverse=True)
+        self._words: list[_Word] = [lexicon.words[number] for number in known.tolist()]
+        self._codes, self._bounds = codes[:-1], np.concatenate([[0], np.cumsum(lengths)])
         self._stems_of_code = [word.stems for word in self._words]
-        self._parts = _Parts.of(self._words, self._lines)
+        self._parts = _Parts.of(self._words, self._codes, lengths)
         term_of, at, self._terms = _terms(self._words, self._parts)
         held = np.unique(self._parts.text[at] * len(self._terms) + term_of)
         text, term = np.divmod(held, max(1, len(self._terms)))
@@ -165,7 +256,7 @@ class Reading:
         heard: Counter[Stems] = Counter()
         stems_of_code = self._stems_of_code
         for number, weight in weights.items():
-            for stems in {stems_of_code[code] for code in self._lines[number]}:
+            for stems in {stems_of_code[code] for code in self._line(number)}:
                 heard[stems] += weight
         common = frozenset(stems for stems, weight in heard.items() if weight >= share_min * total) - {_NO_WORD.stems}
         if not common:
@@ -182,10 +273,15 @@ class Reading:
             if counts[words] >= share_min * total and kind_of(words[0][0]) != STOP and kind_of(words[-1][-1]) != STOP
         ]
 
+    def _line(self, number: int) -> list[int]:
+        """The words of a text in order, a break first."""
+        codes: list[int] = self._codes[self._bounds[number] : self._bounds[number + 1]].tolist()
+        return codes
+
     def _runs(self, number: int, common: frozenset[Stems]) -> dict[tuple[Stems, ...], str]:
         """The runs of `common` words in one text, up to `PHRASE_WORDS_MAX` long, as first written in it."""
         found: dict[tuple[Stems, ...], str] = {}
-        words = [self._words[code] for code in self._lines[number]]
+        words = [self._words[code] for code in self._line(number)]
         for first in [place for place, word in enumerate(words) if word.stems in common]:
             for last in range(first, min(len(words), first + PHRASE_WORDS_MAX)):
                 if words[last].stems not in common:
@@ -201,54 +297,10 @@ class Reading:
             return word.shown(place, place + size - 1)
         return f"{word.shown(place, place)} {self._words[int(self._parts.word[at + 1])].shown(0, 0)}"
 
-    def _read(self, text: str) -> list[int]:
-        """The numbers of a text's words in order, `BREAK` where punctuation, a number or an id stands between them."""
-        cleaned = clean(text[:TEXT_CHARACTERS_READ_MAX])
-        codes = self._codes(unfiled(cleaned))
-        return codes if any(codes) else self._codes(cleaned)
-
-    def _codes(self, cleaned: str) -> list[int]:
-        codes: list[int] = []
-        for raw in cleaned.split()[:TEXT_WORDS_MAX]:
-            found = self._codes_of.get(raw)
-            if found is None:
-                found = self._codes_of[raw] = tuple(self._numbered(raw))
-            codes += found
-        return codes
-
-    def _numbered(self, raw: str) -> list[int]:
-        """The words in what stands between two spaces: one, or several around what is no joint."""
-        stripped = raw.strip(_EDGES)
-        if stripped == raw and raw.isalpha() and raw.islower() and raw.isascii() and is_word(raw):
-            return [self._number(raw, [(0, len(raw))])]
-        words: list[list[tuple[int, int]]] = []
-        for span in spelled_words_of(stripped):
-            if words and stripped[words[-1][-1][1] : span[0]] in _JOINTS:
-                words[-1].append(span)
-            else:
-                words.append([span])
-        codes = [BREAK] if raw.startswith(_OPENING) else []
-        for spans in words:
-            codes += [self._number(stripped, spans), BREAK]
-        is_open = words and words[-1][-1][1] == len(stripped) and not _BREAK.search(raw)
-        return codes[:-1] if is_open else codes or [BREAK]
-
-    def _number(self, stripped: str, spans: list[tuple[int, int]]) -> int:
-        begin = spans[0][0]
-        begin -= stripped[:begin].endswith(("@", "."))  # @types/node, .github
-        written = stripped[begin : spans[-1][1]]
-        number = self._word_number.get(written)
-        if number is None:
-            number = self._word_number[written] = len(self._words)
-            inside = tuple((first - begin, last - begin) for first, last in spans)
-            stems = tuple(stem_of(written[first:last].lower()) for first, last in inside)
-            self._words.append(_Word(written, inside, stems))
-        return number
-
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Every part of every word of every text, in order, a break after each text: int (parts,) each.
+    """Every part of every word of every text, in order, a break before each text: int (parts,) each.
 
     `text` and `word`: which; `place`: in its word; `stem`: its number among `stems`, which are sorted. `is_dotted`: a dot or
     slash stands before it in its word. `word_size`: parts of its word.
@@ -263,7 +315,8 @@ class _Parts:
     word_size: IntArray
 
     @classmethod
-    def of(cls, words: Sequence[_Word], lines: Sequence[Sequence[int]]) -> "_Parts":
+    def of(cls, words: Sequence[_Word], codes: IntArray, lengths: IntArray) -> "_Parts":
+        """Of the words of texts, one text after the other, and how many each text has, with its break."""
         stems = tuple(sorted({stem for word in words for stem in word.stems}))
         number = {stem: i for i, stem in enumerate(stems)}
         sizes = np.array([len(word.stems) for word in words], dtype=np.int64)
@@ -271,13 +324,11 @@ class _Parts:
         dotted = np.array(
             [bool(a) and word.written[a - 1] in "./" for word in words for a, _ in word.spans], dtype=bool
         )
-        lengths = np.array([len(line) + 1 for line in lines], dtype=np.int64)
-        codes = np.fromiter(chain.from_iterable((*line, BREAK) for line in lines), np.int64, int(lengths.sum()))
         repeats = sizes[codes]
         word = np.repeat(codes, repeats)
         place = np.arange(len(word)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
         part = (np.cumsum(sizes) - sizes)[word] + place
-        text = np.repeat(np.repeat(np.arange(len(lines)), lengths), repeats)
+        text = np.repeat(np.repeat(np.arange(len(lengths)), lengths), repeats)
         return cls(stems, text, word, place, stem_of_part[part], dotted[part], sizes[word])
 
 

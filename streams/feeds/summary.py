@@ -6,6 +6,7 @@ Used for feed items when no language model is configured. Sentences are chosen b
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from highwater.streams.feeds.tokens import STOP_WORDS, clean, words_of
 
@@ -16,6 +17,8 @@ TEXTS_MAX = 500
 # Share of a sentence's words that an earlier one may hold already.
 OVERLAP_MAX = 0.6
 KEYWORD_BONUS = 2.0
+# Lines whose words a process remembers, about 1 KB each: a window takes one in a hundred that the one before did not have.
+BAGS_MAX = 16_384
 # A sentence below this many words says little; above it, length is no merit.
 TELLING_WORDS = 5
 
@@ -27,10 +30,10 @@ def summarise(texts: Sequence[str | None], keywords: Sequence[str] = (), *, sent
     "" when no text holds anything but spaces. The same input gives the same summary. Source: R0.40 (the feed's text).
     """
     lines = list(dict.fromkeys(line for text in texts if (line := _one_line(text))))[:TEXTS_MAX]
-    bags = [frozenset(word for word in words_of(clean(line)) if word not in STOP_WORDS) for line in lines]
+    bags = [_bag(line) for line in lines]
     shares = Counter(word for bag in bags for word in bag)
     # A keyword can be an identifier or a pair; the words of a sentence are single.
-    named = frozenset(word for keyword in keywords for word in words_of(clean(keyword)) if word not in STOP_WORDS)
+    named = frozenset(word for keyword in keywords for word in _bag(keyword))
     scores = [_typicality(bag, shares, named) for bag in bags]
     chosen: list[int] = []
     for i in sorted(range(len(lines)), key=lambda i: (-scores[i], i)):
@@ -39,6 +42,12 @@ def summarise(texts: Sequence[str | None], keywords: Sequence[str] = (), *, sent
         if all(_overlap(bags[i], bags[other]) <= OVERLAP_MAX for other in chosen):
             chosen.append(i)
     return "\n".join(lines[i] for i in sorted(chosen))
+
+
+@lru_cache(BAGS_MAX)
+def _bag(line: str) -> frozenset[str]:
+    """The words of a line that say something."""
+    return frozenset(word for word in words_of(clean(line)) if word not in STOP_WORDS)
 
 
 def _typicality(bag: frozenset[str], shares: Counter[str], keywords: frozenset[str]) -> float:

@@ -29,6 +29,8 @@ SEASON = "eng/2026 ü"
 SPELLED = "eng%2F2026%20%C3%BC"
 KEYS = "admin:root,viewer:eye,viewer:ada-key:ada"
 Headers = Sequence[tuple[bytes, bytes]]
+# Of the event loop: every answer of a test takes a few.
+_TURNS_MAX = 10_000
 
 
 class _Documents:
@@ -250,9 +252,13 @@ class Connection:
 
     async def rest(self) -> None:
         """Until nothing is being answered."""
-        while self.state.tasks or (self.protocol.is_asking and not self.wire.is_closed):
+        for _ in range(_TURNS_MAX):
+            is_refused = self.protocol._is_refused and self.protocol._refused_last is None
+            if not self.state.tasks and (self.wire.is_closed or is_refused or not self.protocol.is_asking):
+                return
             await asyncio.gather(*self.state.tasks)
             await asyncio.sleep(0)
+        raise AssertionError("a request gets no answer")
 
     async def end(self) -> None:
         """The client goes."""
