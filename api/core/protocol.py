@@ -87,6 +87,8 @@ class LimitedHttp(ReadyHttp):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._limits = self.config.limits
+        # As it is set, and not whether any logger of the process has a handler.
+        self.access_log = self.config.access_log
         # What uvicorn would write to its own log of requests is not written here.
         self.ready = None if self.access_log or self.root_path else self.config.ready
         self._address: str | None = None  # while it is counted
