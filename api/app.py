@@ -189,7 +189,7 @@ class Application(FastAPI):
         seen = self.entrance.quick_scope(scope)
         return None if seen is None else way.asked(seen)
 
-    def ready(self, asked: Asked) -> Ready | Later | None:
+    def ready(self, asked: Asked) -> Ready | Later[Any] | None:
         """The answer, where it waits for one question at most and leaves no trace."""
         return None if self.short_cut is None or TRACER.is_on else asked.ready()
 

@@ -16,12 +16,15 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HEADER_VALUE_RE, STATUS_LINE
 
+from highwater.api.core.auth import Principal
+
 Pairs: TypeAlias = Sequence[tuple[bytes, bytes]]
+AskedT = TypeVar("AskedT")
 
 
 class Fields:
@@ -62,12 +65,16 @@ class Ready(Protocol):
         """It was written: count it."""
 
 
-class Later(ABC):
+class Later(ABC, Generic[AskedT]):
     """An answer that one question to Redis decides; it is used once."""
 
-    __slots__ = ("noted",)
+    __slots__ = ("_asked", "_principal", "_started", "noted")
 
-    def __init__(self) -> None:
+    def __init__(self, asked: AskedT, principal: Principal, started: float) -> None:
+        """`asked` by `principal`, and when, on the monotonic clock in seconds."""
+        self._asked = asked
+        self._principal = principal
+        self._started = started
         # For the scope of the request, where it is left to ASGI.
         self.noted: dict[str, Any] = {}
 
@@ -83,7 +90,7 @@ class Later(ABC):
 class Asked(Protocol):
     """What a request asks for, as far as its bytes, its connection and the settings tell."""
 
-    def ready(self) -> Ready | Later | None:
+    def ready(self) -> Ready | Later[Any] | None:
         """The answer now; None leaves it to ASGI, and nothing was counted."""
 
 
@@ -100,5 +107,5 @@ class ShortWay(Protocol):
 class ReadyAnswers(ShortWay, Protocol):
     """All short ways, and what is the same for all."""
 
-    def ready(self, asked: Asked) -> Ready | Later | None:
+    def ready(self, asked: Asked) -> Ready | Later[Any] | None:
         """As `Asked.ready`."""

@@ -45,7 +45,7 @@ class ReadyHttp(HttpToolsProtocol):
         self._asked: Asked | None = None  # by the request that arrives
         # Requests that came alone and had a ready answer, and what they asked for.
         self._again: dict[bytes, Asked] = {}
-        self._later: Later | None = None  # the answer to the request that arrives, until it is asked for
+        self._later: Later[Any] | None = None  # the answer to the request that arrives, until it is asked for
         self._noted: dict[str, Any] | None = None  # of the request that arrives, which has been asked about before
         self._held: bytearray | None = None  # what came while the answer to a request that came again is asked for
         self._messages = 0  # begun in this piece
@@ -156,7 +156,7 @@ class ReadyHttp(HttpToolsProtocol):
         else:
             later.ask().add_done_callback(partial(self._end_asked, later, cycle, app))
 
-    def _end_asked(self, later: Later, cycle: RequestResponseCycle, app: Any, told: asyncio.Future[Any]) -> None:
+    def _end_asked(self, later: Later[Any], cycle: RequestResponseCycle, app: Any, told: asyncio.Future[Any]) -> None:
         """What was asked is known: write the answer, or leave the request to ASGI."""
         if not self._write_told(later, told):
             cycle.scope.update(later.noted)  # type: ignore[typeddict-item]
@@ -167,7 +167,7 @@ class ReadyHttp(HttpToolsProtocol):
             self.transport.close()
         self.on_response_complete()
 
-    def _end_again(self, later: Later, data: bytes, told: asyncio.Future[Any]) -> None:
+    def _end_again(self, later: Later[Any], data: bytes, told: asyncio.Future[Any]) -> None:
         """The same of a request that was not parsed; then what came meanwhile has its turn."""
         held, self._held = self._held or bytearray(), None
         is_answered = self._write_told(later, told)
@@ -187,7 +187,7 @@ class ReadyHttp(HttpToolsProtocol):
         elif held:
             self.data_received(bytes(held))
 
-    def _write_told(self, later: Later, told: asyncio.Future[Any]) -> bool:
+    def _write_told(self, later: Later[Any], told: asyncio.Future[Any]) -> bool:
         """Whether there is an answer; it is written, unless the client has gone."""
         answer: Ready | None = None
         try:

@@ -128,7 +128,7 @@ class Asked(NamedTuple):
     headers: Mapping[bytes, bytes]
     scope: StarletteScope
 
-    def ready(self) -> Later | None:
+    def ready(self) -> Later[Any] | None:
         """The answer as soon as Redis has told the heads; None where the caller may not see it, or takes more to know."""
         started = monotonic_seconds()
         principal = principal_of(self.cut.core.authenticator, self.scope, self.headers)
@@ -137,16 +137,10 @@ class Asked(NamedTuple):
         return _Heads(self, principal, started)
 
 
-class _Heads(Later):
+class _Heads(Later[Asked]):
     """What Redis tells of a page."""
 
-    __slots__ = ("_asked", "_principal", "_started")
-
-    def __init__(self, asked: Asked, principal: Principal, started: float) -> None:
-        super().__init__()
-        self._asked = asked
-        self._principal = principal
-        self._started = started
+    __slots__ = ()
 
     def ask(self) -> asyncio.Future[list[Head | None]]:
         """Read the heads."""

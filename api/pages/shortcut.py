@@ -144,7 +144,7 @@ class Asked(NamedTuple):
     headers: Mapping[bytes, bytes]
     scope: Scope
 
-    def ready(self) -> _Answer | Later | None:
+    def ready(self) -> _Answer | Later[Any] | None:
         """The answer, where memory has it, or as soon as the call is counted; None: nothing was counted."""
         started = monotonic_seconds()
         principal = self.cut.admitted(self)
@@ -184,16 +184,10 @@ class _Answer:
         known.count(method, self.fields.status, monotonic_seconds() - to.started, is_read=to.is_read)
 
 
-class _Counted(Later):
+class _Counted(Later[Asked]):
     """A page in memory whose reads are counted by the address that they come from."""
 
-    __slots__ = ("_asked", "_principal", "_started")
-
-    def __init__(self, asked: Asked, principal: Principal, started: float) -> None:
-        super().__init__()
-        self._asked = asked
-        self._principal = principal
-        self._started = started
+    __slots__ = ()
 
     def ask(self) -> asyncio.Future[int]:
         """Count the call."""

@@ -25,9 +25,6 @@ LOOK_SECONDS = 0.2
 # How soon what a worker held that is gone is given back; and how often a watch at rest, where everything has ended, asks whether
 # that is still so. What its own consumer is asked for wakes it at once.
 SEARCH_SECONDS = 1.0
-# What a transaction notifies that has stored something to be taken: the watches of all processes look at once. A hint, which
-# carries nothing and may be lost; the looks are the net.
-QUERIES = "highwater_queries"
 # A command that nobody has followed in so long is lost: the log holds it, so this is the last resort.
 SILENT_MS = 30_000
 # Given back or taken in one transaction.
@@ -35,11 +32,6 @@ _ITEMS_MAX = 500
 
 T = TypeVar("T")
 _log = get_log("watch")
-
-
-async def notify(tx: Connection, channel: str) -> None:
-    """Wake the watches that listen to a channel, once the transaction is committed."""
-    await tx.execute(f"NOTIFY {channel}")
 
 
 class Held(Protocol[T]):
@@ -67,7 +59,7 @@ class Watch(Generic[T]):
     def __init__(
         self, database_url: str, store: Held[T], slots: Slots[T], clock: Clock, *, channel: str | None = None
     ) -> None:
-        """`channel`: what wakes it beside its own consumer (`notify`)."""
+        """`channel`: what wakes it beside its own consumer (`notify` of `connectors/postgres/pool.py`)."""
         self._url = database_url
         self._channel = channel
         self._store = store

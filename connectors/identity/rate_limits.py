@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from highwater.connectors.redis.keys import (
@@ -24,6 +24,7 @@ from highwater.connectors.redis.keys import (
     key,
 )
 from highwater.connectors.redis.link import RedisAwayError, RedisLink
+from highwater.connectors.redis.questions import Questions
 from highwater.streams.identity.rate_limits import COUNTER_SECONDS, LIVE_WINDOW_MS, minute_of
 
 # As those of `ResourceCache`: more in one pipeline would delay the first of them.
@@ -217,7 +218,7 @@ class AddressLimits:
         self._window_ms = window_ms
         self._script = link.script(_ADMIT)
         self._waiting: dict[tuple[str, int], list[asyncio.Future[int]]] = {}  # by address and time
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._questions = Questions(self._take, "address-limits")
 
     async def retry_after_ms(self, address: str, now_ms: int) -> int:
         """0: admitted, and counted; else in how many ms it may come again.
@@ -234,26 +235,14 @@ class AddressLimits:
         if not self._link.is_up:
             future.set_exception(RedisAwayError(f"Redis is away: {self._link.reason}"))
             return future
-        # What comes while a question is on its way travels with the next one: under load each carries more and costs less.
-        if not (self._waiting or self._flushes):
-            loop.call_soon(self._start_flush)
         asked = self._waiting.setdefault((address, now_ms), [])
         asked.append(future)
-        if len(self._waiting) >= BATCH_MAX or len(asked) >= BATCH_MAX:
-            self._start_flush()
+        self._questions.wait(is_full=len(self._waiting) >= BATCH_MAX or len(asked) >= BATCH_MAX)
         return future
 
-    def _start_flush(self) -> None:
+    def _take(self) -> Coroutine[Any, Any, None] | None:
         waiting, self._waiting = self._waiting, {}
-        if waiting:
-            task = asyncio.create_task(self._flush(waiting), name="address-limits")
-            self._flushes.add(task)
-            task.add_done_callback(self._flushed)
-
-    def _flushed(self, task: asyncio.Task[None]) -> None:
-        self._flushes.discard(task)
-        if not self._flushes:
-            self._start_flush()
+        return self._flush(waiting) if waiting else None
 
     async def _flush(self, waiting: Mapping[tuple[str, int], Sequence[asyncio.Future[int]]]) -> None:
         calls = [

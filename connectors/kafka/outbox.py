@@ -25,7 +25,7 @@ from highwater.connectors.kafka.statements import QUERIES
 from highwater.connectors.patience import pause, pause_unless
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LEASE_SECONDS, LeaseKind, Leases
-from highwater.connectors.postgres.pool import AWAY, Connection, Row, open_connection
+from highwater.connectors.postgres.pool import AWAY, Connection, Row, notify, open_connection
 from highwater.schemas.carried import TRACEPARENT
 from highwater.schemas.codec import Codec
 from highwater.schemas.envelope import Headers, make_headers
@@ -122,7 +122,7 @@ async def add(tx: Connection, rows: Sequence[OutboxRow]) -> None:
     ]
     columns = ["shard", "topic", "partition", "key", "value", "headers"]
     await tx.copy_records_to_table("outbox", records=records, columns=columns)
-    await tx.execute(f"NOTIFY {CHANNEL}")
+    await notify(tx, CHANNEL)
 
 
 def _on_its_way(row: Row) -> tuple[Headers, Span | None]:

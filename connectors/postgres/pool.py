@@ -139,6 +139,11 @@ async def transaction(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Conne
         yield connection
 
 
+async def notify(tx: Connection, channel: str) -> None:
+    """Wake who listens to a channel, once the transaction is committed: a hint, which carries nothing and may be lost."""
+    await tx.execute(f"NOTIFY {channel}")
+
+
 @asynccontextmanager
 async def snapshot(pool: asyncpg.Pool[asyncpg.Record]) -> AsyncIterator[Connection]:
     """A connection for statements that see the same moment and write nothing; errors as of `reading`."""

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from highwater.connectors.engines import watch
 from highwater.connectors.identity import erasures, organizations
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.checking import divided
@@ -21,10 +20,11 @@ from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.outbox import OutboxRow, Teller
 from highwater.connectors.kafka.records import DeadLetter, Event, of_topic
 from highwater.connectors.postgres.locks import LockClass
-from highwater.connectors.postgres.pool import Connection, Row
+from highwater.connectors.postgres.pool import Connection, Row, notify
 from highwater.connectors.queries.raw_logs import log_queries
 from highwater.connectors.queries.rows import Ordinals
 from highwater.connectors.queries.statements import QUERIES
+from highwater.connectors.queries.store import CHANNEL
 from highwater.connectors.queries.submissions import known_questions, question_of
 from highwater.schemas.positions import Cause
 from highwater.schemas.queries import (
@@ -112,7 +112,7 @@ class QueriesSink(Handler[Said, Prepared]):
             await tx.copy_records_to_table("pipeline_runs", records=rows, columns=_COLUMNS)
             await ordinals.store(tx)
             if asked:
-                await watch.notify(tx, watch.QUERIES)
+                await notify(tx, CHANNEL)
             await outbox.add(
                 tx,
                 [

@@ -44,6 +44,8 @@ from highwater.streams.queries.runs import (
 )
 from highwater.streams.queries.states import ArchiveStatus, Stage, Status, waiting_status
 
+# Notified by a transaction that has stored a run to be taken: the watches of all processes look at once.
+CHANNEL = "highwater_queries"
 _SOURCE = "/connectors/workers/queries"
 # What runs without an organization count as where slots are shared out.
 _OPERATOR = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from highwater.connectors.engines import watch
 from highwater.connectors.engines.lease_clock import LeaseClock
 from highwater.connectors.engines.watch import Watch
 from highwater.connectors.kafka.consumer import BatchConsumer
@@ -15,7 +14,7 @@ from highwater.connectors.queries.erasure import ERASURE
 from highwater.connectors.queries.sink_controls import ControlsSink
 from highwater.connectors.queries.sink_queries import QueriesSink
 from highwater.connectors.queries.stages import Stages, answered_locally
-from highwater.connectors.queries.store import Runs
+from highwater.connectors.queries.store import CHANNEL, Runs
 from highwater.connectors.queries.timeline import Timeline
 from highwater.connectors.queries.worker_stages import StageCommands
 from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
@@ -56,8 +55,8 @@ async def _stages(w: Wiring) -> Connector:
         lease_ms=int(s.query_lease_seconds * 1000),
         slots=s.query_concurrency,
     )
-    watching = Watch(w.database(), runs, engine, clock, channel=watch.QUERIES)
-    return WithWatch(BatchConsumer(StageCommands(engine), around), watching.run)
+    watch = Watch(w.database(), runs, engine, clock, channel=CHANNEL)
+    return WithWatch(BatchConsumer(StageCommands(engine), around), watch.run)
 
 
 async def _timeline(w: Wiring) -> Connector:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from highwater.connectors.redis.client import (
 )
 from highwater.connectors.redis.keys import RESOURCE_PAYLOAD, RESOURCE_VERSION, resource_key
 from highwater.connectors.redis.objects import ObjectStore
+from highwater.connectors.redis.questions import Questions
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.telemetry import REDIS_UP, get_log
 
@@ -371,7 +372,7 @@ class ResourceCache:
         self._put = link.script(_PUT)
         self._announce = link.script(_ANNOUNCE)
         self._waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]] = []
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._questions = Questions(self._take, "redis-heads")
 
     @property
     def is_up(self) -> bool:
@@ -456,25 +457,13 @@ class ResourceCache:
         if not self._link.is_up:
             future.set_result([None] * len(resources))
             return future
-        # What comes while a question is on its way travels with the next one: under load each carries more and costs less.
-        if not (self._waiting or self._flushes):
-            loop.call_soon(self._start_flush)
         self._waiting.append((resources, future))
-        if len(self._waiting) >= BATCH_MAX:
-            self._start_flush()
+        self._questions.wait(is_full=len(self._waiting) >= BATCH_MAX)
         return future
 
-    def _start_flush(self) -> None:
+    def _take(self) -> Coroutine[Any, Any, None] | None:
         waiting, self._waiting = self._waiting, []
-        if waiting:
-            task = asyncio.create_task(self._flush(waiting), name="redis-heads")
-            self._flushes.add(task)
-            task.add_done_callback(self._flushed)
-
-    def _flushed(self, task: asyncio.Task[None]) -> None:
-        self._flushes.discard(task)
-        if not self._flushes:
-            self._start_flush()
+        return self._flush(waiting) if waiting else None
 
     async def _flush(self, waiting: list[tuple[Sequence[str], asyncio.Future[list[Head | None]]]]) -> None:
         # A resource that several ask for is read once.

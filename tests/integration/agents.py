@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -246,6 +247,10 @@ class Worker:
         """Records of each restoration that was begun, by the log."""
         lines = [json.loads(line) for line in self.log().splitlines() if '"tables_restoring"' in line]
         return [line["records"] for line in lines if "records" in line]
+
+    def lose_state(self) -> None:
+        """Delete its local tables, once it has ended."""
+        shutil.rmtree(self.folder / "data")
 
     def end(self, how: signal.Signals) -> int:
         """Send a signal and wait for the exit code."""

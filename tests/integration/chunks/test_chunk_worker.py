@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +48,7 @@ def rest(worker: Worker, *, loses_state: bool) -> None:
     worker.after_ticks(1)
     worker.end(signal.SIGKILL)
     if loses_state:
-        shutil.rmtree(worker.folder / "data")
+        worker.lose_state()
     worker.start()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shutil
 import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -239,7 +238,7 @@ async def test_three_deliveries_and_two_restarts_count_once(worker: Worker, kafk
             until(lambda since=seen: worker.metric("highwater_ticks_total") > since, "a tick")
             worker.end(signal.SIGKILL)
             if seq == 2:
-                shutil.rmtree(worker.folder / "data")
+                worker.lose_state()
             worker.start()
     kafka.send(USAGE_RECORDED, "umbrella", **used(1, org="umbrella"))
     worker.after_ticks(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import uuid
 from typing import Any
@@ -168,7 +167,7 @@ def test_killed_and_robbed_of_its_state_it_forgets_nothing(worker: Worker, kafka
     until(lambda: kafka.answers(PREWARM, season), "a prewarm")
     worker.after_ticks(2)
     worker.end(signal.SIGKILL)
-    shutil.rmtree(worker.folder / "data")
+    worker.lose_state()
     worker.start()
     worker.after_ticks(3)
     assert len(kafka.answers(PREWARM, season)) == 1
@@ -176,7 +175,7 @@ def test_killed_and_robbed_of_its_state_it_forgets_nothing(worker: Worker, kafka
     until(lambda: dropped(kafka, season), "the end of the live page")
     worker.after_ticks(2)
     worker.end(signal.SIGKILL)
-    shutil.rmtree(worker.folder / "data")
+    worker.lose_state()
     worker.start()
     worker.after_ticks(3)
     assert dropped(kafka, season) == ["md:m1:live"]

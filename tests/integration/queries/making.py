@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from highwater.connectors.engines.watch import QUERIES, Watch
+from highwater.connectors.engines.watch import Watch
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.call_rows import Calls
 from highwater.connectors.models.calls import ChatPort
@@ -17,7 +17,7 @@ from highwater.connectors.models.chat_service import ChatEndpoint, RemoteChat
 from highwater.connectors.models.recorded_calls import ModelCalls
 from highwater.connectors.queries.engine import Engine
 from highwater.connectors.queries.stages import Stages
-from highwater.connectors.queries.store import Runs
+from highwater.connectors.queries.store import CHANNEL, Runs
 from highwater.connectors.queries.worker_stages import StageCommands
 from highwater.schemas.queries import STAGE_REQUESTED
 from highwater.streams.clock import fresh_number, to_datetime
@@ -61,7 +61,7 @@ class Queries:
             lease_ms=LEASE_MS,
             slots=slots,
         )
-        watch = Watch(self.database, runs, engine, self.time, channel=QUERIES)
+        watch = Watch(self.database, runs, engine, self.time, channel=CHANNEL)
         made = Worker(engine, StageCommands(engine), watch)
         made.start()
         self.workers.append(made)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import uuid
 
@@ -114,7 +113,7 @@ def test_killed_and_robbed_of_its_state_it_keeps_the_order(worker: Worker, kafka
     until(lambda: places(kafka, user) == [1, 2], "two runs are requested")
     worker.after_ticks(2)
     worker.end(signal.SIGKILL)
-    shutil.rmtree(worker.folder / "data")
+    worker.lose_state()
     stage(kafka, user, 3, "FAILED", 2, waiting=False)
     archived(kafka, user, 2)
     worker.start()

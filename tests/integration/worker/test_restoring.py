@@ -117,6 +117,15 @@ def a_log(topic: str, first: int = 0, count: int = RECORDS) -> dict[Place, list[
     }
 
 
+@pytest.fixture
+def log(admin: AdminClient, produce: Callable[..., None], topic: str) -> Log:
+    """A changelog that has been written."""
+    make(admin, topic)
+    written = a_log(topic)
+    produce(written)
+    return written
+
+
 def rows_after(records: list[tuple[bytes, bytes | None]]) -> dict[bytes, bytes]:
     """The rows that changes leave."""
     last = dict(records)
@@ -138,13 +147,8 @@ def reader(stack: Stack) -> Callable[[Mapping[Place, Span]], Generator[Batch, No
     return partial(read_changelogs, {"bootstrap.servers": stack.kafka})
 
 
-def test_the_last_row_of_each_key_stays(
-    stack: Stack, admin: AdminClient, produce: Any, topic: str, stores: dict[Place, Rdict]
-) -> None:
+def test_the_last_row_of_each_key_stays(stack: Stack, log: Log, stores: dict[Place, Rdict]) -> None:
     """Rows are those that the changes leave, deleted ones are gone, the offset is the last, and progress ends at nothing."""
-    make(admin, topic)
-    log = a_log(topic)
-    produce(log)
     restoration = Restoration(reader(stack), spans_of(log), stores, OFFSET)
     assert restoration.remaining == restoration.total == PARTITIONS * RECORDS
     assert restoration.run()
@@ -199,12 +203,9 @@ def often_compacted(admin: AdminClient) -> Iterator[None]:
 
 
 def test_killed_in_the_middle_it_continues_where_its_rows_end(
-    stack: Stack, admin: AdminClient, produce: Any, topic: str, tmp_path: Path
+    stack: Stack, log: Log, topic: str, tmp_path: Path
 ) -> None:
     """After SIGKILL each store holds exactly the rows up to its offset; from there on it becomes complete."""
-    make(admin, topic)
-    log = a_log(topic)
-    produce(log)
     lasts = json.dumps([span.last for span in spans_of(log).values()])
     with subprocess.Popen(
         [sys.executable, "-c", RESTORE, stack.kafka, topic, str(tmp_path), lasts],
@@ -230,12 +231,9 @@ def test_killed_in_the_middle_it_continues_where_its_rows_end(
 
 
 def test_what_is_appended_meanwhile_goes_with_its_offset(
-    stack: Stack, admin: AdminClient, produce: Any, topic: str, stores: dict[Place, Rdict]
+    stack: Stack, log: Log, produce: Any, topic: str, stores: dict[Place, Rdict]
 ) -> None:
     """A log that grows while it is read holds nothing up, and rows and offset in a store are of the same moment."""
-    make(admin, topic)
-    log = a_log(topic)
-    produce(log)
     more = a_log(topic, first=RECORDS, count=3_000)
 
     def read(spans: Mapping[Place, Span]) -> Generator[Batch, None, None]:
@@ -272,12 +270,9 @@ def test_a_mark_of_a_transaction_at_the_end_is_the_end(
 
 
 def test_an_end_before_that_of_the_span_is_not_the_end(
-    stack: Stack, admin: AdminClient, produce: Any, topic: str, stores: dict[Place, Rdict]
+    stack: Stack, log: Log, produce: Any, topic: str, stores: dict[Place, Rdict]
 ) -> None:
     """A leader that has just been elected may show less of a log than there is: the rest is waited for."""
-    make(admin, topic)
-    log = a_log(topic)
-    produce(log)
     more = a_log(topic, first=RECORDS, count=1)
 
     def read(spans: Mapping[Place, Span]) -> Generator[Batch, None, None]:
@@ -308,13 +303,8 @@ def test_records_deleted_before_they_are_read_end_it(
         Restoration(reader(stack), spans_of(log), stores, OFFSET).run()
 
 
-def test_one_that_is_stopped_writes_no_more(
-    stack: Stack, admin: AdminClient, produce: Any, topic: str, stores: dict[Place, Rdict]
-) -> None:
+def test_one_that_is_stopped_writes_no_more(stack: Stack, log: Log, stores: dict[Place, Rdict]) -> None:
     """It ends after the batch in hand and says that it is not complete."""
-    make(admin, topic)
-    log = a_log(topic)
-    produce(log)
 
     def read(spans: Mapping[Place, Span]) -> Generator[Batch, None, None]:
         with contextlib.closing(reader(stack)(spans)) as batches:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import threading
 import time
@@ -120,7 +119,7 @@ def test_killed_and_robbed_of_its_state_it_decides_the_same(
     the(lambda: kafka.dirty(user), 1)
     worker.after_ticks(2)
     assert worker.end(signal.SIGKILL) == -signal.SIGKILL
-    shutil.rmtree(worker.folder / "data")
+    worker.lose_state()
     worker.start()
     worker.after_ticks(3)
     assert len(kafka.requests(user)) == 1
@@ -142,7 +141,7 @@ def test_killed_while_it_restores_it_continues_and_decides_the_same(
     the(lambda: kafka.dirty(user), 1)
     worker.after_ticks(2)
     worker.end(signal.SIGKILL)
-    shutil.rmtree(worker.folder / "data")
+    worker.lose_state()
     kafka.fill_heads(worker.app_id, 20_000)
     hold.touch()
     worker.launch()
@@ -171,7 +170,7 @@ def test_partitions_that_move_while_they_are_restored_are_given_up(
     until(lambda: all(map(kafka.dirty, names)), "all told")
     one.after_ticks(2)
     one.end(signal.SIGKILL)
-    shutil.rmtree(one.folder / "data")
+    one.lose_state()
     kafka.fill_heads(one.app_id, 20_000)
     hold.touch()
     one.launch()
