@@ -56,7 +56,8 @@ class Clustering:
     `labels` int (n,): cluster from 0, or `NOISE`. `memberships` float64 (n,): strength in 0..1, at least
     `MEMBERSHIP_MIN` in a cluster; of noise, what it had in the branch that it left too early, else 0. `leanings` int
     (n,): of noise, the cluster that most of its ties go to, `NOISE` when none does; `confidences` float64 (n,): the
-    share of its ties that do. `distinct` and `neighbours`: what the map is drawn from and the next version starts from.
+    share of its ties that do. `distinct` and `neighbours`: what the map is drawn from. `kept`: what the next version starts from,
+    which holds more neighbours the more of them were known.
     """
 
     labels: IntArray
@@ -65,6 +66,7 @@ class Clustering:
     confidences: FloatArray
     distinct: Distinct
     neighbours: Neighbours
+    kept: Neighbours
 
     @property
     def cluster_count(self) -> int:
@@ -84,7 +86,9 @@ def cluster_embeddings(
         ValueError: a value is not finite, or the array is not float32 (n, d).
     """
     distinct = Distinct.of(vectors)
-    neighbours = find_neighbours(distinct, known=known, count=neighbours_for(len(distinct)))
+    count = neighbours_for(len(distinct))
+    kept = find_neighbours(distinct, known=known, count=count)
+    neighbours = kept.first(count)
     size = cluster_size_for(len(distinct)) if min_cluster_size is None else min_cluster_size
     graph = ties(neighbours)
     branch, strength = _branches(averaged(distinct.rounded, graph), graph, size)
@@ -99,6 +103,7 @@ def cluster_embeddings(
         confidences=_spread(np.where(is_noise, confidence, 0.0), distinct, 0.0),
         distinct=distinct,
         neighbours=neighbours,
+        kept=kept,
     )
 
 
