@@ -79,8 +79,9 @@ class Distinct:
             key = blake2b(rows[row].tobytes(), digest_size=KEY_BYTES).digest()
             place[row] = first_rows.setdefault(key, row)
             node_of_row[row] = 0
-        keys = np.array(sorted(first_rows), dtype=f"V{KEY_BYTES}")
-        firsts = np.array([first_rows[key.tobytes()] for key in keys], dtype=np.intp)
+        ordered = sorted(first_rows)
+        keys = np.array(ordered, dtype=f"V{KEY_BYTES}")
+        firsts = np.array([first_rows[key] for key in ordered], dtype=np.intp)
         node_of_first = np.empty(len(rows), dtype=np.intp)
         node_of_first[firsts] = np.arange(len(firsts))
         told = node_of_row == 0
