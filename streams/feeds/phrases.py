@@ -15,8 +15,8 @@ from itertools import chain, compress
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
+from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.tokens import (
     FAINT_WORDS,
     HOLLOW_WORDS,
@@ -232,7 +232,7 @@ class Reading:
         held = _distinct(self._parts.text[at] * len(self._terms) + term_of)
         text, term = np.divmod(held, max(1, len(self._terms)))
         bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
-        self.holds = csr_array((np.ones(len(held)), term, bounds), shape=(len(self.texts), len(self._terms)))
+        self.holds = sparse_rows((np.ones(len(held)), term, bounds), shape=(len(self.texts), len(self._terms)))
         self.is_telling: BoolArray = np.array(
             [max(map(kind_of, stems)) == TELLING for stems in self._terms], dtype=bool
         )
