@@ -226,7 +226,7 @@ class Reading:
         said = _distinct(text_of * len(self._groups) + self._group_of[self._codes])
         text, group = np.divmod(said, len(self._groups))
         bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
-        self._says = csr_array((np.ones(len(said)), group, bounds), shape=(len(self.texts), len(self._groups)))
+        self._says = sparse_rows((np.ones(len(said)), group, bounds), shape=(len(self.texts), len(self._groups)))
         self._parts = _Parts.of(self._words, self._codes, lengths)
         term_of, at, self._terms = _terms(self._words, self._parts)
         held = _distinct(self._parts.text[at] * len(self._terms) + term_of)
