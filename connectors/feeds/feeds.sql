@@ -21,6 +21,9 @@ SET current_seq = a.head,
 FROM unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[]) AS a (channel_id, head, ts, arrived_at)
 WHERE c.channel_id = a.channel_id
 
+-- name: any_early_retraction
+SELECT EXISTS (SELECT FROM early_retractions) AS found
+
 -- name: take_early_retractions
 DELETE FROM early_retractions WHERE insight_id = ANY ($1::text[]) RETURNING insight_id, channel_id, retracted_at
 
