@@ -15,8 +15,8 @@ from itertools import chain, compress
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
+from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.tokens import (
     FAINT_WORDS,
     HOLLOW_WORDS,
@@ -226,13 +226,13 @@ class Reading:
         said = _distinct(text_of * len(self._groups) + self._group_of[self._codes])
         text, group = np.divmod(said, len(self._groups))
         bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
-        self._says = csr_array((np.ones(len(said)), group, bounds), shape=(len(self.texts), len(self._groups)))
+        self._says = sparse_rows((np.ones(len(said)), group, bounds), shape=(len(self.texts), len(self._groups)))
         self._parts = _Parts.of(self._words, self._codes, lengths)
         term_of, at, self._terms = _terms(self._words, self._parts)
         held = _distinct(self._parts.text[at] * len(self._terms) + term_of)
         text, term = np.divmod(held, max(1, len(self._terms)))
         bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
-        self.holds = csr_array((np.ones(len(held)), term, bounds), shape=(len(self.texts), len(self._terms)))
+        self.holds = sparse_rows((np.ones(len(held)), term, bounds), shape=(len(self.texts), len(self._terms)))
         self.is_telling: BoolArray = np.array(
             [max(map(kind_of, stems)) == TELLING for stems in self._terms], dtype=bool
         )
