@@ -24,12 +24,14 @@ SELECT count(*) FROM (
 -- name: has_words
 SELECT numnode(plainto_tsquery('english', $1)) > 0
 
--- How many chunks are older than what is found, counted up to $5. $4 the oldest that is found (null: any)
+-- How many chunks are older than what is found, counted up to $5: in the order of their age, or all chunks would be looked at to
+-- find that few are. $4 the oldest that is found (null: any)
 -- name: count_cold_chunks
 SELECT count(*) FROM (
     SELECT FROM chunks
     WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
       AND coalesce(published_at, created_at) < $4::timestamptz
+    ORDER BY coalesce(published_at, created_at) DESC
     LIMIT $5
 ) AS cold
 

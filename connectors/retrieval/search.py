@@ -185,11 +185,11 @@ async def search(
         is_asked = q_vector is not None or bool(words and words.strip())
         if vector is None and is_asked and not await tx.fetchval(QUERIES["has_words"], words or ""):
             raise NothingToCompareError
+        depths = DEPTHS[Mode.HYBRID if text_share else Mode.SEMANTIC]
+        await tx.execute(QUERIES["search_settings"], str(depths[0]))  # first: what is counted is planned by them too
         cold = await tx.fetchval(
             QUERIES["count_cold_chunks"], asked.ns, asked.slot, asked.source_ids, asked.oldest, COLD_COUNT_MAX
         )
-        depths = DEPTHS[Mode.HYBRID if text_share else Mode.SEMANTIC]
-        await tx.execute(QUERIES["search_settings"], str(depths[0]))
         count = await tx.fetchval(
             QUERIES["count_chunks_to_search"], asked.ns, asked.slot, asked.source_ids, COMPARED_MAX + 1
         )

@@ -1,28 +1,37 @@
-"""Searches of a namespace of 100,000 chunks with vectors of 384, beside plain pgvector and NumPy, on one PostgreSQL in one run.
+"""Searches of 20,000 and of 100,000 chunks with vectors of 384, beside plain pgvector and NumPy, on one PostgreSQL in one run.
 
 The chunks have the product's vectors of commits (`tests/bench/data.py`; what is missing to the number is made of these by noise),
-a page of commits for a text, and are of a year; the searches are the vectors of other commits. Ours gives the ten best by the
+a commit for a text, and are of a year; the searches are the vectors of other commits. Ours gives the ten best by the
 formula of R3.17, with texts, scores and ages; exact is the same formula over all of them in NumPy. Plain pgvector is what its
 manual shows: a table of ids and vectors with an index of its defaults, of which the ten nearest are asked for, without ages; it
-is held to the ten nearest by NumPy; once more with the effort that ours has where it looks deeper. `hybrid` weighs words too. One
-search after the other, on one connection.
+is held to the ten nearest by NumPy. It is asked at its own effort, and at the least that finds as large a share of its ten as
+ours finds of its own (*same recall*). `hybrid` weighs words too. One search after the other, on one connection.
 
-Indexes: the same table with one of full and one of half precision: what each finds of the ten nearest at the same effort, the
-time that it takes to build, and its size. `compared` is our search where it compares all chunks, by their number: where that
+Processor time is that of the asking process and of the one that serves it; on a busy machine it says what the latency does not.
+Memory is that of PostgreSQL with all its processes after the searches (PSS): shared buffers, which are most of it and bounded by
+`shared_buffers`, and what its backends hold. The system's file cache comes on top. A million chunks is asked for by `--chunks`,
+or by HW_CHUNKS where `highwater bench` runs it: 4 GB here, 4 GB in PostgreSQL while an index is built, and most of an hour.
+
+`--indexes`: the same table with one of full and one of half precision: what each finds of the ten nearest at the same effort, the
+time that it takes to build, and its size. `--compared`: our search where it compares all chunks, by their number: where that
 takes as long as a search by the index is `COMPARED_MAX`.
 
-    python -m tests.bench.chunks_search [--runs N] [--chunks N] [--searches N]
+    python -m tests.bench.chunks_search [--runs N] [--chunks N,N] [--searches N] [--indexes] [--compared]
 """
+
+from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
 import json
+import os
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import numpy as np
@@ -39,9 +48,10 @@ from highwater.deploy.local.postgres import Postgres
 from highwater.streams.chunks.scoring import DAY_MS, Mode
 from highwater.streams.clock import monotonic_seconds, to_datetime
 from tests.bench import data
-from tests.bench.figures import Figure, figure
+from tests.bench.figures import Figure, figure, point
+from tests.bench.idle import used
 
-CHUNKS, SEARCHES = 100_000, 200
+CHUNKS, SEARCHES = (20_000, 100_000), 200
 LIMIT = 10
 NS = "docs"
 NOW_MS = 1_800_000_000_000
@@ -51,8 +61,12 @@ HALF_LIFE_DAYS, ALPHA, BETA = 30.0, 0.8, 0.2
 # Where the search compares all, by number of chunks.
 COMPARED = (1_000, 3_000, 10_000, 30_000, 100_000)
 READY_SECONDS_MAX = 60.0
-# Lines of a chunk's text: with them it is as long as a page that is cut into chunks, and stands beside its vector as one would.
-LINES = 25
+# So many searches in a row, then the next system: whatever else the machine does, it does to all, and each has its caches warm.
+TURN = 25
+# Efforts (`hnsw.ef_search`) of pgvector; it takes no more than the last.
+EFFORT, EFFORTS = 40, (40, 60, 80, 100, 150, 200, 300, 400, 500, 600, 700, 800, 900, 1_000)
+# Rows compared with all searches at once: 80 MB of cosines.
+BLOCK_ROWS = 50_000
 # Of the vectors of chunks that are made of others' so much is noise: nobody's nearest is a copy.
 NOISE = 0.5
 # pgvector adds float32, NumPy here float64.
@@ -61,6 +75,24 @@ LAST_BITS = 1e-6
 FloatArray = NDArray[np.float32]
 FloatArray64 = NDArray[np.float64]
 Ask = Callable[[int], Awaitable[list[int]]]
+Share = Callable[[int, Sequence[int]], float]
+
+OURS, NUMPY = "highwater", "NumPy, exact"
+PLAIN, SAME = "pgvector, nearest only", "pgvector, nearest only, same recall"
+# Of what an index of pgvector is made, and how it is asked: the name, the expression, the operators and the order.
+_HALF = "halfvec(384)"
+INDEXES = (
+    ("half precision", f"(embedding::{_HALF})", "halfvec_cosine_ops", f"embedding::{_HALF} <=> $1::vector::{_HALF}"),
+    (
+        "half precision at unit length (ours)",
+        f"(l2_normalize(embedding)::{_HALF})",
+        "halfvec_ip_ops",
+        f"l2_normalize(embedding)::{_HALF} <#> l2_normalize($1::vector)::{_HALF}",
+    ),
+    ("full precision", "embedding", "vector_cosine_ops", "embedding <=> $1::vector"),
+)
+# The graph of a million vectors of full precision takes 3 GB while it is made; with less it is made a hundred times more slowly.
+BUILD_MEMORY, BUILD_SECONDS_MAX = "4GB", 7_200
 
 
 @dataclass(frozen=True)
@@ -82,8 +114,10 @@ def corpus(chunks: int, searches: int) -> Corpus:
     asked, rest = order[:searches], order[searches:]
     chosen = rest[np.arange(chunks) % len(rest)]
     made = found[chosen].copy()
-    noise = rng.standard_normal((max(0, chunks - len(rest)), made.shape[1])).astype(np.float32)
-    made[len(rest) :] += NOISE * noise / np.linalg.norm(noise, axis=1, keepdims=True)
+    for first in range(len(rest), chunks, BLOCK_ROWS):
+        part = made[first : first + BLOCK_ROWS]
+        noise = rng.standard_normal(part.shape, dtype=np.float32)
+        part += NOISE * noise / np.linalg.norm(noise, axis=1, keepdims=True)
     lengths = np.linalg.norm(made, axis=1, keepdims=True)
     made /= np.where(lengths == 0, 1, lengths)
     ages = rng.uniform(0, YEAR_DAYS, chunks)
@@ -97,15 +131,78 @@ def corpus(chunks: int, searches: int) -> Corpus:
     )
 
 
-def figures(runs: int = 3, chunks: int = CHUNKS, searches: int = SEARCHES) -> list[Figure]:
-    """All figures."""
-    made = corpus(chunks, searches)
-    with _postgres() as url:
-        return asyncio.run(_measure(url, made, runs))
+@dataclass(frozen=True)
+class Truth:
+    """How good the tenth best is, for each search, by the formula and by nearness.
+
+    Commits repeat, and of equals one is as good as another.
+    """
+
+    made: Corpus
+    decays: FloatArray64
+    tenth: FloatArray64
+    tenth_cosine: FloatArray64
+
+    @classmethod
+    def of(cls, made: Corpus) -> Truth:
+        """By comparing all."""
+        decays = BETA * 0.5 ** (made.ages / HALF_LIFE_DAYS)
+        asked = made.asked.astype(np.float64).T
+        scores = cosines = np.full((0, len(made.asked)), -np.inf)
+        for first in range(0, len(made.vectors), BLOCK_ROWS):
+            part = slice(first, first + BLOCK_ROWS)
+            block = made.vectors[part].astype(np.float64) @ asked
+            cosines = _best_rows(np.concatenate([cosines, block]))
+            scores = _best_rows(np.concatenate([scores, ALPHA * block + decays[part, None]]))
+        return cls(made, decays, scores.min(axis=0), cosines.min(axis=0))
+
+    def share(self, number: int, told: Sequence[int]) -> float:
+        """How many of the ten told are as good as the tenth best."""
+        found = list(told)
+        scores = ALPHA * self._cosines(number, found) + self.decays[found]
+        return float(np.count_nonzero(scores >= self.tenth[number] - LAST_BITS) / LIMIT)
+
+    def share_of_nearest(self, number: int, told: Sequence[int]) -> float:
+        """The same of nearness."""
+        near = self._cosines(number, list(told)) >= self.tenth_cosine[number] - LAST_BITS
+        return float(np.count_nonzero(near) / LIMIT)
+
+    def _cosines(self, number: int, told: list[int]) -> FloatArray64:
+        return cast(
+            "FloatArray64", self.made.vectors[told].astype(np.float64) @ self.made.asked[number].astype(np.float64)
+        )
+
+
+def _best_rows(values: FloatArray64) -> FloatArray64:
+    """The greatest `LIMIT` of each column, in no order."""
+    return np.partition(values, len(values) - LIMIT, axis=0)[-LIMIT:] if len(values) > LIMIT else values
+
+
+def figures(
+    runs: int = 3,
+    chunks: Sequence[int] = (),
+    searches: int = SEARCHES,
+    *,
+    with_indexes: bool = False,
+    with_compared: bool = False,
+) -> list[Figure]:
+    """All figures by the number of chunks, each on a PostgreSQL of its own; without numbers those of HW_CHUNKS, or `CHUNKS`."""
+    found: list[Figure] = []
+    for count in chunks or sizes_of(os.environ.get("HW_CHUNKS", "")) or CHUNKS:
+        made = corpus(count, searches)
+        with _postgres() as part:
+            measuring = _measure(part, made, runs, with_indexes=with_indexes, with_compared=with_compared)
+            found += asyncio.run(measuring)
+    return found
+
+
+def sizes_of(raw: str) -> tuple[int, ...]:
+    """Numbers between commas."""
+    return tuple(int(one) for one in raw.split(",") if one)
 
 
 @contextlib.contextmanager
-def _postgres() -> Iterator[str]:
+def _postgres() -> Iterator[Postgres]:
     """A PostgreSQL of the benchmark's own."""
     with tempfile.TemporaryDirectory(prefix="highwater-bench-chunks-") as folder:
         Path(folder).chmod(0o755)
@@ -115,7 +212,7 @@ def _postgres() -> Iterator[str]:
         part.process.start(part.command())
         try:
             asyncio.run(_until_ready(part.address))
-            yield part.address
+            yield part
         finally:
             part.process.stop(part.grace_seconds)
 
@@ -133,16 +230,22 @@ async def _until_ready(url: str) -> None:
             return
 
 
-async def _measure(url: str, made: Corpus, runs: int) -> list[Figure]:
+async def _measure(part: Postgres, made: Corpus, runs: int, *, with_indexes: bool, with_compared: bool) -> list[Figure]:
     found: list[Figure] = []
-    async with await open_pool(url, size_max=2) as pool:
+    count = len(made.texts)
+    async with await open_pool(part.address, size_max=2) as pool:
         await migrate(pool)
-        await _load(pool, made, len(made.texts))
-        found += await _indexes(pool, made)
-        await _index(pool)
-        found += await _searches(pool, made, runs)
-        found += await _crossing(pool, made, runs)
-    return found
+        await _load(pool, made, count)
+        truth = Truth.of(made)
+        found += await _indexes(pool, made, truth, INDEXES if with_indexes else INDEXES[-1:])
+        found.append(await _index(pool))
+        found += await _searches(pool, made, truth, runs)
+        assert part.process.pid is not None
+        memory = used(part.process.pid).pss_mb
+        found.append(figure("search, memory of PostgreSQL", "both", "MB", [memory]))
+        if with_compared:
+            found += await _crossing(pool, made, runs)
+    return [point(one, count, "chunks") for one in found]
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -168,58 +271,50 @@ async def _load(pool: Any, made: Corpus, count: int, ns: str = NS) -> None:
     )
     async with pool.acquire() as tx:
         await vectors.enable(tx)
-        await tx.copy_records_to_table("chunks", records=rows, columns=names, timeout=600)
-        await tx.execute("VACUUM ANALYZE chunks", timeout=600)
+        await tx.copy_records_to_table("chunks", records=rows, columns=names, timeout=BUILD_SECONDS_MAX)
+        await tx.execute("VACUUM ANALYZE chunks", timeout=BUILD_SECONDS_MAX)
 
 
-async def _index(pool: Any) -> None:
-    """The product's index."""
+async def _index(pool: Any) -> Figure:
+    """The product's index, and its size."""
     async with pool.acquire() as connection:
-        await connection.execute(QUERIES["set_build_memory"], "256MB")
+        await connection.execute(QUERIES["set_build_memory"], BUILD_MEMORY)
         for wanted in await connection.fetch(QUERIES["vector_indexes_wanted"], chunk_search.COMPARED_MAX, 4_000):
-            await connection.execute(wanted["create_statement"], timeout=1_800)
+            await connection.execute(wanted["create_statement"], timeout=BUILD_SECONDS_MAX)
+        size = await connection.fetchval(
+            "SELECT sum(pg_relation_size(i.indexrelid)) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid "
+            "JOIN pg_am AS a ON a.oid = c.relam WHERE i.indrelid = 'chunks'::regclass AND a.amname = 'hnsw'"
+        )
+    return figure("index, size", "highwater", "MB", [float(size or 0) / 1_000_000])
 
 
-async def _indexes(pool: Any, made: Corpus) -> list[Figure]:
-    """A plain table with an index of full precision, then with one of half; the last one stays."""
-    exact = _nearest(made)
+async def _indexes(pool: Any, made: Corpus, truth: Truth, kinds: Sequence[tuple[str, str, str, str]]) -> list[Figure]:
+    """A plain table with one index after the other; the last one stays."""
     found: list[Figure] = []
     async with pool.acquire() as tx:
         await vectors.enable(tx)
         await tx.execute(f"CREATE TABLE plain (id bigint PRIMARY KEY, embedding vector({made.vectors.shape[1]}))")
         records = ((n, row.astype("<f4").tobytes()) for n, row in enumerate(made.vectors))
-        await tx.copy_records_to_table("plain", records=records, columns=("id", "embedding"), timeout=600)
-        await tx.execute("VACUUM ANALYZE plain", timeout=600)
-        await tx.execute("SET maintenance_work_mem = '512MB'")
-        half = f"halfvec({made.vectors.shape[1]})"
-        for system, indexed, operators, order in (
-            (
-                "half precision",
-                f"(embedding::{half})",
-                "halfvec_cosine_ops",
-                f"embedding::{half} <=> $1::vector::{half}",
-            ),
-            (
-                "half precision at unit length (ours)",
-                f"(l2_normalize(embedding)::{half})",
-                "halfvec_ip_ops",
-                f"l2_normalize(embedding)::{half} <#> l2_normalize($1::vector)::{half}",
-            ),
-            ("full precision", "embedding", "vector_cosine_ops", "embedding <=> $1::vector"),
-        ):
+        await tx.copy_records_to_table("plain", records=records, columns=("id", "embedding"), timeout=BUILD_SECONDS_MAX)
+        await tx.execute("VACUUM ANALYZE plain", timeout=BUILD_SECONDS_MAX)
+        await tx.execute(f"SET maintenance_work_mem = '{BUILD_MEMORY}'")
+        for system, indexed, operators, order in kinds:
             await tx.execute("DROP INDEX IF EXISTS plain_vectors")
             began = monotonic_seconds()
-            await tx.execute(f"CREATE INDEX plain_vectors ON plain USING hnsw (({indexed}) {operators})", timeout=1_800)
+            built = f"CREATE INDEX plain_vectors ON plain USING hnsw (({indexed}) {operators})"
+            await tx.execute(built, timeout=BUILD_SECONDS_MAX)
             found.append(figure("index, time to build", system, "s", [monotonic_seconds() - began]))
             size = await tx.fetchval("SELECT pg_relation_size('plain_vectors')")
             found.append(figure("index, size", system, "MB", [size / 1_000_000]))
-            for effort in (40, 200):
+            for effort in (40, 200) if len(kinds) > 1 else ():
                 await tx.execute(f"SET hnsw.ef_search = {effort}")
                 told = [
                     await tx.fetch(f"SELECT id FROM plain ORDER BY {order} LIMIT {LIMIT}", _bytes(one))
                     for one in made.asked
                 ]
-                recalls = [_share([row["id"] for row in rows], best) for rows, best in zip(told, exact, strict=True)]
+                recalls = [
+                    truth.share_of_nearest(number, [row["id"] for row in rows]) for number, rows in enumerate(told)
+                ]
                 found.append(figure(f"index, recall@10 at ef_search {effort}", system, "", [float(np.mean(recalls))]))
     return found
 
@@ -227,41 +322,64 @@ async def _indexes(pool: Any, made: Corpus) -> list[Figure]:
 # -- searches --------------------------------------------------------------------------------------------------------
 
 
-async def _searches(pool: Any, made: Corpus, runs: int) -> list[Figure]:
-    best, nearest = _best(made), _nearest(made)
-    systems: dict[str, tuple[Ask, Sequence[FloatArray64] | None]] = {
-        "highwater": (_ours(pool, made, Mode.SEMANTIC), best),
-        "highwater, hybrid": (_ours(pool, made, Mode.HYBRID), None),
-        "pgvector, nearest only": (_plain(pool, made, 40), nearest),
-        "pgvector, nearest only, ef_search 1,000": (_plain(pool, made, 1_000), nearest),
-        "NumPy, exact": (_numpy(made), best),
+async def _searches(pool: Any, made: Corpus, truth: Truth, runs: int) -> list[Figure]:
+    asks: dict[str, Ask] = {OURS: _ours(pool, made, Mode.SEMANTIC), PLAIN: _plain(pool, made, EFFORT)}
+    shares = {OURS: truth.share, PLAIN: truth.share_of_nearest, SAME: truth.share_of_nearest, NUMPY: truth.share}
+    recall = await _recall(asks[OURS], made, truth.share)
+    effort, _ = await _effort_for(pool, made, truth, recall)
+    asks |= {
+        SAME: _plain(pool, made, effort),
+        f"{OURS}, hybrid": _ours(pool, made, Mode.HYBRID),
+        NUMPY: _numpy(made),
     }
-    taken: dict[str, list[list[float]]] = {name: [] for name in systems}
-    recalls: dict[str, list[float]] = {name: [] for name in systems}
-    for ask, _ in systems.values():
-        for number in range(min(20, len(made.asked))):
-            await ask(number)
-    for _ in range(runs):
-        for name, (ask, held_to) in systems.items():
-            latencies, shares = [], []
-            for number in range(len(made.asked)):
-                began = monotonic_seconds()
-                told = await ask(number)
-                latencies.append((monotonic_seconds() - began) * 1000)
-                if held_to is not None:
-                    shares.append(_share(told, held_to[number]))
-            taken[name].append(latencies)
-            recalls[name].append(float(np.mean(shares)) if shares else float("nan"))
-    found = []
-    for name in systems:
+    found = [figure("search, ef_search", SAME, "", [effort])]
+    for name, ask in asks.items():  # once all, which warms too
+        told = await _recall(ask, made, shares.get(name, lambda *_: 0.0))
+        found += [figure("search, recall@10", name, "", [told])] if name in shares else []
+    backend = await pool.fetchval("SELECT pg_backend_pid()")
+    taken: dict[str, list[list[tuple[float, float]]]] = {name: [[] for _ in range(runs)] for name in asks}
+    for run in range(runs):
+        for first in range(0, len(made.asked), TURN):
+            for name, ask in asks.items():
+                for number in range(first, min(first + TURN, len(made.asked))):
+                    began, used_before = monotonic_seconds(), _cpu_ms(backend)
+                    await ask(number)
+                    taken[name][run].append(((monotonic_seconds() - began) * 1000, _cpu_ms(backend) - used_before))
+    for name, of_runs in taken.items():
         for percent in (50, 99):
-            values = [float(np.percentile(latencies, percent)) for latencies in taken[name]]
+            values = [float(np.percentile(np.array(one)[:, 0], percent)) for one in of_runs]
             found.append(figure(f"search, p{percent}", name, "ms", values))
-        if not np.isnan(recalls[name]).any():
-            found.append(figure("search, recall@10", name, "", recalls[name]))
+        values = [float(np.median(np.array(one)[:, 1])) for one in of_runs]
+        found.append(figure("search, processor time, p50", name, "ms", values))
+    for place, kind in enumerate(("p50", "processor time, p50")):
+        beyond = [
+            float(np.median(np.array(ours)[:, place]) - np.median(np.array(peer)[:, place]))
+            for ours, peer in zip(taken[OURS], taken[SAME], strict=True)
+        ]
+        found.append(figure(f"search, {kind}, beyond pgvector's at the same recall", OURS, "ms more", beyond))
     complete = [(await _search(pool, made, n, Mode.SEMANTIC)).is_complete for n in range(len(made.asked))]
-    found.append(figure("search, known to be complete", "highwater", "", [float(np.mean(complete))]))
+    found.append(figure("search, known to be complete", OURS, "", [float(np.mean(complete))]))
     return found
+
+
+def _cpu_ms(backend: int) -> float:
+    """What this process and the one that serves it have used; the pool gives the same connection again and again."""
+    scheduled = Path(f"/proc/{backend}/schedstat").read_text(encoding="ascii")
+    return time.process_time() * 1000 + int(scheduled.split()[0]) / 1_000_000
+
+
+async def _recall(ask: Ask, made: Corpus, share: Share) -> float:
+    return float(np.mean([share(number, await ask(number)) for number in range(len(made.asked))]))
+
+
+async def _effort_for(pool: Any, made: Corpus, truth: Truth, wanted: float) -> tuple[int, float]:
+    """The least effort at which plain pgvector finds so much of the nearest ten, or the greatest there is, and what it finds."""
+    effort, recall = EFFORT, 0.0
+    for effort in EFFORTS:
+        recall = await _recall(_plain(pool, made, effort), made, truth.share_of_nearest)
+        if recall >= wanted:
+            break
+    return effort, recall
 
 
 async def _crossing(pool: Any, made: Corpus, runs: int) -> list[Figure]:
@@ -333,23 +451,6 @@ def _top(scores: NDArray[Any]) -> NDArray[np.int64]:
     return some[np.argsort(-scores[some], kind="stable")]
 
 
-def _best(made: Corpus) -> list[FloatArray64]:
-    """The scores of all chunks, for each search."""
-    decays = BETA * 0.5 ** (made.ages / HALF_LIFE_DAYS)
-    return [ALPHA * cosines + decays for cosines in _nearest(made)]
-
-
-def _nearest(made: Corpus) -> list[FloatArray64]:
-    whole = made.vectors.astype(np.float64)
-    return [whole @ one.astype(np.float64) for one in made.asked]
-
-
-def _share(told: Sequence[int], scores: FloatArray64) -> float:
-    """How many of the ten told are as good as the tenth best: commits repeat, and of equals one is as good as another."""
-    tenth = np.partition(scores, -LIMIT)[-LIMIT]
-    return float(np.count_nonzero(scores[list(told)] >= tenth - LAST_BITS) / LIMIT)
-
-
 def _bytes(vector: FloatArray) -> bytes:
     return vector.astype("<f4").tobytes()
 
@@ -358,10 +459,14 @@ def main() -> None:
     """Print one JSON object per figure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--chunks", type=int, default=CHUNKS)
+    parser.add_argument("--chunks", type=sizes_of, default=())
     parser.add_argument("--searches", type=int, default=SEARCHES)
+    parser.add_argument("--indexes", action="store_true")
+    parser.add_argument("--compared", action="store_true")
     chosen: Any = parser.parse_args()
-    for found in figures(chosen.runs, chosen.chunks, chosen.searches):
+    for found in figures(
+        chosen.runs, chosen.chunks, chosen.searches, with_indexes=chosen.indexes, with_compared=chosen.compared
+    ):
         print(json.dumps(found))
 
 

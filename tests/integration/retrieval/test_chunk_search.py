@@ -233,7 +233,10 @@ async def test_a_large_namespace_is_searched_by_its_index(rows: Rows, monkeypatc
 
 
 async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """The plan of the statement reads the index of the namespace for what is near, and that of ages for what is new."""
+    """The plans read the index of the namespace for what is near, and that of ages for what is new and to count what is cold.
+
+    To look at all 100,000 chunks for those that are cold took several times as long as the search.
+    """
     await _large(rows, monkeypatch, np.linspace(0, 300, COUNT))
     plans: list[str] = []
 
@@ -243,12 +246,17 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
         statement = QUERIES["search_near_chunks"].replace("halfvec(384)", f"halfvec({LENGTH})")
         told = await tx.fetch(f"EXPLAIN {statement}", *asked, depths[0], limit, 500)
         plans.append("\n".join(row[0] for row in told))
+        count = f"EXPLAIN {QUERIES['count_cold_chunks']}"
+        cold = await tx.fetch(count, asked.ns, asked.slot, asked.source_ids, asked.oldest, chunk_search.COLD_COUNT_MAX)
+        plans.append("\n".join(row[0] for row in cold))
         return Found((), is_complete=False, is_exact=False)
 
     monkeypatch.setattr(chunk_search, "_by_index", explained)
     await found(rows, np.ones(LENGTH), words="odd")
     assert "chunks_vectors_" in plans[0]
     assert "chunks_by_age" in plans[0]
+    assert "chunks_by_age" in plans[1]
+    assert "Seq Scan" not in plans[1]
 
 
 @pytest.mark.parametrize("spread_days", [0.5, 300])
