@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -54,13 +54,16 @@ class Notes:
                 if len(self._of_readers) > self._limit:
                     self._of_readers.popitem(last=False)
 
-    def note_origins(self, found: Iterable[tuple[tuple[str, int, int], int]]) -> None:
+    def note_origins(self, places: Sequence[tuple[str, int, int]], origins_ms: Sequence[int]) -> None:
         """Note positions that begin a chain of their own, with the broker's time of each in ms since 1970."""
         by = reader.get()
+        # A broker stamps whole batches of a producer.
+        noted = {origin_ms: (by, Carried(origin_ms)) for origin_ms in set(origins_ms)}
         with self._lock:
-            for place, origin_ms in found:
-                self._notes[place] = by, Carried(origin_ms)
-                self._notes.move_to_end(place)
+            notes, move_to_end = self._notes, self._notes.move_to_end
+            for place, origin_ms in zip(places, origins_ms, strict=True):
+                notes[place] = noted[origin_ms]
+                move_to_end(place)
             while len(self._notes) > self._limit:
                 self._notes.popitem(last=False)
 

@@ -39,6 +39,12 @@ def to_header(shard: int, epoch: int) -> bytes:
     return b"%d/%d" % (shard, epoch)
 
 
+def is_stamped(topic: str) -> bool:
+    """Whether the outbox writes a topic, so that its records say their relay."""
+    known = TOPICS.get(topic)
+    return known is not None and "outbox" in known.producers
+
+
 def stamp_of(
     topic: str, headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None
 ) -> Stamp | None:
@@ -46,8 +52,7 @@ def stamp_of(
 
     Anybody may write into the other topics, and must not be able to have our records passed over.
     """
-    known = TOPICS.get(topic)
-    if known is None or "outbox" not in known.producers or not headers:
+    if not headers or not is_stamped(topic):
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     value = next((value for name, value in pairs if name == HEADER), None)

@@ -174,11 +174,11 @@ def begin_hop(
     return origin_ms, Hop(parent, context, *position)
 
 
-def begin_hops(group: str, found: Sequence[tuple[tuple[str, int, int], int]]) -> None:
+def begin_hops(group: str, places: Sequence[tuple[str, int, int]], arrived_ms: Sequence[int]) -> None:
     """`begin_hop` of records without headers: each begins a chain at its position, and belongs to no trace."""
     if reader.get() != group:
         reader.set(group)
-    NOTES.note_origins(found)
+    NOTES.note_origins(places, arrived_ms)
 
 
 def end_hop(hop: Hop, group: str, start_ns: int, end_ns: int, *, is_error: bool = False) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -21,8 +21,8 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler
 from highwater.connectors.kafka.records import DeadLetter, Event, Record, of_topic
-from highwater.connectors.postgres.binary_copy import Columns
-from highwater.connectors.postgres.pool import Connection, Row, transaction
+from highwater.connectors.postgres.binary_copy import Columns, Rows
+from highwater.connectors.postgres.pool import Connection, Row, one_row, transaction
 from highwater.connectors.redaction import RedactionStep, Withdrawn
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
@@ -52,11 +52,16 @@ Vectors = Mapping[str, Mapping[int, memoryview]]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Valid events of a batch, the vectors made for those that came without one, and what is refused."""
+    """Valid events of a batch, ids, channels and rows of its insights, whole but for their numbers, and what is refused.
+
+    As much as can be had before the transaction: what the loop computes within it, PostgreSQL waits for.
+    """
 
     ingested: list[Event[InsightIngested]]
+    ids: list[str]
+    channels: list[str]
     active: ActiveBasis
-    vectors: Vectors
+    rows: Rows
     retracted: list[Event[InsightRetracted]]
     dead: list[DeadLetter]
 
@@ -113,7 +118,10 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         ingested = of_topic(good, INSIGHT_INGESTED)
         # A batch mixes partitions as they were fetched; their numbers follow (partition, offset).
         ingested.sort(key=lambda event: (event.record.partition, event.record.offset))
-        return Prepared(ingested, active, made_vectors(ingested, embedders), of_topic(good, INSIGHT_RETRACTED), dead)
+        ids = [event.value["insight_id"] for event in ingested]
+        channels = [event.value["channel_id"] for event in ingested]
+        rows = _made_rows(ingested, active, embedders)
+        return Prepared(ingested, ids, channels, active, rows, of_topic(good, INSIGHT_RETRACTED), dead)
 
     async def apply(
         self, tx: Connection, events: Sequence[Event[InsightEvent]], prepared: Prepared
@@ -121,7 +129,9 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         """Gather heads and known ids under the channels' locks, number, store."""
         if prepared.ingested:
             prepared = await self._in_active_basis(tx, prepared)
-        heads = await _lock_channels(tx, [*prepared.ingested, *prepared.retracted])
+        heads = await _lock_channels(
+            tx, {*prepared.channels, *(event.value["channel_id"] for event in prepared.retracted)}
+        )
         refused = await self._ingest(tx, prepared, heads) if prepared.ingested else []
         if prepared.retracted:
             withdrawn = await redactions.to_withdraw(tx, prepared.retracted)
@@ -141,44 +151,40 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         if active == prepared.active:
             return prepared
         embedders = await self._embedders.of(tx, active)
-        vectors = await asyncio.to_thread(made_vectors, prepared.ingested, embedders)
-        return replace(prepared, active=active, vectors=vectors)
+        return replace(
+            prepared, active=active, rows=await asyncio.to_thread(_made_rows, prepared.ingested, active, embedders)
+        )
 
     async def _ingest(self, tx: Connection, prepared: Prepared, heads: Mapping[str, int]) -> list[DeadLetter]:
-        ingested = prepared.ingested
-        ids = [event.value["insight_id"] for event in ingested]
+        ingested, ids = prepared.ingested, prepared.ids
         stored = await stored_contents(tx, ids)
         known = {insight_id: one.content.channel_id for insight_id, one in stored.items()}
 
-        pairs = [(event.value["insight_id"], event.value["channel_id"]) for event in ingested]
-        numbered = number_insights(pairs, known=known, heads=heads)
+        numbered = number_insights(zip(ids, prepared.channels, strict=True), known=known, heads=heads)
 
-        await self._tell_conflicts(tx, ingested, stored)
+        await self._tell_conflicts(tx, prepared, stored)
         if numbered.heads:
-            await copied_columns(prepared, numbered).copy_into(tx, "insights")
-            await self._advance(tx, ingested, numbered)
-            await _apply_early_retractions(
-                tx, [i for i, seq in zip(ids, numbered.seqs, strict=True) if isinstance(seq, int)]
-            )
+            seqs = [seq if isinstance(seq, int) else None for seq in numbered.seqs]
+            await prepared.rows.copy_into(tx, "insights", seqs)
+            await self._advance(tx, prepared, numbered)
+            # As a rule there are none of any insight, and then no id is sent.
+            if (await one_row(tx, QUERIES["any_early_retraction"]))["found"]:
+                await _apply_early_retractions(tx, [i for i, seq in zip(ids, seqs, strict=True) if seq is not None])
         return [
-            DeadLetter(
-                event.record,
-                fate.value,
-                f"{event.value['insight_id']} belongs to {known.get(event.value['insight_id'], 'another channel')}",
-            )
-            for event, fate in zip(ingested, numbered.seqs, strict=True)
+            DeadLetter(event.record, fate.value, f"{insight_id} belongs to {known.get(insight_id, 'another channel')}")
+            for event, insight_id, fate in zip(ingested, ids, numbered.seqs, strict=True)
             if fate is Fate.OTHER_CHANNEL
         ]
 
-    async def _tell_conflicts(
-        self, tx: Connection, ingested: Sequence[Event[InsightIngested]], stored: Mapping[str, Stored]
-    ) -> None:
+    async def _tell_conflicts(self, tx: Connection, prepared: Prepared, stored: Mapping[str, Stored]) -> None:
         """Tell the producers of insights that came again with other content: nothing of it is stored."""
-        times = Counter([event.value["insight_id"] for event in ingested])
-        if len(times) == len(ingested) and not stored:
+        if not stored and len(set(prepared.ids)) == len(prepared.ids):
             return
+        times = Counter(prepared.ids)
         ingested = [
-            event for event in ingested if event.value["insight_id"] in stored or times[event.value["insight_id"]] > 1
+            event
+            for event, insight_id in zip(prepared.ingested, prepared.ids, strict=True)
+            if insight_id in stored or times[insight_id] > 1
         ]
         conflicts = find_conflicts([(event.value, event.record.position) for event in ingested], stored)
         if not conflicts:
@@ -206,15 +212,17 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         await outbox.add(tx, rows)
         INSIGHT_CONFLICTS.inc(len(rows))
 
-    async def _advance(self, tx: Connection, ingested: Sequence[Event[InsightIngested]], numbered: Numbered) -> None:
+    async def _advance(self, tx: Connection, prepared: Prepared, numbered: Numbered) -> None:
         newest_ts: dict[str, int] = {}
         arrived: dict[str, int] = {}
         cause: dict[str, Record] = {}
-        for (record, value), seq in zip(ingested, numbered.seqs, strict=True):
+        for channel, (record, value), seq in zip(prepared.channels, prepared.ingested, numbered.seqs, strict=True):
             if isinstance(seq, int):
-                channel = value["channel_id"]
-                newest_ts[channel] = max(value["ts"], newest_ts.get(channel, value["ts"]))
-                arrived[channel] = max(record.arrived_ms, arrived.get(channel, 0))
+                ts, arrived_ms = value["ts"], record.arrived_ms
+                if channel not in cause or ts > newest_ts[channel]:
+                    newest_ts[channel] = ts
+                if channel not in cause or arrived_ms > arrived[channel]:
+                    arrived[channel] = arrived_ms
                 cause[channel] = record
         moved = sorted(numbered.heads)
         await tx.execute(
@@ -262,6 +270,12 @@ class InsightsSink(Handler[InsightEvent, Prepared]):
         await outbox.add(tx, rows)
 
 
+def _made_rows(
+    ingested: Sequence[Event[InsightIngested]], active: ActiveBasis, embedders: Mapping[str, TextEmbedder | None]
+) -> Rows:
+    return encoded_rows(ingested, active, made_vectors(ingested, embedders))
+
+
 def made_vectors(ingested: Sequence[Event[InsightIngested]], embedders: Mapping[str, TextEmbedder | None]) -> Vectors:
     """The vectors of those that came without one, in each basis that is built in."""
     missing = [i for i, event in enumerate(ingested) if event.value["embedding"] is None]
@@ -279,13 +293,10 @@ def _rows_of(vectors: Float32Array) -> list[memoryview]:
     return [raw[i : i + width] for i in range(0, len(raw), width)]
 
 
-def copied_columns(prepared: Prepared, numbered: Numbered) -> Columns:
-    """What is stored of the insights that got a number."""
-    places = [i for i, seq in enumerate(numbered.seqs) if isinstance(seq, int)]
-    events = [prepared.ingested[i] for i in places]
-    records, values = [event.record for event in events], [event.value for event in events]
-    columns = Columns(len(places))
-    columns.add_numbers("seq", [seq for seq in numbered.seqs if isinstance(seq, int)], width=8)
+def encoded_rows(ingested: Sequence[Event[InsightIngested]], active: ActiveBasis, vectors: Vectors) -> Rows:
+    """What is stored of insights, whole but for their numbers."""
+    records, values = [event.record for event in ingested], [event.value for event in ingested]
+    columns = Columns(len(ingested), numbered="seq")
     columns.add_times("ts", [value["ts"] for value in values])
     columns.add_times("arrived_at", [record.arrived_ms for record in records])
     columns.add_numbers("source_partition", [record.partition for record in records], width=4)
@@ -294,35 +305,31 @@ def copied_columns(prepared: Prepared, numbered: Numbered) -> Columns:
     columns.add_values("channel_id", [value["channel_id"].encode() for value in values])
     columns.add_values("text", [_encoded(value["text"]) for value in values])
     columns.add_values("url", [_encoded(value["url"]) for value in values])
-    _add_vectors(columns, prepared, places, values)
-    return columns
+    _add_vectors(columns, values, active, vectors)
+    return columns.encoded()
 
 
-def _add_vectors(
-    columns: Columns, prepared: Prepared, places: Sequence[int], values: Sequence[InsightIngested]
-) -> None:
+def _add_vectors(columns: Columns, values: Sequence[InsightIngested], active: ActiveBasis, vectors: Vectors) -> None:
     """Of each insight its vector with the basis, and those in the next basis; without its vector that is still to come."""
-    basis_id, next_id = prepared.active.basis_id.encode(), _encoded(prepared.active.next_id)
-    made = prepared.vectors.get(prepared.active.basis_id, {})
-    following = prepared.vectors.get(prepared.active.next_id or "", {})
+    basis_id, next_id = active.basis_id.encode(), _encoded(active.next_id)
+    made, following = vectors.get(active.basis_id, {}), vectors.get(active.next_id or "", {})
     own = [value["embedding"] for value in values]
     if all(vector is None for vector in own):
-        columns.add_values("embedding", [made.get(i) for i in places])
+        columns.add_values("embedding", [made.get(i) for i in range(len(values))])
         columns.add_constant("embedding_model", basis_id if made else None)
-        columns.add_values("next_embedding", [following.get(i) for i in places])
+        columns.add_values("next_embedding", [following.get(i) for i in range(len(values))])
         columns.add_constant("next_model", next_id)
         return
-    pairs = list(zip(places, own, strict=True))
     models = [_encoded(value["embedding_model"]) for value in values]
-    columns.add_values("embedding", [made.get(i) if vector is None else vector for i, vector in pairs])
+    columns.add_values("embedding", [made.get(i) if vector is None else vector for i, vector in enumerate(own)])
     columns.add_values(
         "embedding_model",
         [
             model if vector is not None else basis_id if i in made else None
-            for (i, vector), model in zip(pairs, models, strict=True)
+            for i, (vector, model) in enumerate(zip(own, models, strict=True))
         ],
     )
-    columns.add_values("next_embedding", [following.get(i) if vector is None else None for i, vector in pairs])
+    columns.add_values("next_embedding", [following.get(i) if vector is None else None for i, vector in enumerate(own)])
     columns.add_values("next_model", [next_id if vector is None else None for vector in own])
 
 
@@ -330,14 +337,14 @@ def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-async def _lock_channels(tx: Connection, events: Sequence[Event[InsightEvent]]) -> dict[str, int]:
+async def _lock_channels(tx: Connection, channels: Collection[str]) -> dict[str, int]:
     """Lock the channels of a batch in one order, and return their heads.
 
     Those of retractions too: an insight and its retraction, stored by two sinks at the same moment, would not see each other.
     """
-    channels = sorted({event.value["channel_id"] for event in events})
-    await tx.execute(QUERIES["ensure_channels"], channels)
-    return {row["channel_id"]: row["current_seq"] for row in await tx.fetch(QUERIES["lock_channels"], channels)}
+    ordered = sorted(channels)
+    await tx.execute(QUERIES["ensure_channels"], ordered)
+    return {row["channel_id"]: row["current_seq"] for row in await tx.fetch(QUERIES["lock_channels"], ordered)}
 
 
 async def _apply_early_retractions(tx: Connection, insight_ids: Sequence[str]) -> None:

@@ -41,6 +41,7 @@ class Statements(TypedDict):
     known_insights: str
     known_contents: str
     advance_channels: str
+    any_early_retraction: str
     take_early_retractions: str
     retract_early_insights: str
     retract_insights: str

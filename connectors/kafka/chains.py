@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from highwater.connectors.kafka.records import Record
@@ -10,6 +11,7 @@ from highwater.streams.clock import ProductClock, wall_ns
 from highwater.streams.telemetry import FRESHNESS_SECONDS
 from highwater.streams.tracing import Hop, begin_hop, begin_hops, end_hop
 
+_PLACE = itemgetter(0, 1, 2)  # topic, partition and offset of a record
 # The broker stamps records by its own clock, so the product's, which may be moved, is not asked.
 _machine_clock = ProductClock()
 
@@ -26,8 +28,9 @@ def begin_batch(group: str, records: Sequence[Record]) -> Batch:
     """Note what each record hands on."""
     found = [begin_hop(group, one.position, one.headers, one.arrived_ms) for one in records if one.headers]
     first = [one for one in records if not one.headers]
-    begin_hops(group, [((one.topic, one.partition, one.offset), one.arrived_ms) for one in first])
-    oldest_ms = min([origin_ms for origin_ms, _ in found] + [one.arrived_ms for one in first], default=None)
+    arrived_ms = [one.arrived_ms for one in first]
+    begin_hops(group, list(map(_PLACE, first)), arrived_ms)
+    oldest_ms = min([origin_ms for origin_ms, _ in found] + arrived_ms, default=None)
     return Batch(wall_ns(), oldest_ms, [hop for _, hop in found if hop is not None])
 
 

@@ -19,6 +19,11 @@ FROM unnest($2::text[], $3::int[], $4::text[], $5::bigint[], $6::bigint[]) AS mo
 WHERE p."group" = $1 AND p.topic = moved.topic AND p.partition = moved.partition
   AND p.topic_id = moved.topic_id AND p.next = moved.expected
 
+-- A statement is planned once and for all, as a rule for what its tables held then. Of a table that was empty all rows are read, and
+-- each compared with each of the batch's ids, until the table is next analyzed: 5 s for 5,000 ids and 50,000 rows.
+-- name: plan_anew
+SET LOCAL plan_cache_mode = force_custom_plan
+
 -- name: outbox_take
 SELECT id, shard, topic, partition, key, value, headers, added_at FROM outbox
 WHERE shard = ANY ($1::smallint[]) ORDER BY id LIMIT $2

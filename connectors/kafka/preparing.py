@@ -7,6 +7,7 @@ is not read again from the stored position: after a kill, a rebalance, a stop or
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -58,29 +59,36 @@ class Preparation:
             return None
 
     async def _decode(self, records: Sequence[Record]) -> tuple[list[Event[Any]], list[DeadLetter]]:
-        events: list[Event[Any]] = []
+        """A large batch in a thread, since the loop is what PostgreSQL waits for, which stores the batch before."""
+        if len(records) < _AT_ONCE_MIN:
+            found: list[Event[Any] | None] = [None] * len(records)
+        else:
+            found = await asyncio.to_thread(self._decoded_at_once, records)
+        events = [event for event in found if event is not None]
+        if len(events) == len(records):
+            return events, []
+        events.clear()
         dead: list[DeadLetter] = []
-        for record, value in zip(records, self._decoded_at_once(records), strict=True):
+        for record, event in zip(records, found, strict=True):
             try:
-                events.append(Event(record, await self._decoded(record) if value is None else value))
+                events.append(Event(record, await self._decoded(record)) if event is None else event)
             except InvalidEventError as error:
                 dead.append(DeadLetter(record, error.reason, str(error)))
             except UnknownSchemaError as error:
                 dead.append(DeadLetter(record, "unknown_schema_id", str(error)))
         return events, dead
 
-    def _decoded_at_once(self, records: Sequence[Record]) -> Sequence[dict[str, Any] | None]:
-        """The value of each record that could be read with the others of its topic."""
-        found: list[dict[str, Any] | None] = [None] * len(records)
+    def _decoded_at_once(self, records: Sequence[Record]) -> list[Event[Any] | None]:
+        """The event in each record that could be read with the others of its topic."""
+        found: list[Event[Any] | None] = [None] * len(records)
         for topic in self._handler.topics:
             places = [i for i, record in enumerate(records) if record.topic == topic]
             if len(places) < _AT_ONCE_MIN:
                 continue
             values = self._around.codec.decode_many(topic, [records[i].value for i in places])
-            if len(places) == len(records):
-                return values
             for i, value in zip(places, values, strict=True):
-                found[i] = value
+                if value is not None:
+                    found[i] = Event(records[i], value)
         return found
 
     async def _decoded(self, record: Record) -> dict[str, Any]:

@@ -16,6 +16,7 @@ class Statements(TypedDict):
     insert_positions: str
     skip_to: str
     advance_positions: str
+    plan_anew: str
     outbox_take: str
     outbox_backlog: str
     outbox_delete: str

@@ -199,15 +199,16 @@ class PartitionGuard:
             rows = await stopped_of(tx, self._group)
         return any(rows.get(place) != stop for place, stop in self.stopped.items())
 
-    def check(self, records: Sequence[Record], dead: Sequence[DeadLetter], now_ms: int) -> None:
-        """Say whether the bad records of a batch may be dead-lettered; nothing is recorded.
+    def check(self, records: Sequence[Record], dead: Sequence[DeadLetter], now_ms: int) -> Mapping[Place, Counts]:
+        """The counts of a batch whose bad records may be dead-lettered; nothing is recorded (`record` does).
 
         Raises:
             PartitionsStoppedError: a partition has too many. Each stop stands at the first bad record of this batch.
         """
-        tripped = self._breaker.tripped(self._counts(records, dead))
+        counts_of = self._counts(records, dead)
+        tripped = self._breaker.tripped(counts_of)
         if not tripped:
-            return
+            return counts_of
         stops = []
         for (topic, partition), counts in tripped.items():
             bad = [one for one in dead if (one.record.topic, one.record.partition) == (topic, partition)]
@@ -216,9 +217,9 @@ class PartitionGuard:
             stops.append(Stopped(self._group, topic, partition, first, now_ms, reason, counts.dead, counts.events))
         raise PartitionsStoppedError(stops)
 
-    def record(self, records: Sequence[Record], dead: Sequence[DeadLetter]) -> None:
+    def record(self, counts: Mapping[Place, Counts]) -> None:
         """Count a batch that was stored."""
-        self._breaker.record(self._counts(records, dead))
+        self._breaker.record(counts)
 
     def _counts(self, records: Sequence[Record], dead: Sequence[DeadLetter]) -> dict[Place, Counts]:
         """Events and bad ones by partition, without those that an operator has told to dead-letter."""

@@ -1,14 +1,15 @@
 """Rows as PostgreSQL's binary COPY takes them, made of columns: numbers by arrays, the rest by joining bytes.
 
-The driver's `copy_records_to_table` encodes value by value, for three times as long.
+The driver's `copy_records_to_table` encodes value by value, for three times as long. Rows are encoded before the transaction that
+stores them, whole but for one number of each, which is only known under its locks (`Rows.numbered`).
 Source: PostgreSQL 18 documentation, COPY, "Binary Format".
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from itertools import chain, islice, repeat
-from typing import TypeAlias
+from itertools import chain, repeat
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +23,57 @@ _TRAILER = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
 # 2000-01-01, from which PostgreSQL counts, in ms since 1970.
 _EPOCH_MS = 946_684_800_000
-# A message holds some 400 KB of rows of insights: PostgreSQL stores one while the next is sent.
-_ROWS_PER_MESSAGE = 256
+# What is handed to the event loop at once, which passes it to the socket as that empties, without asking for the interpreter. Before
+# each further piece it has to, and waits while another thread prepares the next rows: PostgreSQL then still has some to store.
+_PIECE_BYTES = 1 << 20
+# Before the first number of a row: the count of its fields, and the length of the number.
+_BEFORE_FIRST = 2 + 4
+
+
+class Rows:
+    """Encoded rows of one table, whole but for a `bigint` of each: the first of `names`."""
+
+    def __init__(self, names: Sequence[str], encoded: bytearray, lengths: NDArray[np.int64]) -> None:
+        """`encoded` is what COPY is sent, `lengths` the bytes of each row in it."""
+        self.names = names
+        self._encoded = encoded
+        self._ends = len(_HEADER) + np.cumsum(lengths)
+        self._starts = self._ends - lengths
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    async def copy_into(self, tx: Connection, table: str, numbers: Sequence[int | None]) -> None:
+        """Store the rows with their numbers; a row whose number is None is left out."""
+        await tx.copy_to_table(table, source=_pieces(self.numbered(numbers)), columns=self.names, format="binary")
+
+    def numbered(self, numbers: Sequence[int | None]) -> bytearray:
+        """What COPY is sent. The next call changes it."""
+        kept = [i for i, number in enumerate(numbers) if number is not None]
+        found = np.array([number for number in numbers if number is not None], dtype=">i8")
+        places = (self._starts[kept] + _BEFORE_FIRST)[:, None] + np.arange(found.itemsize)
+        np.frombuffer(self._encoded, dtype=np.uint8)[places] = found.view(np.uint8).reshape(places.shape)
+        if len(kept) == len(self):
+            return self._encoded
+        whole = memoryview(self._encoded)
+        spans = zip(self._starts[kept].tolist(), self._ends[kept].tolist(), strict=True)
+        return bytearray().join((_HEADER, *(whole[start:end] for start, end in spans), _TRAILER))
 
 
 class Columns:
     """Columns of one table, all of the same length."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, numbered: str) -> None:
+        """`numbered` is the column of type `bigint` that the rows are numbered in."""
         self._rows = rows
         self._numbers: list[tuple[str, str, NDArray[np.int64]]] = []
         self._values: list[tuple[str, Iterable[bytes], Iterable[bytes | memoryview]]] = []
+        self._lengths = np.zeros(rows, dtype=np.int64)  # of the values and their own lengths
+        self.add_numbers(numbered, [0] * rows, width=8)
 
     @property
     def names(self) -> list[str]:
-        """The columns in the order in which `messages` has them."""
+        """The columns in the order in which the rows have them."""
         return [name for name, *_ in self._numbers] + [name for name, *_ in self._values]
 
     def add_numbers(self, name: str, numbers: Sequence[int], *, width: int) -> None:
@@ -60,30 +97,23 @@ class Columns:
         lengths = np.fromiter((-1 if value is None else len(value) for value in values), dtype=">i4", count=self._rows)
         raw = lengths.tobytes()
         self._values.append((name, [raw[i : i + 4] for i in range(0, len(raw), 4)], [value or b"" for value in values]))
+        self._lengths += 4 + np.maximum(lengths, 0)
 
     def add_constant(self, name: str, value: bytes | None) -> None:
         """A column of one text or `bytea` in every row."""
         whole = _NULL if value is None else len(value).to_bytes(4, "big") + value
         self._values.append((name, repeat(whole, self._rows), repeat(b"", self._rows)))
+        self._lengths += len(whole)
 
-    async def copy_into(self, tx: Connection, table: str) -> None:
-        """Store the rows in a table."""
-        await tx.copy_to_table(table, source=self._messages(), columns=self.names, format="binary")
+    def encoded(self) -> Rows:
+        """The rows, each with the number 0."""
+        heads, width = self._heads()
+        rows = zip(heads, *chain.from_iterable(pair for _, *pair in self._values), strict=True)
+        encoded = bytearray().join(chain((_HEADER,), chain.from_iterable(rows), (_TRAILER,)))
+        return Rows(self.names, encoded, self._lengths + width)
 
-    async def _messages(self) -> AsyncIterator[bytes]:
-        for message in self.messages():
-            yield message
-
-    def messages(self) -> Iterable[bytes]:
-        """The parts of what COPY is sent."""
-        yield _HEADER
-        rows = zip(self._heads(), *chain.from_iterable(pair for _, *pair in self._values), strict=True)
-        for _ in range(0, self._rows, _ROWS_PER_MESSAGE):
-            yield b"".join(chain.from_iterable(islice(rows, _ROWS_PER_MESSAGE)))
-        yield _TRAILER
-
-    def _heads(self) -> list[memoryview]:
-        """Of each row the count of its fields, and its numbers, each after its length."""
+    def _heads(self) -> tuple[list[memoryview], int]:
+        """Of each row the count of its fields, and its numbers, each after its length; and the bytes of one."""
         layout = [("count", ">i2")]
         for i, (_, kind, _) in enumerate(self._numbers):
             layout += [(f"length{i}", ">i4"), (f"number{i}", kind)]
@@ -92,4 +122,10 @@ class Columns:
         for i, (_, kind, numbers) in enumerate(self._numbers):
             head[f"length{i}"], head[f"number{i}"] = np.dtype(kind).itemsize, numbers
         raw, width = memoryview(head.tobytes()), head.dtype.itemsize
-        return [raw[i : i + width] for i in range(0, len(raw), width)]
+        return [raw[i : i + width] for i in range(0, len(raw), width)], width
+
+
+async def _pieces(encoded: bytearray) -> AsyncIterator[bytes]:
+    whole = memoryview(encoded)
+    for first in range(0, len(whole), _PIECE_BYTES):
+        yield cast("bytes", whole[first : first + _PIECE_BYTES])  # the driver copies from any buffer

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from highwater.connectors.feeds.bases import ActiveBasis
-from highwater.connectors.feeds.sink_insights import Prepared, copied_columns, made_vectors
+from highwater.connectors.feeds.sink_insights import encoded_rows, made_vectors
 from highwater.connectors.kafka.chains import begin_batch
 from highwater.connectors.kafka.records import Event, Record
 from highwater.schemas.codec import Codec
@@ -69,12 +69,14 @@ def _one_pass(stages: _Stages, codec: Codec, values: Sequence[bytes], embedders:
     ingested = [Event(record, one) for record, one in zip(records, decoded, strict=True)]
     for name, embedder in embedders.items():
         vectors = stages.timed(f"embed, {name}", OURS, lambda e=embedder: made_vectors(ingested, {e.basis_id: e}))
-        prepared = Prepared(ingested, ActiveBasis(embedder.basis_id, None), vectors, [], [])
+        active = ActiveBasis(embedder.basis_id, None)
     pairs = [(one["insight_id"], one["channel_id"]) for one in decoded]
     heads = {channel: 0 for _, channel in pairs}
     numbered = stages.timed("number", OURS, lambda: number_insights(pairs, known={}, heads=heads))
     stages.timed("rows", PEER, lambda: [_row(event, i) for i, event in enumerate(ingested)])
-    stages.timed("rows and their encoding", OURS, lambda: list(copied_columns(prepared, numbered).messages()))
+    rows = stages.timed("rows and their encoding", OURS, lambda: encoded_rows(ingested, active, vectors))
+    seqs = [seq if isinstance(seq, int) else None for seq in numbered.seqs]
+    stages.timed("number the rows", OURS, lambda: rows.numbered(seqs))
 
 
 def _row(event: Event[Any], seq: int) -> tuple[Any, ...]:
