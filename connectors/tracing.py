@@ -60,7 +60,7 @@ class Exporter:
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
-        import httpx  # noqa: PLC0415 - 15 MB, which only who exports spans needs
+        import httpx  # noqa: PLC0415 - only who exports spans needs it
 
         with httpx.Client(timeout=REQUEST_SECONDS, trust_env=False) as http:
             while not self._ending.is_set():

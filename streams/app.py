@@ -55,7 +55,7 @@ AGENT_KINDS: Mapping[type[TableAgent], str] = {
 _SESSION_SECONDS = 6.0
 _HEARTBEAT_SECONDS = 1.5
 # A fetch that finds nothing ends after this long, the first ones and those after many that found nothing; a rebalance and a stop
-# wait for one that is in progress. Each takes a millisecond of processor time.
+# wait for one that is in progress. Each goes to the thread of the client and back.
 _FETCH_SECONDS_MAX, _RESTING_FETCH_SECONDS_MAX = 0.2, 0.8
 _EMPTY_FETCHES_BEFORE_REST = 20
 # A broker answers in milliseconds, with three replicas in tenths of a second. A connection without an answer is replaced after

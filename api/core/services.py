@@ -60,7 +60,7 @@ from highwater.streams.telemetry import get_log
 # A metadata request a second would be a burden with many API processes; a lost broker also shows in failed writes.
 KAFKA_CHECK_SECONDS = 3.0
 CHECK_SECONDS_MAX = 2.0
-# To be told of all topics takes some milliseconds of processor time, of one a tenth.
+# To be told of all topics, with all their partitions, costs much more than to be told of one.
 _ALL_TOPICS_SECONDS = 60.0
 # Requests that read at once; more wait up to `postgres.ACQUIRE_SECONDS`.
 POOL_SIZE = 16

@@ -146,7 +146,7 @@ class WebhookChannel:
         if parts.scheme not in ("http", "https"):
             raise ConfigurationError("HIGHWATER_ALERT_WEBHOOK_URL is not an address of http:// or https://")
         self._url = url
-        import httpx  # noqa: PLC0415 - 15 MB, which only who has a webhook needs
+        import httpx  # noqa: PLC0415 - only who has a webhook needs it
 
         self._client = httpx.AsyncClient(timeout=CALL_SECONDS_MAX, follow_redirects=False)
 

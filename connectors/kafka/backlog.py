@@ -27,7 +27,7 @@ from highwater.streams.telemetry import LAG_EVENTS, LAG_SECONDS, OUTBOX_AGE_SECO
 # Prometheus collects every 15 s by default; a look takes some milliseconds.
 LOOK_SECONDS = 5.0
 # Where nothing comes, the ends are known: the doorbell wakes a consumer that rests. They are asked for all the same at each sixth
-# look, in case it does not. Each partition that is asked for takes some 50 us of processor time, here and at the broker.
+# look, in case it does not: each partition that is asked for costs processor time, here and at the broker.
 RESTING_LOOKS = 6
 # Rows that are counted at most: some 20 ms. Beyond it the age says more than the number.
 ROWS_COUNTED_MAX = 100_000

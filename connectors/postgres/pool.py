@@ -15,7 +15,7 @@ from highwater.streams.access import tls_refusal
 # A statement that takes longer than this is stuck (the longest, reading 20,000 vectors, takes well under a second).
 STATEMENT_SECONDS_MAX = 60.0
 
-# A connection that nobody took for so long is closed, and opened again (some 20 ms) when it is wanted: the server keeps a process
+# A connection that nobody took for so long is closed, and opened again when it is wanted: the server keeps a process
 # of some megabytes for each, and a role at rest needs one.
 _UNUSED_SECONDS = 30.0
 

@@ -133,7 +133,7 @@ def fit_basis(texts: Iterable[str | None]) -> Basis | None:
     order that has nothing to do with what they say. The same texts in the same order give a basis of the same quality
     on any machine and the same bytes on machines whose linear algebra rounds alike; it is stored, never made again.
     """
-    from scipy.linalg import eigh  # noqa: PLC0415 - 15 MB, which only who fits a basis needs
+    from scipy.linalg import eigh  # noqa: PLC0415 - only who fits a basis needs it
 
     corpus = _Corpus(texts)
     if len(corpus) < FIT_TEXTS_MIN:

@@ -1,4 +1,7 @@
-"""SciPy's sparse matrices for those who may never need one: loaded with the first, in a quarter of a second and 20 MB."""
+"""SciPy's sparse matrices for those who may never need one: loaded with the first.
+
+With httpx it was a fifth of the processor time that a role of `connect` took to load, and 27 of its 105 MB.
+"""
 
 from __future__ import annotations
 
