@@ -28,7 +28,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import psutil
@@ -70,6 +70,7 @@ OURS, PEER = "highwater", "script: SELECT, PCA, hdbscan, TF-IDF"
 DONE_SECONDS_MAX = 900.0
 
 Measured = dict[tuple[str, str, str, int], list[float]]  # name, system, unit, window -> a value each run
+WorkerT = TypeVar("WorkerT", bound=RebuildWorker)
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Bench:
         """A value of one run."""
         self.found[name, system, unit, window].append(value)
 
-    def worker(self, pool: ClusterPool, window: int, kind: type[RebuildWorker] = RebuildWorker) -> RebuildWorker:
+    def worker(self, pool: ClusterPool, window: int, kind: type[WorkerT]) -> WorkerT:
         """A worker whose windows have so many insights at most."""
         settings = replace(self.settings, rebuild_insights_max=window)
         return kind(self.around, settings, load_policy(), self.redis, pool)
@@ -181,7 +182,7 @@ async def _alone(bench: Bench, window: int) -> None:
     user_id = await bench.user()
     for kinds in ((WHOLE, NEW), (NEW_ELSEWHERE,)):
         async with ClusterPool() as pool:
-            worker = bench.worker(await _started(pool), window)
+            worker = bench.worker(await _started(pool), window, RebuildWorker)
             for kind in kinds:
                 if kind != WHOLE:
                     await bench.head(window + (1 if kind == NEW else 2) * new)
