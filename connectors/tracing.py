@@ -8,15 +8,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import orjson
 
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import SPANS, get_log
 from highwater.streams.tracing import TRACER, AttributeValue, Span, Tracer
+
+if TYPE_CHECKING:
+    import httpx
 
 # Spans in one request, and how long a first one waits for others: OpenTelemetry's batch size, and a fifth of its delay.
 BATCH_MAX = 512
@@ -58,6 +60,8 @@ class Exporter:
         self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
+        import httpx  # noqa: PLC0415 - 15 MB, which only who exports spans needs
+
         with httpx.Client(timeout=REQUEST_SECONDS, trust_env=False) as http:
             while not self._ending.is_set():
                 self._tracer.waiting.wait()
@@ -70,6 +74,8 @@ class Exporter:
             self._send(http, spans)
 
     def _send(self, http: httpx.Client, spans: Sequence[Span]) -> None:
+        import httpx  # noqa: PLC0415 - as above
+
         body = orjson.dumps(document(self._resource, spans))
         problem = ""
         for attempt in range(ATTEMPTS):

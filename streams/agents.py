@@ -194,7 +194,8 @@ class TableAgent(ABC):
 
     def _applied(self, tick: Tick, record: Record, *, is_admitted: bool) -> None:
         if is_admitted:
-            self._ticks[self.name.encode()] = orjson.dumps([tick["number"], tick["now"], record.offset])
+            applied = LastTick(tick["number"], tick["now"], record.offset, tick["clock_offset_ms"])
+            self._ticks[self.name.encode()] = orjson.dumps(list(applied))
             TICKS.inc()
         self._wiring.heartbeats.heard(self.name, record.partition, tick["number"])
 

@@ -54,8 +54,10 @@ AGENT_KINDS: Mapping[type[TableAgent], str] = {
 # A dead member's partitions move after this long; three missed heartbeats must fit, and a pause of a second must not.
 _SESSION_SECONDS = 6.0
 _HEARTBEAT_SECONDS = 1.5
-# A fetch that finds nothing ends after this long; a rebalance waits for one that is under way.
-_FETCH_SECONDS_MAX = 0.2
+# A fetch that finds nothing ends after this long, the first ones and those after many that found nothing; a rebalance and a stop
+# wait for one that is in progress. Each takes a millisecond of processor time.
+_FETCH_SECONDS_MAX, _RESTING_FETCH_SECONDS_MAX = 0.2, 0.8
+_EMPTY_FETCHES_BEFORE_REST = 20
 # A broker answers in milliseconds, with three replicas in tenths of a second. A connection without an answer is replaced after
 # this long, which is half of what the watch allows a tick, so that one that is half-open ends no worker.
 _ANSWER_SECONDS_MAX = 30.0
@@ -78,6 +80,7 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._stops = 0
+        self._empty_fetches = 0  # since the last record
         self._is_still = asyncio.Event()
         self._is_still.set()
 
@@ -89,10 +92,13 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:  # noqa: ASYNC109 (the name is the library's)
         stops = self._stops
         self._is_still.clear()
+        is_resting = self._empty_fetches > _EMPTY_FETCHES_BEFORE_REST
         try:
-            records = await super()._getmany(active_partitions, min(timeout, _FETCH_SECONDS_MAX))
+            wait = min(timeout, _RESTING_FETCH_SECONDS_MAX if is_resting else _FETCH_SECONDS_MAX)
+            records = await super()._getmany(active_partitions, wait)
         finally:
             self._is_still.set()
+        self._empty_fetches = 0 if records else self._empty_fetches + 1
         return records if stops == self._stops else {}
 
     async def seek_wait(self, partitions: Any) -> None:

@@ -27,6 +27,15 @@ class BeginningMovedError(HighwaterError):
         super().__init__(f"the changelog {place[0]} no longer has what was to be read of partition {place[1]}")
 
 
+class TombstonesGoneError(HighwaterError):
+    """Stores were left so long that deletions of rows may have left the log. They are emptied and read from `beginnings`."""
+
+    def __init__(self, beginnings: Mapping[Place, int]) -> None:
+        places = ", ".join(f"{changelog}/{partition}" for changelog, partition in sorted(beginnings))
+        super().__init__(f"the log no longer has every deletion since these stores were written: {places}")
+        self.beginnings = beginnings
+
+
 class Span(NamedTuple):
     """What of a changelog's partition is to be read: offsets, both included."""
 
@@ -70,6 +79,17 @@ class Store(Protocol):
         """Write all or nothing."""
 
 
+# Sorts behind every key of a table: keys are texts, which hold no byte of this value, or begin with a text.
+_BEHIND_ALL_KEYS = b"\xff" * 16
+
+
+def emptied(store: Store) -> None:
+    """Delete all rows of a store, and with them the offset: it is as if it was new."""
+    batch = WriteBatch(raw_mode=True)
+    batch.delete_range(b"", _BEHIND_ALL_KEYS)
+    store.write(batch)
+
+
 # Opens a client and gives batches without end, an empty one where nothing comes for a tenth of a second.
 ReadChangelogs: TypeAlias = Callable[[Mapping[Place, Span]], Generator[Batch, None, None]]
 
@@ -99,6 +119,7 @@ class Restoration:
 
         Raises:
             BeginningMovedError: records were deleted before they were read.
+            TombstonesGoneError: stores are so old that what they lack can no longer be read.
             UnavailableError: the broker refuses a read.
         """
         try:

@@ -20,6 +20,8 @@ from highwater.streams.restoring import (
     ReadChangelogs,
     Restoration,
     Span,
+    TombstonesGoneError,
+    emptied,
     progress_text,
 )
 from highwater.streams.telemetry import get_log
@@ -66,7 +68,7 @@ class Recovery(library.Recovery):  # type: ignore[misc]
         await consumer.earliest_offsets(*tps)
 
     async def _restore(self, tps: set[Any], offsets: Any) -> bool:
-        """Read what the stores lack; False where a log no longer has what was to be read: its ends are to be asked for again.
+        """Read what the stores lack; False where a log no longer has what was to be read: its bounds are to be asked for again.
 
         Raises:
             RebalanceAgain: it was stopped.
@@ -88,6 +90,12 @@ class Recovery(library.Recovery):  # type: ignore[misc]
             is_read = await self._run(restoration)
         except BeginningMovedError as error:
             _log.warning("changelog_moved", reason=str(error))
+            return False
+        except TombstonesGoneError as error:
+            _log.warning("stores_outlived", reason=str(error))
+            for tp, beginning in error.beginnings.items():
+                emptied(restoration.stores[tp])
+                offsets[tp] = beginning - 1
             return False
         finally:
             restoration.stop()

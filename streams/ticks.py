@@ -17,6 +17,10 @@ from highwater.schemas.streams import Tick
 # long a tick that is just within the bound may hold up decisions.
 AHEAD_MS_MAX = 60_000
 
+# So old a tick may be for what comes after it to be judged by it at once instead of at the next one. Not more: a cooldown
+# begins with the tick of its request. Not less: two ticks as shipped, so that one that is late changes nothing.
+FRESH_MS_MAX = 60_000
+
 
 class Admission(StrEnum):
     """What becomes of a tick."""
@@ -33,11 +37,21 @@ class Admission(StrEnum):
 
 
 class LastTick(NamedTuple):
-    """The last tick that an agent applied in a partition; `now` in ms since 1970."""
+    """The last tick that an agent applied in a partition; `now` in ms since 1970.
+
+    `clock_offset_ms`: by how much the product's clock was moved then; None in a row from before it was kept.
+    """
 
     number: int | None = None
     now: int = 0
     offset: int = -1
+    clock_offset_ms: int | None = None
+
+    def is_fresh(self, appended_ms: int | None) -> bool:
+        """Whether something that the broker took at `appended_ms` may still be judged by this tick; None: no broker."""
+        if self.number is None or self.clock_offset_ms is None:
+            return False
+        return appended_ms is None or abs(appended_ms + self.clock_offset_ms - self.now) <= FRESH_MS_MAX
 
 
 class Verdict(NamedTuple):

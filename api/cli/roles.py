@@ -58,28 +58,9 @@ async def _initialise(settings: Settings) -> dict[str, list[str]]:
     registry = Registry(settings.registry_access())
     admin = Admin(kafka_client(settings))
     # A producer may write as soon as it sees a topic, so its schema is there first.
-    known = await _registered(registry)
-    ids = await registry.register(TOPICS.values())
+    ids = await registry.register(await registry.missing(TOPICS.values()))
     created = await admin.ensure_topics(all_topics(), replication_factor=settings.replication_factor)
-    schemas = [name for name in ids if name not in known]
-    return {"migrations": migrations, "topics": created, "schemas": schemas}
-
-
-async def _registered(registry: object) -> set[str]:
-    """Topics whose present schema the registry has already."""
-    from highwater.connectors.kafka.registry import Registry
-    from highwater.schemas.errors import ConfigurationError
-    from highwater.schemas.topics import TOPICS
-
-    assert isinstance(registry, Registry)
-    known = set()
-    for topic in TOPICS.values():
-        try:
-            await registry.codec([topic])
-        except ConfigurationError:
-            continue
-        known.add(topic.name)
-    return known
+    return {"migrations": migrations, "topics": created, "schemas": list(ids)}
 
 
 @click.command(cls=RoleCommand)

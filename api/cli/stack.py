@@ -190,7 +190,8 @@ def _roles(
 
     # -P: a folder called `api` where the command was run must not be taken for ours.
     program = (sys.executable, "-P", "-m", "highwater.api.cli.main")
-    common = {"HIGHWATER_DATA_DIR": str(data_dir)}
+    # Of many threads each would have its own part of the memory, hardly used, up to eight times the number of cores.
+    common = {"HIGHWATER_DATA_DIR": str(data_dir), "MALLOC_ARENA_MAX": "2"}
     roles = [Role("init", (*program, "init"), env=common, oneshot=True)]
     # The second process of a role is `worker-2`, and so on.
     several = [(f"{name}-{number}" if number > 1 else name, name) for name in ROLES for number in range(1, workers + 1)]

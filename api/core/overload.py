@@ -27,6 +27,9 @@ from highwater.streams.telemetry import WRITES_SHED, get_log
 LOOK_SECONDS = 2.0
 # What was measured longer ago counts no more: without a measure writes are taken.
 LOAD_SECONDS_MAX = 30.0
+# Without a write for so long nothing is measured: nobody would be judged by it. The next write is taken and begins it again, so
+# what comes before the first look is, once more, what the API takes between two.
+_REST_AFTER_SECONDS = LOAD_SECONDS_MAX
 # A look must not add to what it measures.
 _READ_SECONDS_MAX = 2.0
 
@@ -53,11 +56,14 @@ class Overload:
         self._admin = admin
         self._load = Load()
         self._measured_at = float("-inf")
+        self._written_at = float("-inf")
+        self._write = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._was: Reason | None = None
 
     def start(self) -> None:
         """Begin to measure."""
+        self._note_write()
         self._task = asyncio.create_task(self._watch(), name="overload")
 
     async def close(self) -> None:
@@ -72,6 +78,7 @@ class Overload:
         Raises:
             TooManyRequestsError: too much waits; says for how long to hold back.
         """
+        self._note_write()
         shed = self._judged(topic)
         if shed is None:
             return
@@ -81,6 +88,10 @@ class Overload:
             reason=shed.reason.value,
         )  # fmt: skip
 
+    def _note_write(self) -> None:
+        self._written_at = monotonic_seconds()
+        self._write.set()
+
     def _judged(self, topic: str) -> Shed | None:
         if monotonic_seconds() - self._measured_at > LOAD_SECONDS_MAX:
             return None
@@ -88,6 +99,9 @@ class Overload:
 
     async def _watch(self) -> None:
         while True:
+            if monotonic_seconds() - self._written_at > _REST_AFTER_SECONDS:
+                self._write.clear()
+                await self._write.wait()
             with contextlib.suppress(UnavailableError, asyncpg.PostgresError):  # `/readyz` reports it
                 self._load = await self.measure()
                 self._measured_at = monotonic_seconds()

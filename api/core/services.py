@@ -47,11 +47,12 @@ from highwater.connectors.postgres.pool import (
 from highwater.connectors.redis.link import RedisLink
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import AccessRefusedError, UnavailableError
+from highwater.schemas.feeds import USER_ACTIVE
 from highwater.schemas.positions import Position
 from highwater.schemas.security import ACTION_RECORDED, ActionRecorded
 from highwater.schemas.topics import partitions_refusal
 from highwater.streams.chunks.passports import Passports, load_passports
-from highwater.streams.clock import Clock
+from highwater.streams.clock import Clock, monotonic_seconds
 from highwater.streams.identity.plans import load_plans
 from highwater.streams.settings import Settings
 from highwater.streams.telemetry import get_log
@@ -59,6 +60,8 @@ from highwater.streams.telemetry import get_log
 # A metadata request a second would be a burden with many API processes; a lost broker also shows in failed writes.
 KAFKA_CHECK_SECONDS = 3.0
 CHECK_SECONDS_MAX = 2.0
+# To be told of all topics takes some milliseconds of processor time, of one a tenth.
+_ALL_TOPICS_SECONDS = 60.0
 # Requests that read at once; more wait up to `postgres.ACQUIRE_SECONDS`.
 POOL_SIZE = 16
 _WITHOUT_REDIS = "reads go on from PostgreSQL, requests are not counted against limits, nobody can sign in"
@@ -210,18 +213,24 @@ async def _nothing(_value: Any) -> None:
 
 
 class KafkaCheck:
-    """Asks the broker for its topics; one question at a time, since each holds a thread until librdkafka gives up."""
+    """Asks the broker for a topic, and now and then for all; one question at a time, since each holds a thread until librdkafka
+    gives up.
+    """
 
     def __init__(self, admin: Admin, partitions: int) -> None:
         self._admin = admin
         self._partitions = partitions
         self._asking: asyncio.Task[dict[str, int]] | None = None
         self._refusal: str | None = None  # why the brokers refused us, when they were last heard
+        self._all_at = float("-inf")  # when all topics were last asked for
 
     async def __call__(self, _producer: AsyncProducer) -> None:
         """Raise `UnavailableError` or `TimeoutError` when the broker does not answer, or has other partitions than we think."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._admin.partition_counts(), name="kafka-check")
+            is_all = self._refusal is not None or monotonic_seconds() - self._all_at > _ALL_TOPICS_SECONDS
+            asked = self._admin.partition_counts(None if is_all else USER_ACTIVE)
+            self._asking = asyncio.create_task(asked, name="kafka-check")
+            self._all_at = monotonic_seconds() if is_all else self._all_at
         try:
             counts = await asyncio.wait_for(asyncio.shield(self._asking), CHECK_SECONDS_MAX)
         except AccessRefusedError as error:

@@ -20,8 +20,6 @@ from email.utils import format_datetime
 from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
-import httpx
-
 from highwater.connectors.kafka.records import Event
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import ConfigurationError, HighwaterError
@@ -148,6 +146,8 @@ class WebhookChannel:
         if parts.scheme not in ("http", "https"):
             raise ConfigurationError("HIGHWATER_ALERT_WEBHOOK_URL is not an address of http:// or https://")
         self._url = url
+        import httpx  # noqa: PLC0415 - 15 MB, which only who has a webhook needs
+
         self._client = httpx.AsyncClient(timeout=CALL_SECONDS_MAX, follow_redirects=False)
 
     async def send(self, alerts: Sequence[Alert]) -> None:
@@ -156,6 +156,8 @@ class WebhookChannel:
         Raises:
             ChannelError: no 2xx came within the limit.
         """
+        import httpx  # noqa: PLC0415 - as above
+
         headers = {"Idempotency-Key": message_key(alerts)}
         try:
             async with (

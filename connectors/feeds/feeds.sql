@@ -113,18 +113,22 @@ LEFT JOIN channels c USING (channel_id)
 LEFT JOIN user_cluster_hwm h ON h.user_id = s.user_id AND h.channel_id = s.channel_id
 WHERE s.user_id = $1 AND s.subscribed ORDER BY s.channel_id
 
--- $8: with texts and vectors, or only which insights these are.
+-- $8: with texts and vectors, or only which insights these are. They are chosen and put in order by what is short, and then read
+-- by their place, which holds within one statement: with their vectors 10,000 are too long to be sorted in memory.
 -- name: rebuild_insights
-SELECT * FROM (
-    SELECT i.insight_id, i.channel_id, i.seq, i.ts, CASE WHEN $8::boolean THEN left(i.text, $6) END AS text,
-           CASE WHEN $8::boolean THEN i.embedding END AS embedding, i.embedding_model,
-           CASE WHEN $8::boolean THEN i.next_embedding END AS next_embedding, i.next_model, count(*) OVER () AS total
-    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS s (channel_id, floor, upto)
-    JOIN insights i ON i.channel_id = s.channel_id AND i.seq <= s.upto
-         AND (i.seq > s.floor OR (i.ts >= $4 AND i.ts <= $5))
-    WHERE (i.embedding IS NOT NULL OR i.next_embedding IS NOT NULL) AND i.retracted_at IS NULL AND i.excluded_at IS NULL
-    ORDER BY i.ts DESC, i.insight_id LIMIT $7
-) AS newest ORDER BY channel_id, seq
+SELECT i.insight_id, CASE WHEN $8::boolean THEN left(i.text, $6) END AS text,
+       CASE WHEN $8::boolean THEN i.embedding END AS embedding, i.embedding_model,
+       CASE WHEN $8::boolean THEN i.next_embedding END AS next_embedding, i.next_model, newest.total
+FROM (
+    SELECT * FROM (
+        SELECT i.ctid AS place, i.channel_id, i.seq, count(*) OVER () AS total
+        FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS s (channel_id, floor, upto)
+        JOIN insights i ON i.channel_id = s.channel_id AND i.seq <= s.upto
+             AND (i.seq > s.floor OR (i.ts >= $4 AND i.ts <= $5))
+        WHERE (i.embedding IS NOT NULL OR i.next_embedding IS NOT NULL) AND i.retracted_at IS NULL AND i.excluded_at IS NULL
+        ORDER BY i.ts DESC, i.insight_id LIMIT $7
+    ) AS found ORDER BY channel_id, seq
+) AS newest JOIN insights AS i ON i.ctid = newest.place ORDER BY newest.channel_id, newest.seq
 
 -- name: last_version
 SELECT clusters, outside, neighbours, basis_id, left_out, redactions FROM user_clusters

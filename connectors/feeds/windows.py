@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -171,12 +171,12 @@ def _place(stored: Sequence[float] | None) -> tuple[float, float] | None:
 
 def clusters_json(version: NewVersion) -> str:
     """The clusters as they are served (contract, `GET /api/users/{user}/clusters`)."""
-    return orjson.dumps([asdict(one) for one in version.clusters]).decode()
+    return orjson.dumps(version.clusters).decode()
 
 
 def outside_json(version: NewVersion) -> str:
     """What is in no cluster, as it is served beside them."""
-    return orjson.dumps(asdict(version.outside)).decode()
+    return orjson.dumps(version.outside).decode()
 
 
 def labels_of(version: NewVersion, last: LastVersion | None) -> dict[str, str]:

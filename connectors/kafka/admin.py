@@ -249,15 +249,15 @@ class Admin:
         if refusal is not None:
             raise CatalogueMismatchError(refusal)
 
-    async def partition_counts(self) -> dict[str, int]:
-        """Partitions of every topic on the broker.
+    async def partition_counts(self, only: str | None = None) -> dict[str, int]:
+        """Partitions of every topic on the broker, or of one if it is there.
 
         Raises:
             UnavailableError: the broker does not answer.
         """
-        return await asyncio.to_thread(self._partition_counts)
+        return await asyncio.to_thread(self._partition_counts, only)
 
-    def _partition_counts(self) -> dict[str, int]:
+    def _partition_counts(self, only: str | None) -> dict[str, int]:
         with self._answering("Kafka does not answer"):
-            metadata = self._admin.list_topics(timeout=REQUEST_SECONDS)
-        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+            metadata = self._admin.list_topics(only, timeout=REQUEST_SECONDS)
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}

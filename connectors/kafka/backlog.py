@@ -26,6 +26,9 @@ from highwater.streams.telemetry import LAG_EVENTS, LAG_SECONDS, OUTBOX_AGE_SECO
 
 # Prometheus collects every 15 s by default; a look takes some milliseconds.
 LOOK_SECONDS = 5.0
+# Where nothing comes, the ends are known: the doorbell wakes a consumer that rests. They are asked for all the same at each sixth
+# look, in case it does not. Each partition that is asked for takes some 50 us of processor time, here and at the broker.
+RESTING_LOOKS = 6
 # Rows that are counted at most: some 20 ms. Beyond it the age says more than the number.
 ROWS_COUNTED_MAX = 100_000
 # A look that takes longer than this shows PostgreSQL to be busy, and must not add to that.
@@ -35,10 +38,14 @@ _log = get_log("backlog")
 
 
 class Reading(NamedTuple):
-    """Where a consumer stands in a partition: the offset it reads next, and the arrival of a record that it is at work on."""
+    """Where a consumer stands in a partition: the offset it reads next, and the arrival of a record that it is at work on.
+
+    `is_resting`: it does not fetch, since nothing came for a while (`resting.py`).
+    """
 
     following: int
     in_hand_ms: int | None = None
+    is_resting: bool = False
 
 
 class Reader(Protocol):
@@ -79,14 +86,13 @@ class LagWatch:
         self._clock = clock or ProductClock()
         self._marks: dict[tuple[str, Place], Marks] = {}
         self._told: set[tuple[str, str]] = set()
+        self._ends: dict[Place, int] = {}  # as last known
+        self._looks = 0
 
     async def look(self, readers: Sequence[Reader]) -> None:
         """Measure once."""
         standing = {reader.group: dict(reader.readings) for reader in readers}
-        places = {place for readings in standing.values() for place in readings}
-        ends: Mapping[Place, int] = {}
-        with contextlib.suppress(UnavailableError):  # each consumer reports that itself
-            ends = await self._admin.log_ends(sorted(places)) if places else {}
+        ends = await self._find_ends(standing)
         now_ms = self._clock()
         self._marks = {
             (group, place): self._marks.get((group, place), Marks())
@@ -103,6 +109,22 @@ class LagWatch:
             LAG_EVENTS.remove(*labels)
             LAG_SECONDS.remove(*labels)
         self._told = told
+
+    async def _find_ends(self, standing: Mapping[str, Mapping[Place, Reading]]) -> Mapping[Place, int]:
+        """Where the logs end; of those whose reader rests mostly as last known, and no others while the broker is unavailable."""
+        is_all = self._looks % RESTING_LOOKS == 0
+        self._looks += 1
+        following, awake = dict[Place, int](), set[Place]()
+        for readings in standing.values():
+            for place, reading in readings.items():
+                following[place] = max(reading.following, following.get(place, 0))
+                if is_all or not reading.is_resting or place not in self._ends:
+                    awake.add(place)
+        ends = {place: max(self._ends[place], next_) for place, next_ in following.items() if place not in awake}
+        with contextlib.suppress(UnavailableError):  # each consumer reports that itself
+            ends |= await self._admin.log_ends(sorted(awake)) if awake else {}
+        self._ends = {place: ends.get(place, self._ends.get(place, 0)) for place in following}
+        return ends
 
     def _lags(
         self, group: str, readings: Mapping[Place, Reading], ends: Mapping[Place, int], now_ms: int

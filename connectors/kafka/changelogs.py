@@ -1,18 +1,19 @@
 """Reading the changelogs of tables, for a worker that restores them.
 
 Law: a record is passed over by nobody. Where the log no longer has the offset that is to be read next, reading ends with an error
-instead of going on at another.
+instead of going on at another; so it does where a tombstone behind that offset may have been compacted away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from highwater.schemas.errors import UnavailableError
 from highwater.schemas.topics import MIB
-from highwater.streams.restoring import Batch, BeginningMovedError, Place, Span
+from highwater.streams.clock import wall_ns
+from highwater.streams.restoring import Batch, BeginningMovedError, Place, Span, TombstonesGoneError
 
 # Records handed over at once: a millisecond's work, so that a restoration that is to end does so at once.
 _BATCH_MAX = 1_000
@@ -23,6 +24,11 @@ _WAIT_SECONDS = 0.1
 _QUEUE_KIB_MAX = 16 * 1024
 _QUEUED_MAX = 50_000
 _FETCH_BYTES_MAX = 4 * MIB
+# A store that lacks older records than this is read anew. A topic keeps a tombstone for a day by default (`delete.retention.ms`),
+# counted from when the cleaner first meets it; half of it leaves room for clocks and for a restoration that takes hours.
+_TOMBSTONES_KEPT_MS = 12 * 3_600_000
+_ANSWER_SECONDS = 5.0
+_UNANSWERED = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - librdkafka's own names
 
 
 def read_changelogs(client: Mapping[str, str], spans: Mapping[Place, Span]) -> Generator[Batch, None, None]:
@@ -32,15 +38,40 @@ def read_changelogs(client: Mapping[str, str], spans: Mapping[Place, Span]) -> G
 
     Raises:
         BeginningMovedError: records were deleted before they were read.
+        TombstonesGoneError: what is to be read begins behind the log's beginning, and before what it keeps every tombstone of.
         UnavailableError: the broker refuses a read.
     """
     reader = _open(client)
     try:
+        while (beginnings := _outlived(reader, spans)) is None:
+            yield Batch([], {})
+        if beginnings:
+            raise TombstonesGoneError(beginnings)
         reader.assign([TopicPartition(*place, span.first) for place, span in spans.items()])
         while True:
             yield _batch_of(reader.consume(_BATCH_MAX, _WAIT_SECONDS))
     finally:
         reader.close()
+
+
+def _outlived(reader: Consumer, spans: Mapping[Place, Span]) -> dict[Place, int] | None:
+    """Where the log begins of those partitions whose tombstones may be gone; None while the broker does not answer."""
+    since_ms = wall_ns() // 1_000_000 - _TOMBSTONES_KEPT_MS
+    asked = [TopicPartition(*place, since_ms) for place, span in spans.items() if span.first > 0]
+    if not asked:
+        return {}
+    try:
+        # The first record that is not older; -1 where all are.
+        found = reader.offsets_for_times(asked, timeout=_ANSWER_SECONDS)
+        old = [one for one in found if not 0 <= one.offset <= spans[one.topic, one.partition].first]
+        beginnings = {
+            (one.topic, one.partition): reader.get_watermark_offsets(one, timeout=_ANSWER_SECONDS)[0] for one in old
+        }
+    except KafkaException as error:
+        if error.args[0].retriable() or error.args[0].code() in _UNANSWERED:
+            return None
+        raise UnavailableError(f"the changelogs cannot be asked for times: {error.args[0].str()}") from error
+    return {place: beginning for place, beginning in beginnings.items() if beginning < spans[place].first}
 
 
 def _open(client: Mapping[str, str]) -> Consumer:

@@ -70,6 +70,8 @@ _PAUSE_AFTER_SECONDS = 1.0
 _PLANNED_ANEW_MIN = 64
 # How long a rebalance waits for the batch under way; the fence makes it safe to go on without.
 _HAND_OVER_SECONDS = 5.0
+# How often one that rests has its topics compared: what was created again is found at the latest when its first record comes.
+_RESTING_TOPIC_IDS_SECONDS = 30.0
 # Where every consumer begins; no news.
 _STARTING, _JOINING = "starting", "joining its group"
 _OVERTAKEN = (
@@ -137,9 +139,9 @@ class BatchConsumer:
     @property
     def readings(self) -> Mapping[Place, Reading]:
         """Where it stands in each partition that it holds."""
-        in_hand = self._in_hand
+        in_hand, is_resting = self._in_hand, not self.is_fetching
         return {
-            place: Reading(next_, in_hand.get(place))
+            place: Reading(next_, in_hand.get(place), is_resting)
             for place, next_ in (*self._held_back.items(), *self._next.items())
         }
 
@@ -152,6 +154,7 @@ class BatchConsumer:
         self._owned, self._next, self._held_back, self._has_joined, self._is_ending = [], {}, {}, False, False
         self._uncommitted = {}
         self._problem = _STARTING
+        ending = asyncio.ensure_future(self._break_off_at(stop))
         try:
             await self._start(stop)
             while not stop.is_set():
@@ -162,11 +165,17 @@ class BatchConsumer:
             await stop.wait()
         finally:
             self._is_ending = True
+            ending.cancel()
+            self._rest.break_off()
             await self._drop_ahead()
             CONSUMER_UP.labels(self.group).set(0)
             with contextlib.suppress(AttributeError, RuntimeError):  # never started, or closed already
                 await self._in_thread(self._close)
             self._thread.shutdown(wait=False)
+
+    async def _break_off_at(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._rest.break_off()
 
     # -- starting, and the partitions that come and go ---------------------------------------------------------------
 
@@ -188,7 +197,7 @@ class BatchConsumer:
                 "auto.offset.reset": "earliest",
                 "partition.assignment.strategy": "roundrobin",
                 "session.timeout.ms": SESSION_MS,
-                "heartbeat.interval.ms": SESSION_MS // 4,
+                "heartbeat.interval.ms": SESSION_MS // 3,  # no larger share is advised
                 "queued.max.messages.kbytes": QUEUE_KIB_MAX,
                 "fetch.queue.backoff.ms": 5,  # the default waits a second when the queue is full
                 "fetch.message.max.bytes": FETCH_BYTES_MAX,
@@ -262,10 +271,10 @@ class BatchConsumer:
         if self._has_strayed:
             await self._drop_ahead()
             await self._read_from_stored()
-        await self._rest.sleep(stop)
         records = await self._read_next()
         self._turned_at = self._loop.time()
-        if self._has_joined and self._turned_at - self._checked_at > TOPIC_IDS_SECONDS:
+        interval = _RESTING_TOPIC_IDS_SECONDS if not (records or self._rest.is_fetching) else TOPIC_IDS_SECONDS
+        if self._has_joined and self._turned_at - self._checked_at > interval:
             self._checked_at = self._turned_at
             with contextlib.suppress(UnavailableError):  # not the time to ask
                 self._compare_topics(await self._around.admin.topic_ids_lately(self._handler.topics))
@@ -354,8 +363,10 @@ class BatchConsumer:
         self._commit()
         now = self._loop.time()
         self._rest.step(now, self._next)
-        wait = _RESTING_POLL_SECONDS if self._rest.is_quiet(now) else _POLL_SECONDS
-        first = self._consumer.poll(wait if self._rest.is_fetching else 0)
+        if self._rest.is_fetching:
+            first = self._consumer.poll(_RESTING_POLL_SECONDS if self._rest.is_quiet(now) else _POLL_SECONDS)
+        else:
+            first = self._rest.poll(self._is_calm)
         if first is None:
             return []
         self._rest.end(self._loop.time())
@@ -368,6 +379,10 @@ class BatchConsumer:
             self._has_strayed = True
             return []
         return [record_of(message) for message in messages if not self._is_error(message)]
+
+    def _is_calm(self) -> bool:
+        """Whether there is nothing that the event loop has to look after each second: a problem, or a stopped partition."""
+        return self._problem is None and not self._guard.stopped
 
     def _is_error(self, message: Message) -> bool:
         error = message.error()

@@ -22,6 +22,8 @@ PARTITIONER = "murmur2_random"
 DELIVERY_MS_MAX = 15_000
 # Records waiting in the client; past it `publish` waits, so memory stays bounded.
 QUEUE_KIB_MAX = 64 * 1024
+# A report of delivery ends a poll; `close` waits for its end. The client wakes so often also in a longer one, to hear of signals.
+_POLL_SECONDS = 0.2
 
 
 class Taken(Position):
@@ -55,7 +57,7 @@ class AsyncProducer:
 
     def _poll(self) -> None:
         while not self._closing:
-            self._producer.poll(0.1)
+            self._producer.poll(_POLL_SECONDS)
 
     async def enqueue(
         self,

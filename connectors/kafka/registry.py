@@ -34,6 +34,21 @@ class Registry:
         """
         return {topic.name: await self._call(self._register, topic) for topic in topics if topic.schema}
 
+    async def missing(self, topics: Iterable[Topic]) -> list[Topic]:
+        """Those whose present schema the registry does not have; each that it has was registered with its compatibility set.
+
+        Raises:
+            UnavailableError: the registry does not answer.
+        """
+        return await self._call(lambda several: [topic for topic in several if not self._has(topic)], topics)
+
+    def _has(self, topic: Topic) -> bool:
+        try:
+            self._id_of(topic)
+        except ConfigurationError:
+            return False
+        return True
+
     def _register(self, topic: Topic) -> int:
         try:
             self._set_compatibility(topic.subject)

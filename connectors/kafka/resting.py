@@ -1,45 +1,54 @@
 """Rest: consumers to which nothing comes stop fetching, and one doorbell of their process waits for all of them.
 
-A fetch that finds nothing costs broker and client about a millisecond of processor time, and each consumer makes two a second.
-A longer wait would hold up whoever is busy: librdkafka has one fetch at a broker at a time, so a partition whose queue was full
-when the fetch began waits for its end, and the wait is fixed when a client is built. The doorbell is never busy, so it may wait.
+A fetch that finds nothing costs broker and client about a millisecond of processor time, one of all partitions of a process
+several, and each consumer makes two a second. A longer wait would hold up whoever is busy: librdkafka has one fetch at a broker
+at a time, so a partition whose queue was full when the fetch began waits for its end, and the wait is fixed when a client is
+built. The doorbell is never busy, so it may wait. It has two bells: a quick one that a newcomer waits for soon, and a patient one
+that takes those over who have rested for long, so that a process at rest makes a fetch in ten seconds.
 
-Law: a consumer stops fetching only after the doorbell's fetch has taken its partitions in, and resumes as soon as a record is
-there, or when its rest has lasted `_REST_SECONDS_MAX`, whatever became of the doorbell. What is read, stored and committed is
-the consumer's alone.
+Law: a consumer stops fetching only after a fetch of the quick bell has taken its partitions in, and leaves that bell only after
+one of the patient bell has. It resumes as soon as a record is there, or when its rest has lasted `_REST_SECONDS_MAX`, whatever
+became of the doorbell. What is read, stored and committed is the consumer's alone.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from highwater.connectors.kafka.positions import Place
-from highwater.connectors.patience import pause_unless
+from highwater.streams.clock import monotonic_seconds
 from highwater.streams.telemetry import get_log
 
 # After so long without a record a consumer asks the doorbell to wait for it.
-_RESTS_AFTER_SECONDS = 10.0
-# How long the doorbell's fetch waits at the broker. What joins while one waits is in the next, so a record can wait so long for a
-# doorbell that has just changed: less than the 2 s that a read with a position waits.
-_FETCH_WAIT_MS = 1_000
-# How soon the doorbell's thread sees that somebody else waits, or that it is to end.
+_RESTS_AFTER_SECONDS = 5.0
+# How long a fetch of the quick bell waits at the broker, and one of the patient bell. Who joins while one waits is in the next,
+# and does not rely on it until then.
+_FETCH_WAIT_MS, _PATIENT_WAIT_MS = 1_000, 10_000
+# How soon a bell's thread sees that somebody else waits, or that it is to end.
 _POLL_SECONDS = 0.5
-# A consumer goes on fetching for so long: its partitions are in the doorbell's next fetch, and topics that the doorbell did not
+# A consumer goes on fetching for so long: its partitions are in the quick bell's next fetch, and topics that the bell did not
 # know are asked for first.
-_COVERED_SECONDS = 6.0
+_COVERED_SECONDS = 4.0
+# It waits for the quick bell for so long, with seconds to spare: its partitions are in the patient bell's next fetch.
+_TAKEN_OVER_SECONDS = 16.0
 # Below the ten minutes after which a broker closes connections that nobody uses.
-_REST_SECONDS_MAX = 240.0
+_REST_SECONDS_MAX = 480.0
+# Who fetched for so long after a rest and found nothing rests again.
+_GLANCE_SECONDS = 2.0
+# A bell for which nobody waits looks this often what became of its connections.
+_NOBODY_SECONDS = 60.0
 # The doorbell needs to know that there is a record, not what is in it; a broker sends one batch at least.
 _FETCH_BYTES_MAX = 1_024
 # How often a consumer that has stopped fetching polls: it hears of a rebalance within this.
 _SLEEP_SECONDS = 1.0
+# So long its thread polls by itself before the event loop gets a turn, which costs more than a poll.
+_TURN_SECONDS = 5.0
 
 
 _log = get_log("doorbell")
@@ -53,14 +62,44 @@ class _Waiting(NamedTuple):
 
 
 class Doorbell:
-    """Waits for the first record of any partition of those who rest. Its client is used by its own thread alone."""
+    """What those of a process who rest wait for: a quick bell, and a patient one that relieves it."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
+        self._quick, self._patient = _Bell(client, "doorbell", _FETCH_WAIT_MS), _Bell(client, "bell", _PATIENT_WAIT_MS)
+
+    def wait(self, who: object, places: Mapping[Place, int], ring: Callable[[], None]) -> None:
+        """Call `ring`, in a thread of the doorbell, when one of these partitions has a record at its offset or behind it."""
+        self._quick.wait(who, places, ring)
+        self._patient.wait(who, places, ring)
+
+    def take_over(self, who: object) -> None:
+        """One who has waited for `_TAKEN_OVER_SECONDS` waits for the patient bell alone."""
+        self._quick.leave(who)
+
+    def leave(self, who: object) -> None:
+        """Wait no longer; `ring` is not called once this has returned."""
+        self._quick.leave(who)
+        self._patient.leave(who)
+
+    def close(self) -> None:
+        """End; nobody is woken any more."""
+        self._patient.begin_to_close()
+        self._quick.close()
+        self._patient.close()
+
+
+class _Bell:
+    """Waits for the first record of any partition of those who wait. Its client is used by its own thread alone."""
+
+    def __init__(self, client: Mapping[str, str], name: str, fetch_wait_ms: int) -> None:
         self._client = client
+        self._name = name
+        self._fetch_wait_ms = fetch_wait_ms
         self._lock = threading.Lock()
         self._waiting: dict[object, _Waiting] = {}
         self._has_changed = False  # who waits, since the client was told
         self._thread: threading.Thread | None = None
+        self._has_work = threading.Event()  # somebody waits, or it is closed
         self._is_closed = threading.Event()
 
     def wait(self, who: object, places: Mapping[Place, int], ring: Callable[[], None]) -> None:
@@ -68,8 +107,9 @@ class Doorbell:
         with self._lock:
             self._waiting[who] = _Waiting(dict(places), ring)
             self._has_changed = True
+            self._has_work.set()
             if self._thread is None and not self._is_closed.is_set():
-                self._thread = threading.Thread(target=self._run, name="doorbell", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
 
     def leave(self, who: object) -> None:
@@ -78,10 +118,16 @@ class Doorbell:
             if self._waiting.pop(who, None) is not None:
                 self._has_changed = True
 
-    def close(self) -> None:
-        """End; nobody is woken any more."""
+    def begin_to_close(self) -> None:
+        """Have the thread end, without waiting for that."""
         with self._lock:
             self._is_closed.set()
+            self._has_work.set()
+
+    def close(self) -> None:
+        """End; nobody is woken any more."""
+        self.begin_to_close()
+        with self._lock:
             thread = self._thread
         if thread is not None:
             thread.join()
@@ -90,6 +136,7 @@ class Doorbell:
         try:
             with contextlib.closing(self._opened()) as consumer:
                 while not self._is_closed.is_set():
+                    self._has_work.wait(_NOBODY_SECONDS)
                     self._assign(consumer)
                     message = consumer.poll(_POLL_SECONDS)
                     # An error is not for the doorbell to tell of: those who rest have connections of their own.
@@ -104,13 +151,13 @@ class Doorbell:
         return Consumer(
             {
                 **self._client,
-                "client.id": "highwater-doorbell",
+                "client.id": f"highwater-{self._name}",
                 "group.id": "highwater-doorbell",  # of which it is no member: librdkafka asks for a name
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 # Of a topic that was created again, or has lost its oldest records, what there is; that wakes its reader.
                 "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": _FETCH_WAIT_MS,
+                "fetch.wait.max.ms": self._fetch_wait_ms,
                 "fetch.message.max.bytes": _FETCH_BYTES_MAX,
                 "queued.min.messages": 1,
                 "logger": logging.getLogger("librdkafka"),
@@ -123,6 +170,8 @@ class Doorbell:
             if not self._has_changed:
                 return
             self._has_changed = False
+            if not self._waiting and not self._is_closed.is_set():
+                self._has_work.clear()
             first: dict[Place, int] = {}
             for one in self._waiting.values():
                 for place, offset in one.places.items():
@@ -146,7 +195,7 @@ class Doorbell:
 
 
 class Rest:
-    """The rest of one consumer. `step` and `end` are called in the consumer's thread, the others in its event loop."""
+    """The rest of one consumer. Called in the consumer's thread, but for `begin_with` and `break_off`."""
 
     def __init__(self, doorbell: Doorbell | None) -> None:
         """`doorbell` None: the consumer goes on fetching, and only polls less often."""
@@ -154,12 +203,18 @@ class Rest:
         self._paused: list[TopicPartition] = []
         self._awake_at = 0.0
         self._waits_since: float | None = None
+        self._rung = threading.Event()
+        self._is_over = False
 
     def begin_with(self, consumer: Consumer, now_seconds: float) -> None:
         """Take a consumer that has just been built; it is awake."""
         self._consumer, self._paused, self._waits_since, self._awake_at = consumer, [], None, now_seconds
-        self._loop = asyncio.get_running_loop()
-        self._rung = asyncio.Event()
+        self._is_over = False
+
+    def break_off(self) -> None:
+        """The consumer is to stop: what waits in its thread returns, and waits no more."""
+        self._is_over = True
+        self._rung.set()
 
     @property
     def is_fetching(self) -> bool:
@@ -170,10 +225,19 @@ class Rest:
         """Whether nothing has come for a while."""
         return self._waits_since is not None or now_seconds - self._awake_at > _RESTS_AFTER_SECONDS
 
-    async def sleep(self, stop: asyncio.Event) -> None:
-        """Of a consumer that does not fetch: until it is woken, or polls again to hear what its group does."""
-        if not self.is_fetching:
-            await pause_unless(stop, self._rung, _SLEEP_SECONDS)
+    def poll(self, is_calm: Callable[[], bool]) -> Message | None:
+        """Poll a consumer that does not fetch until it is woken, something came of a poll, or the event loop is to have a turn.
+
+        It has one after `_TURN_SECONDS`, and after each poll while the consumer is not calm.
+        """
+        until = monotonic_seconds() + _TURN_SECONDS
+        while True:
+            message = self._consumer.poll(0)
+            if message is not None or self.is_fetching or self._is_over:
+                return message
+            is_woken = self._rung.wait(_SLEEP_SECONDS)
+            if is_woken or not is_calm() or monotonic_seconds() > until:
+                return None
 
     def step(self, now_seconds: float, following: Mapping[Place, int]) -> None:
         """Begin to rest, stop fetching, or end the rest, as it is time; `following`: the offset read next in each partition."""
@@ -183,12 +247,17 @@ class Rest:
             if following and self.is_quiet(now_seconds):
                 self._waits_since, self._places = now_seconds, [TopicPartition(*place) for place in following]
                 self._rung.clear()
-                self._doorbell.wait(self, following, self._ring)
-        elif self._rung.is_set() or now_seconds - self._waits_since > _REST_SECONDS_MAX:
+                self._doorbell.wait(self, following, self._rung.set)
+        elif self._rung.is_set():
             self.end(now_seconds)
-        elif self.is_fetching and now_seconds - self._waits_since > _COVERED_SECONDS:
-            self._paused = self._places
-            self._consumer.pause(self._paused)
+        elif now_seconds - self._waits_since > _REST_SECONDS_MAX:
+            self.end(now_seconds - _RESTS_AFTER_SECONDS + _GLANCE_SECONDS)
+        elif self.is_fetching:
+            if now_seconds - self._waits_since > _COVERED_SECONDS:
+                self._paused = self._places
+                self._consumer.pause(self._paused)
+        elif now_seconds - self._waits_since > _TAKEN_OVER_SECONDS:
+            self._doorbell.take_over(self)
 
     def end(self, now_seconds: float) -> None:
         """The consumer is awake: it fetches by itself, and nobody wakes it."""
@@ -201,6 +270,3 @@ class Rest:
         if paused:
             with contextlib.suppress(KafkaException):  # they were taken away; whoever gets them resumes them
                 self._consumer.resume(paused)
-
-    def _ring(self) -> None:
-        self._loop.call_soon_threadsafe(self._rung.set)

@@ -15,6 +15,10 @@ from highwater.streams.access import tls_refusal
 # A statement that takes longer than this is stuck (the longest, reading 20,000 vectors, takes well under a second).
 STATEMENT_SECONDS_MAX = 60.0
 
+# A connection that nobody took for so long is closed, and opened again (some 20 ms) when it is wanted: the server keeps a process
+# of some megabytes for each, and a role at rest needs one.
+_UNUSED_SECONDS = 30.0
+
 # How long somebody waits for a free connection before he is told to come again.
 ACQUIRE_SECONDS = 5.0
 
@@ -91,6 +95,7 @@ async def open_pool(url: str | None, *, size_max: int = 10, is_cleaned: bool = T
             max_size=size_max,
             command_timeout=STATEMENT_SECONDS_MAX,
             timeout=5.0,
+            max_inactive_connection_lifetime=_UNUSED_SECONDS,
             server_settings=dict(SESSION),
             init=probed,
             reset=None if is_cleaned else _kept_as_it_is,

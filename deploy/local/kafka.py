@@ -54,10 +54,21 @@ share.coordinator.state.topic.num.partitions=8
 # A group of one machine need not wait for stragglers, and a test may use a session far below a production one.
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
-# Two cores and a small heap: half the default threads, and not 128 MB of it for the compactor.
+# Two cores: fewer threads than by default, each of which looks three times a second for something to do. A small heap: not 128 MB
+# of it for the compactor, which takes its buffer whether it has anything to do or not; 8 MB hold 300,000 keys a pass.
 num.network.threads=2
-num.io.threads=4
-log.cleaner.dedupe.buffer.size=33554432
+listener.name.controller.num.network.threads=1
+num.io.threads=2
+log.cleaner.dedupe.buffer.size=8388608
+# What is done again and again while nothing happens: a record of nothing in the log of metadata, twice a second (for those who
+# watch that log; brokers prove that they live by other requests), and the high watermark of every partition written to a file,
+# every five seconds (a broker that was killed takes it from its peers, and alone it is the end of the log).
+metadata.max.idle.interval.ms=60000
+# Fetches that were answered are let go of after so many: by default the last thousand are kept, each with its partitions.
+fetch.purgatory.purge.interval.requests=20
+replica.high.watermark.checkpoint.interval.ms=60000
+# No JMX port is open, so nobody reads the thousands of names that each start would register.
+metric.reporters=
 """
 
 OPEN = """\
@@ -90,8 +101,9 @@ super.users=User:{USER};User:CN=kafka
 """
 
 # A heap begins with what an idle program needs and grows to its bound: Java would begin with a 64th of the machine's memory, and
-# fill that before it collects anything. The serial collector keeps no tables of regions.
-SMALL_HEAP = ("-XX:+UseSerialGC", "-Xms32m")
+# fill that before it collects anything. The serial collector keeps no tables of regions. After a full collection a tenth to a
+# fifth stays free, where Java would keep two fifths to seven tenths.
+SMALL_HEAP = ("-XX:+UseSerialGC", "-Xms32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20")
 
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",

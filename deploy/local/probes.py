@@ -7,12 +7,16 @@ it is told.
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import ssl
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import asyncpg
-import httpx
 import redis
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -84,8 +88,13 @@ def _first_node(rest: str) -> str:
     return f"{credentials}{at}{hosts.partition(',')[0].rstrip('/')}{question}{options}"
 
 
-# Trusts no certificate: plain HTTP meets none, and httpx would read the public authorities at each look (25 ms).
-_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+# What a URL may be wrong in, and what may become of a question.
+_UNANSWERED = (OSError, HTTPException, ValueError)
+
+
+class _Answer(NamedTuple):
+    status: int
+    body: bytes
 
 
 def probe_url(url: str, timeout_seconds: float, certificate: str | None = None) -> str | None:
@@ -100,14 +109,30 @@ def probe_url(url: str, timeout_seconds: float, certificate: str | None = None) 
 def _probed(url: str, timeout_seconds: float, context: ssl.SSLContext | None) -> str | None:
     try:
         answer = _asked(url, timeout_seconds, context)
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+    except _UNANSWERED as error:
         return _line(error)
-    return None if answer.status_code == 200 else f"{url} answered {answer.status_code}"
+    return None if answer.status == 200 else f"{url} answered {answer.status}"
 
 
-def _asked(url: str, timeout_seconds: float, context: ssl.SSLContext | None) -> httpx.Response:
-    # trust_env off: a proxy of the environment is not on the way to this machine's own ports.
-    return httpx.get(url, timeout=timeout_seconds, trust_env=False, verify=_NOBODY if context is None else context)
+def _asked(url: str, timeout_seconds: float, context: ssl.SSLContext | None) -> _Answer:
+    """Ask by the standard library: a start asks many times, and a client of its own each time costs more than the answer."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    connection = (
+        HTTPSConnection(host, parts.port, timeout=timeout_seconds, context=context)
+        if parts.scheme == "https"
+        else HTTPConnection(host, parts.port, timeout=timeout_seconds)
+    )
+    headers = {}
+    if parts.username is not None:
+        credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
+    try:
+        connection.request("GET", f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}", headers=headers)
+        answer = connection.getresponse()
+        return _Answer(answer.status, answer.read())
+    finally:
+        connection.close()
 
 
 def _pinned(certificate: str) -> ssl.SSLContext:
@@ -122,8 +147,8 @@ def degraded_at(url: str, timeout_seconds: float, certificate: str | None = None
     """What a role that is ready does not do, by name, as its `/readyz` says; empty when it says nothing."""
     try:
         context = None if certificate is None else _pinned(certificate)
-        found = _asked(url, timeout_seconds, context).json().get("degraded", {})
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, AttributeError):
+        found = json.loads(_asked(url, timeout_seconds, context).body).get("degraded", {})
+    except (*_UNANSWERED, AttributeError):
         return {}  # it does not answer: `probe_url` says so
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
@@ -132,7 +157,7 @@ def is_answering(url: str, timeout_seconds: float, certificate: str | None = Non
     """Whether anything is answered at a URL in time, be it 503."""
     try:
         _asked(url, timeout_seconds, None if certificate is None else _pinned(certificate))
-    except (httpx.HTTPError, httpx.InvalidURL, OSError):
+    except _UNANSWERED:
         return False
     return True
 

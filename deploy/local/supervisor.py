@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
+from highwater.deploy.local.attention import Attention
 from highwater.deploy.local.errors import LocalStackError, PartFailedError, StartCancelledError
 from highwater.deploy.local.part import Addresses
 from highwater.deploy.local.probes import is_answering, probe_url
@@ -30,7 +31,8 @@ from highwater.deploy.local.watched import State, Watched
 ROLE_GRACE_SECONDS = 15.0  # to finish a batch and commit; all roles have it at the same time
 # After this long a part is called late: all of a cold start takes a tenth of it on two idle cores, and half of it on busy ones.
 LATE_SECONDS = 480.0
-LOOK_SECONDS = 0.2
+# How often parts are looked at while one of them starts, and while all are up: an end is seen at once in either case.
+LOOK_SECONDS, REST_LOOK_SECONDS = 0.1, 1.0
 READY_PROBE_SECONDS = 1.0
 ROTATE_SECONDS = 5.0  # how often sizes of logs are looked at: at 2 MB/s a log overshoots its bound by half
 LEFTOVERS_SECONDS = 10.0  # what a predecessor's processes get to be gone
@@ -96,6 +98,7 @@ class Supervisor:
         )
         self.data_dir = self.stack.data_dir
         self._stop_requested = self.stack.cancelled
+        self._attention = Attention()
         self._phase = "starting"
         self._error: str | None = None
         self._written: dict[str, Any] | None = None
@@ -126,6 +129,7 @@ class Supervisor:
     def request_stop(self) -> None:
         """Ask `run` to stop everything and return."""
         self._stop_requested.set()
+        self._attention.wake()
 
     def _run_locked(self) -> None:
         try:
@@ -171,8 +175,9 @@ class Supervisor:
         self._launch_role(role, process)
         self._record()
         while process.is_alive():
-            if self._stop_requested.wait(LOOK_SECONDS / 4):
+            if self._stop_requested.is_set():
                 raise StartCancelledError(f"{role.name}: the start was given up")
+            self._pause(REST_LOOK_SECONDS, process)
             for line in wait.lines(time.monotonic(), f"it has not ended; its log: {process.log_path}"):
                 self._report(line)
         status = process.exit_status() or 0
@@ -190,7 +195,7 @@ class Supervisor:
 
     def _watch(self) -> None:
         states: dict[str, State] = {}
-        while not self._stop_requested.wait(LOOK_SECONDS):
+        while not self._stop_requested.is_set():
             if self.stack.lock.is_orphaned():
                 raise LocalStackError(f"the data folder {self.data_dir} was removed: everything was stopped")
             for watched in (*self._services, *self._roles):
@@ -200,6 +205,14 @@ class Supervisor:
                 self._report_wait(watched, now)
             self._rotate_logs()
             self._record()
+            everything = (*self._services, *self._roles)
+            is_at_rest = not any(watched.state in {State.STARTING, State.RESTARTING} for watched in everything)
+            processes = [watched.process for watched in everything if watched.process is not None]
+            self._pause(REST_LOOK_SECONDS if is_at_rest else LOOK_SECONDS, *processes)
+
+    def _pause(self, seconds: float, *processes: ManagedProcess) -> None:
+        """Wait so long, or until one of these processes ends, or a stop is asked for."""
+        self._attention.pause([one.pid for one in processes if one.pid is not None and one.is_alive()], seconds)
 
     def _rotate_logs(self) -> None:
         if time.monotonic() - self._rotated_at < ROTATE_SECONDS:

@@ -41,8 +41,13 @@ READY_STATES = frozenset({State.UP, State.EXTERNAL, State.DONE})
 
 
 def restart_pause_seconds(quick_deaths: int) -> float:
-    """Return the pause before the next start after so many quick deaths in a row; there is always a next one."""
-    doublings = min(max(0, quick_deaths - 1), 30)  # more would only make large numbers
+    """Return the pause before the next start after so many quick deaths in a row; there is always a next one.
+
+    After none there is nothing to wait for.
+    """
+    if quick_deaths == 0:
+        return 0.0
+    doublings = min(quick_deaths - 1, 30)  # more would only make large numbers
     return min(BACKOFF_SECONDS_FIRST * 2.0**doublings, BACKOFF_SECONDS_MAX)
 
 
@@ -150,7 +155,8 @@ class Watched:
     def _die(self, now: float, error: str) -> None:
         self.last_error = error
         was_quick = now - self._launched_at < QUICK_DEATH_SECONDS
-        self._quick_deaths = self._quick_deaths + 1 if was_quick else 1
+        # A server that was killed has children which hold its memory and port for a moment yet; a role has none.
+        self._quick_deaths = self._quick_deaths + 1 if was_quick else int(self.kind == "service")
         if not self._is_restarted:
             self.state = State.FAILED
             return

@@ -6,7 +6,7 @@ The law is that of `streams/agents.py`: send, await the acknowledgements, then w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,9 @@ from highwater.streams.feeds.state import (
     decode_user,
     encode_user,
 )
-from highwater.streams.intake import Intake, Record, position_of
+from highwater.streams.intake import Intake, Record, appended_ms, position_of
 from highwater.streams.telemetry import DECISIONS, PENDING_CLAMPED, get_log
+from highwater.streams.ticks import LastTick
 
 # Users judged in one partition at one tick. Judging costs about 40 us, requesting about 250 us: at the worst a few seconds,
 # a fraction of the default tick, and whoever is left over is first at the next.
@@ -123,7 +124,11 @@ class ChannelAgent(TableAgent):
 
 
 class UserAgent(TableAgent):
-    """Rows of users, and at each tick those judged whose time has come (R0.8)."""
+    """Rows of users, judged at each tick when their time has come (R0.8), and by the last tick when novelty reaches them.
+
+    So novelty waits for one tick (of its channel) and not for two. Every decision is made by a tick that names it; one tick asks
+    for a user once at most.
+    """
 
     name = "users"
     topics = (USER_CHANGED, NOVELTY, REBUILD_FINISHED, TICK)
@@ -132,6 +137,7 @@ class UserAgent(TableAgent):
     def __init__(self, options: FeedsOptions, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
         self._options = options
+        self._at_once: dict[int, int] = {}  # by partition, since its last tick
         self.handlers = dict(
             (
                 on(USER_CHANGED, self._on_changed),
@@ -158,30 +164,52 @@ class UserAgent(TableAgent):
             told = channel["channel_id"], channel["head"], channel["retractions"]
             for user_id in channel["users"]:
                 heads.setdefault(user_id, []).append(told)
+        last = self._last_tick()
+        is_fresh = last.is_fresh(appended_ms(record))
+        now_due: list[str] = []
         for number, (user_id, found) in enumerate(heads.items(), start=1):
             user = self._read(user_id)
             for channel_id, head, retractions in found:
                 apply_head(user, channel_id, head, retractions)
             self._write(user_id, user, record)
+            # Who was asked for by this tick would be asked for twice by it.
+            if is_fresh and (user.last_enqueued_at is None or user.last_enqueued_at < last.now):
+                now_due.append(user_id)
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        await self._judge_by(last, record.partition, self._taken_at_once(now_due, record.partition))
 
     async def _on_tick(self, tick: Tick, record: Record) -> None:
         is_admitted = self._admit(tick, record)
         if is_admitted:
-            index, now = self._index(record.partition), tick["now"]
-            requests: list[tuple[str, User, Rebuild, Awaitable[Any]]] = []
-            for number, user_id in enumerate(index.take(now, USERS_PER_TICK_MAX), start=1):
-                user = self._read(user_id)
-                rebuild = self._judge(user_id, user, index, now)
-                if rebuild is not None:
-                    event = _rebuild_requested(user_id, user, rebuild, self._options.policy, tick, position_of(record))
-                    ack = await self._send(REBUILD_REQUESTED, user_id, event, position_of(record), now)
-                    requests.append((user_id, user, rebuild, ack))
-                if number % ROWS_PER_TURN == 0:
-                    await asyncio.sleep(0)
-            await self._record_requests(requests, index, now)
+            due = self._index(record.partition).take(tick["now"], USERS_PER_TICK_MAX)
+            await self._judge_by(LastTick(tick["number"], tick["now"], record.offset), record.partition, due)
+            self._at_once.pop(record.partition, None)
         self._applied(tick, record, is_admitted=is_admitted)
+
+    def _taken_at_once(self, user_ids: list[str], partition: int) -> list[str]:
+        """Those who do not wait for the next tick: between two ticks as many as at one; they leave the index."""
+        count = self._at_once.get(partition, 0)
+        taken = user_ids[: USERS_PER_TICK_MAX - count]
+        self._at_once[partition] = count + len(taken)
+        for user_id in taken:
+            self._index(partition).drop(user_id)
+        return taken
+
+    async def _judge_by(self, tick: LastTick, partition: int, user_ids: Iterable[str]) -> None:
+        """Judge users by a tick, and ask for those whose clusters are to be rebuilt."""
+        index, now, position = self._index(partition), tick.now, Position(TICK, partition, tick.offset)
+        requests: list[tuple[str, User, Rebuild, Awaitable[Any]]] = []
+        for number, user_id in enumerate(user_ids, start=1):
+            user = self._read(user_id)
+            rebuild = self._judge(user_id, user, index, now)
+            if rebuild is not None:
+                event = _rebuild_requested(user_id, user, rebuild, self._options.policy, now, position)
+                ack = await self._send(REBUILD_REQUESTED, user_id, event, position, now)
+                requests.append((user_id, user, rebuild, ack))
+            if number % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        await self._record_requests(requests, index, now)
 
     def _judge(self, user_id: str, user: User, index: DueIndex, now: int) -> Rebuild | None:
         """Judge one row: what needs no request is applied at once, a rebuild is given back."""
@@ -251,14 +279,14 @@ def _channel_dirty(channel_id: str, channel: Channel, tick: Tick) -> ChannelDirt
 
 
 def _rebuild_requested(
-    user_id: str, user: User, rebuild: Rebuild, policy: Policy, tick: Tick, position: Position
+    user_id: str, user: User, rebuild: Rebuild, policy: Policy, now: int, position: Position
 ) -> RebuildRequested:
-    """The request with everything the decision was made from."""
+    """The request with everything the decision was made from, by the tick at `position`."""
     return {
         "user_id": user_id,
         "trigger": rebuild.trigger.value,
         "forced": rebuild.trigger is Trigger.MANUAL and user.is_forced,
-        "planned_at": tick["now"],
+        "planned_at": now,
         "tick_position": str(position),
         "pending": pending_of(user).total,
         "plan": user.plan,

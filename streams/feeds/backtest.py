@@ -212,6 +212,9 @@ class Player:
         self._due: dict[int, DueIndex] = {}
         self._now: dict[int, int] = {}
         self._number: dict[int, int] = {}
+        self._ticked: dict[int, Ticked] = {}
+        self._told: dict[str, None] = {}  # who was told something at the last moment
+        self._told_ms = 0
         self._arrivals: dict[str, list[int]] = {}
         self._answers: list[tuple[int, str, int, RebuildFinished]] = []
         self._rebuilt: set[str] = set()
@@ -219,9 +222,12 @@ class Player:
     def play(self, history: Iterable[Happening]) -> None:
         """Go through a history; answers fall in between by their time, before a tick of the same moment."""
         for happening in history:
+            if not (isinstance(happening, Told) and happening.at_ms == self._told_ms):
+                self._judge_told()
             while self._answers and self._answers[0][0] <= happening.at_ms:
                 self._answer(heapq.heappop(self._answers)[-1])
             self._happen(happening)
+        self._judge_told()
 
     def _happen(self, happening: Happening) -> None:
         match happening:
@@ -229,9 +235,11 @@ class Player:
                 self._tick(happening)
             case Changed(_, event):
                 self._change(event["user_id"], lambda user: apply_changed(user, event))
-            case Told(_, channel_id, head, users, retractions):
+            case Told(at_ms, channel_id, head, users, retractions):
                 for user_id in users:
                     self._change(user_id, lambda user: apply_head(user, channel_id, head, retractions))
+                self._told |= dict.fromkeys(users)
+                self._told_ms = at_ms
             case Advanced(at_ms, channel_id, head):
                 arrivals = self._arrivals.setdefault(channel_id, [])
                 arrivals.extend([at_ms] * (head - len(arrivals)))
@@ -249,9 +257,20 @@ class Player:
 
     def _tick(self, tick: Ticked) -> None:
         if self._admit(tick):
+            self._ticked[tick.partition] = tick
             index = self._index(tick.partition)
             for user_id in index.take(tick.now_ms, USERS_PER_TICK_MAX):
                 self._judge(user_id, tick, index)
+
+    def _judge_told(self) -> None:
+        """Those who were told something are judged by the last tick, unless it has asked for them already."""
+        for user_id in self._told:
+            partition = self._partition_of(user_id)
+            tick, asked_ms = self._ticked.get(partition), self._users[user_id].last_enqueued_at
+            if tick is not None and (asked_ms is None or asked_ms < tick.now_ms):
+                self._index(partition).drop(user_id)
+                self._judge(user_id, tick, self._index(partition))
+        self._told.clear()
 
     def _admit(self, tick: Ticked) -> bool:
         """As the agent admits them (`streams/ticks.py`): after a rebalance a tick may be told twice."""

@@ -24,6 +24,7 @@ from highwater.streams.feeds.rules import Trigger
 USERS_AT_ONCE = 2_000
 _NEVER = np.iinfo(np.int64).max // 4
 _NONE = -1
+_BEFORE_ALL = -_NEVER
 
 Numbers = NDArray[np.int64]
 
@@ -128,8 +129,11 @@ def _play(policy: Policy, world: Population, costs: Costs, users: Numbers, tally
         if not len(row):
             break
         now_ms = world.begin_ms + tick * world.tick_ms
-        is_novel = tick >= novel_tick
-        known = np.where(tick == 0, 0, np.searchsorted(world.arrivals_ms, now_ms - world.tick_ms, side="right"))
+        # A tick judges first by what earlier ones told, then those whom it tells something itself.
+        is_told = (tick == novel_tick) & (time_tick[is_within] > tick)
+        is_novel = is_told | (tick > novel_tick)
+        known_ms = np.where(is_told, now_ms, np.where(tick == 0, _BEFORE_ALL, now_ms - world.tick_ms))
+        known = np.searchsorted(world.arrivals_ms, known_ms, side="right")
         base = sums.at(row, at.mark)
         pending = sums.at(row, np.maximum(known, at.mark)) - base
         yield _Step(users[row], tick, now_ms, is_novel, pending)
@@ -188,12 +192,12 @@ def _tick_at(world: Population, at_ms: Milliseconds) -> Numbers:
 
 
 def _told_tick(world: Population, arrivals: Numbers) -> Numbers:
-    """The first tick that knows of so many arrivals: a tick finds the channel dirty, the next one judges by it."""
+    """The first tick that tells of so many arrivals: it finds the channels dirty, and judges whom it tells."""
     is_there = arrivals <= len(world.arrivals_ms)
     if not len(world.arrivals_ms):
         return np.full(len(arrivals), _NEVER // world.tick_ms, dtype=np.int64)
     at_ms = world.arrivals_ms[np.clip(arrivals, 1, len(world.arrivals_ms)) - 1]
-    return np.where(is_there, _tick_at(world, at_ms) + 1, _NEVER // world.tick_ms)
+    return np.where(is_there, _tick_at(world, at_ms), _NEVER // world.tick_ms)
 
 
 def _active_tick(world: Population, users: Numbers, within_ms: Numbers, tick: Numbers) -> Numbers:

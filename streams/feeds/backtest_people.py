@@ -152,7 +152,7 @@ def happenings_of(population: Population) -> Iterator[Happening]:
             yield Advanced(int(population.arrivals_ms[arrived]), _channel_name(channel), counts[channel])
             arrived += 1
         yield Ticked(now_ms, number, now_ms)
-        # The tick found these dirty; their readers are told before the next one, which is the first that may judge by it.
+        # The tick found these dirty; their readers are told, and judged by it.
         for channel in sorted(moved):
             yield Told(now_ms, _channel_name(channel), counts[channel], readers[channel])
 

@@ -15,14 +15,16 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
-from scipy.sparse import csr_array
 
+from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.tokens import STOP_WORDS, TEXT_CHARACTERS_MAX, clean, words_of
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 IntArray = NDArray[np.int64]
 CodeArray = NDArray[np.uint32]
@@ -131,6 +133,8 @@ def fit_basis(texts: Iterable[str | None]) -> Basis | None:
     order that has nothing to do with what they say. The same texts in the same order give a basis of the same quality
     on any machine and the same bytes on machines whose linear algebra rounds alike; it is stored, never made again.
     """
+    from scipy.linalg import eigh  # noqa: PLC0415 - 15 MB, which only who fits a basis needs
+
     corpus = _Corpus(texts)
     if len(corpus) < FIT_TEXTS_MIN:
         return None
@@ -233,14 +237,14 @@ class _Corpus:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def _counts(self, first: int, last: int) -> tuple[csr_array, IntArray, CodeArray, IntArray]:
+    def _counts(self, first: int, last: int) -> tuple["csr_array", IntArray, CodeArray, IntArray]:
         """Of a batch: how often each word is in each text, and per distinct pair of a text its text, hash and count."""
         texts = self._texts[first:last]
         word = np.concatenate(texts).astype(np.int64)
         text_of = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
         keys, times = np.unique(text_of * len(self._codes) + word, return_counts=True)
         rows, columns = np.divmod(keys, len(self._codes))
-        counts = csr_array((sublinear(times), (rows, columns)), shape=(len(texts), len(self._codes)))
+        counts = sparse_rows((sublinear(times), (rows, columns)), shape=(len(texts), len(self._codes)))
         within = np.flatnonzero(text_of[1:] == text_of[:-1])
         codes = pair_codes(self._codes[word[within]], self._codes[word[within + 1]]).astype(np.int64)
         keys, times = np.unique((text_of[within] << 32) + codes, return_counts=True)
@@ -252,7 +256,7 @@ class _Corpus:
         grams = np.flatnonzero(~self._is_whole)
         owner = np.repeat(np.arange(len(self._codes)), np.diff(self._starts))[grams]
         places = counter_of(self._terms[grams])
-        spelled = csr_array((np.ones(len(grams)), (owner, places)), shape=(len(self._codes), COUNTERS))
+        spelled = sparse_rows((np.ones(len(grams)), (owner, places)), shape=(len(self._codes), COUNTERS))
         for first in range(0, len(self), _FIT_BATCH):
             counts, _, pairs, _ = self._counts(first, first + _FIT_BATCH)
             documents[0] += np.bincount(counter_of(self._codes[counts.indices]), minlength=COUNTERS)
@@ -267,7 +271,7 @@ class _Corpus:
         """Unit vectors of a batch in the wide space, float32 (n, WIDTH)."""
         counts, text_of, codes, times = self._counts(first, last)
         steps = wide_terms(self._terms, self._is_whole, weights)
-        spelled = csr_array((steps, place_of(self._terms), self._starts), shape=(len(self._codes), WIDTH))
+        spelled = sparse_rows((steps, place_of(self._terms), self._starts), shape=(len(self._codes), WIDTH))
         pairs = (times * wide_pairs(codes, weights), (text_of, place_of(codes)))
-        wide = (counts @ spelled + csr_array(pairs, shape=(counts.shape[0], WIDTH))).toarray().astype(np.float32)
+        wide = (counts @ spelled + sparse_rows(pairs, shape=(counts.shape[0], WIDTH))).toarray().astype(np.float32)
         return cast("NDArray[np.float32]", wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1.0))

@@ -45,6 +45,8 @@ NEIGHBOURS_MIN = 5
 # Averaged vectors nearer than this are as good as equal: without it a core of near copies would take the scale of
 # membership and make all else of its topic noise.
 DISTANCE_MIN = 0.05
+# 1.5 MB of differences at 384 coordinates, which stay in a core's caches.
+EDGES_AT_ONCE = 1 << 10
 # Parts of the graph without a tie are joined far outside the range of distances (0..2), where no branch survives.
 APART = 1e3
 
@@ -56,7 +58,8 @@ class Clustering:
     `labels` int (n,): cluster from 0, or `NOISE`. `memberships` float64 (n,): strength in 0..1, at least
     `MEMBERSHIP_MIN` in a cluster; of noise, what it had in the branch that it left too early, else 0. `leanings` int
     (n,): of noise, the cluster that most of its ties go to, `NOISE` when none does; `confidences` float64 (n,): the
-    share of its ties that do. `distinct` and `neighbours`: what the map is drawn from and the next version starts from.
+    share of its ties that do. `distinct` and `neighbours`: what the map is drawn from. `kept`: what the next version starts from,
+    which holds more neighbours the more of them were known.
     """
 
     labels: IntArray
@@ -65,6 +68,7 @@ class Clustering:
     confidences: FloatArray
     distinct: Distinct
     neighbours: Neighbours
+    kept: Neighbours
 
     @property
     def cluster_count(self) -> int:
@@ -84,7 +88,9 @@ def cluster_embeddings(
         ValueError: a value is not finite, or the array is not float32 (n, d).
     """
     distinct = Distinct.of(vectors)
-    neighbours = find_neighbours(distinct, known=known, count=neighbours_for(len(distinct)))
+    count = neighbours_for(len(distinct))
+    kept = find_neighbours(distinct, known=known, count=count)
+    neighbours = kept.first(count)
     size = cluster_size_for(len(distinct)) if min_cluster_size is None else min_cluster_size
     graph = ties(neighbours)
     branch, strength = _branches(averaged(distinct.rounded, graph), graph, size)
@@ -99,6 +105,7 @@ def cluster_embeddings(
         confidences=_spread(np.where(is_noise, confidence, 0.0), distinct, 0.0),
         distinct=distinct,
         neighbours=neighbours,
+        kept=kept,
     )
 
 
@@ -139,8 +146,8 @@ def _spanning_edges(vectors: Float32Array, graph: csr_array) -> FloatArray:
     once = pairs.row < pairs.col
     ends, others = pairs.row[once].astype(np.intp), pairs.col[once].astype(np.intp)
     lengths = np.empty(len(ends))
-    for first in range(0, len(ends), 1 << 14):  # 25 MB of differences at 384 coordinates
-        part = slice(first, first + (1 << 14))
+    for first in range(0, len(ends), EDGES_AT_ONCE):
+        part = slice(first, first + EDGES_AT_ONCE)
         gaps = vectors[ends[part]] - vectors[others[part]]
         lengths[part] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
     lengths = np.maximum(lengths, DISTANCE_MIN)

@@ -21,7 +21,6 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from highwater.streams.feeds.basis import (
     DIMENSIONS,
@@ -36,6 +35,7 @@ from highwater.streams.feeds.basis import (
     wide_terms,
     word_code,
 )
+from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.terms import terms_of_all
 from highwater.streams.feeds.tokens import FAINT_WORDS, TEXT_CHARACTERS_MAX
 
@@ -107,7 +107,7 @@ class TextEmbedder:
         keys, times = np.unique(text_of * used + word, return_counts=True)
         weights = (self._words.weights[keys % used] * sublinear(times) // 16).astype(vectors.dtype)
         starts = np.searchsorted(keys, np.arange(count + 1) * used)
-        matrix = csr_array((weights, keys % used, starts), shape=(count, used))
+        matrix = sparse_rows((weights, keys % used, starts), shape=(count, used))
         return cast("FloatArray | Float32Array", matrix @ vectors)
 
 
@@ -168,7 +168,7 @@ class _ProjectedWords:
         is_whole[starts[:-1]] = True
         steps = wide_terms(codes, is_whole, self._rarity).astype(np.float64)
         rows = slice(first, first + len(words))
-        self.vectors[rows] = csr_array((steps, place_of(codes), starts), shape=(len(words), WIDTH)) @ self._projection
+        self.vectors[rows] = sparse_rows((steps, place_of(codes), starts), shape=(len(words), WIDTH)) @ self._projection
         self._codes[rows] = codes[starts[:-1]]
 
     def pair_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
@@ -179,7 +179,7 @@ class _ProjectedWords:
         distinct = (keys & 0xFFFFFFFF).astype(np.uint32)
         steps = (sublinear(times) * wide_pairs(distinct, self._rarity)).astype(np.float64)
         starts = np.searchsorted(keys >> 32, np.arange(count + 1))
-        matrix = csr_array((steps, place_of(distinct), starts), shape=(count, WIDTH))
+        matrix = sparse_rows((steps, place_of(distinct), starts), shape=(count, WIDTH))
         return np.asarray(matrix @ self._projection, dtype=np.float64)
 
 

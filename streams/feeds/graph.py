@@ -25,6 +25,9 @@ FloatArray = NDArray[np.float64]
 
 # Two give nearly the same clusters, eight blur neighbouring topics (measured on commits and on the digits).
 AVERAGING_STEPS = 4
+# Coordinates averaged at once: 10,000 points with 128 of them are 5 MB, which stay in a core's caches while the ties of all
+# points are followed; with all 384 it takes twice as long.
+COLUMNS = 128
 # Halvings of the search for a point's scale: 2^-40 of its range is below float32's rounding.
 SCALE_STEPS = 40
 
@@ -66,8 +69,17 @@ def averaged(vectors: Float32Array, graph: csr_array) -> Float32Array:
     step = csr_array(diags_array((1.0 / sums).astype(np.float32)) @ with_self)
     current = _unit(vectors)
     for _ in range(AVERAGING_STEPS):
-        current = _unit(step @ current)
+        current = _unit(_product(step, current))
     return current
+
+
+def _product(graph: csr_array, vectors: Float32Array) -> Float32Array:
+    """The same numbers as of `graph @ vectors`."""
+    found = np.empty_like(vectors)
+    for first in range(0, vectors.shape[1], COLUMNS):
+        part = slice(first, first + COLUMNS)
+        found[:, part] = graph @ np.ascontiguousarray(vectors[:, part])
+    return found
 
 
 def _unit(vectors: Float32Array) -> Float32Array:

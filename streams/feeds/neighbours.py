@@ -4,8 +4,10 @@ Its law: the lists are exact, and the same whatever the machine's BLAS, the orde
 Unit vectors are rounded to whole numbers so short that every product of two is a whole number below 2^24: float32 holds
 it and all its partial sums exactly, in any order of summing. Equal similarities are ordered by the vectors' content.
 
-Lists of an earlier window are taken over where they cannot have changed (`known`), so that a window in which little is
-new costs little: a list stands as long as none of its members left, and newcomers can only push others out of it.
+Lists of an earlier window are taken over as far as they are known (`known`), so that a window in which little is new costs
+little. What is left of a list when members leave is still exact as far as it goes, and newcomers nearer than its end take
+their places in it. So a list is found a little longer than it is used: with one member in a hundred leaving and as many coming,
+a list of 15 would be searched again in one window of seven, one of 24 in one of hundreds.
 """
 
 from __future__ import annotations
@@ -22,6 +24,10 @@ Float32Array = NDArray[np.float32]
 
 NEIGHBOURS = 15  # as UMAP's default, of a window of hundreds: enough to connect a topic, few enough to keep it apart
 NOBODY = -1
+# So many more are found and kept, against those that leave.
+SPARES = 9
+# The product beside `NOBODY` where a list is known no further.
+_UNKNOWN = -1
 # Length of a rounded vector. With half a unit of rounding per coordinate, lengths stay below 4,096 and products below
 # 2^24 up to DIMENSIONS_MAX coordinates. A coordinate of a 384-wide vector is about 200, rounded by at most a half.
 LENGTH = 4_000
@@ -73,8 +79,9 @@ class Distinct:
             key = blake2b(rows[row].tobytes(), digest_size=KEY_BYTES).digest()
             place[row] = first_rows.setdefault(key, row)
             node_of_row[row] = 0
-        keys = np.array(sorted(first_rows), dtype=f"V{KEY_BYTES}")
-        firsts = np.array([first_rows[key.tobytes()] for key in keys], dtype=np.intp)
+        ordered = sorted(first_rows)
+        keys = np.array(ordered, dtype=f"V{KEY_BYTES}")
+        firsts = np.array([first_rows[key] for key in ordered], dtype=np.intp)
         node_of_first = np.empty(len(rows), dtype=np.intp)
         node_of_first[firsts] = np.arange(len(firsts))
         told = node_of_row == 0
@@ -88,7 +95,8 @@ class Neighbours:
     """The nearest others of u distinct vectors.
 
     `others` int32 (u, k): places, nearest first, `NOBODY` where fewer have a positive similarity; `products` int32
-    (u, k): the exact whole-number product with each, 0 beside `NOBODY`. `keys` as in `Distinct`.
+    (u, k): the exact whole-number product with each, 0 beside `NOBODY`. `keys` as in `Distinct`. Where a list is known no
+    further than it goes, negative products stand behind it.
     """
 
     keys: NDArray[np.bytes_]
@@ -99,6 +107,12 @@ class Neighbours:
     def similarities(self) -> Float32Array:
         """Cosines (u, k), 0 beside `NOBODY`; rounding of the vectors may lift one above 1, which is cut."""
         return np.minimum(self.products / np.float32(LENGTH * LENGTH), np.float32(1.0)).astype(np.float32)
+
+    def first(self, count: int) -> Neighbours:
+        """The `count` nearest of each, if they were found by this count."""
+        return Neighbours(
+            self.keys, np.ascontiguousarray(self.others[:, :count]), np.ascontiguousarray(self.products[:, :count])
+        )
 
     def to_bytes(self) -> bytes:
         """For storage beside the version; read by `from_bytes`."""
@@ -127,18 +141,19 @@ class Neighbours:
 
 
 def find_neighbours(distinct: Distinct, *, known: Neighbours | None = None, count: int = NEIGHBOURS) -> Neighbours:
-    """The `count` nearest others of every distinct vector, by exact products, ties in the order of the keys.
+    """The `count` nearest others of every distinct vector (`first`), by exact products, ties in the order of the keys.
 
-    `known`: the neighbours in an earlier window of the same basis; the result is the same with it and without it.
+    Behind them stand up to `SPARES` more, as far as they are known. `known`: the neighbours in an earlier window of the same
+    basis; the `count` nearest are the same with it and without it.
     """
-    u, k = len(distinct), min(count, max(len(distinct) - 1, 0))
-    others = np.full((u, k), NOBODY, dtype=np.int32)
-    products = np.zeros((u, k), dtype=np.int32)
-    result = Neighbours(distinct.keys, others, products)
+    u = len(distinct)
+    k, width = (min(wanted, max(u - 1, 0)) for wanted in (count, count + SPARES))
+    result = Neighbours(
+        distinct.keys, np.full((u, width), NOBODY, dtype=np.int32), np.zeros((u, width), dtype=np.int32)
+    )
     if k == 0:
         return result
-    fresh = np.arange(u) if known is None or known.others.shape[1] != k else _take_over(result, distinct, known)
-    _search(result, distinct, fresh)
+    _search(result, distinct, np.arange(u) if known is None else _take_over(result, distinct, known, k))
     return result
 
 
@@ -155,44 +170,90 @@ def _rounded(vectors: Float32Array) -> NDArray[np.int16]:
     return rounded
 
 
-def _take_over(result: Neighbours, distinct: Distinct, known: Neighbours) -> IntArray:
-    """Fill in the lists that still hold; the places (m,) of those to be searched anew."""
-    u = len(distinct)
+def _take_over(result: Neighbours, distinct: Distinct, known: Neighbours, count: int) -> IntArray:
+    """Fill in the lists as far as they are known; the places (m,) of those of which less than `count` are."""
+    u, width = result.others.shape
+    if not known.others.size:
+        return np.arange(u)
     old_place = np.searchsorted(known.keys, distinct.keys)
     old_place[old_place == len(known.keys)] = 0
-    stays = known.keys[old_place] == distinct.keys if len(known.keys) else np.zeros(u, dtype=bool)
+    stays = known.keys[old_place] == distinct.keys
+    stayed, newcomers = np.flatnonzero(stays), np.flatnonzero(~stays)
     new_place = np.full(len(known.keys) + 1, NOBODY, dtype=np.int32)  # the last stands for NOBODY
-    new_place[old_place[stays]] = np.flatnonzero(stays)
-    stayed = np.flatnonzero(stays)
-    lists = known.others[old_place[stayed]]
-    moved = new_place[lists]
-    is_whole = ((moved != NOBODY) | (lists == NOBODY)).all(axis=1)
-    held = stayed[is_whole]
-    result.others[held] = moved[is_whole]
-    result.products[held] = known.products[old_place[held]]
-    newcomers = np.flatnonzero(~stays)
-    _let_in(result, distinct, held, newcomers)
-    return np.setdiff1d(np.arange(u), held, assume_unique=True)
+    new_place[old_place[stayed]] = stayed
+    lists, products = new_place[known.others[old_place[stayed]]], known.products[old_place[stayed]]
+    row, column = np.nonzero(lists != NOBODY)
+    lengths = np.zeros(u, dtype=np.intp)
+    lengths[stayed] = np.bincount(row, minlength=len(stayed))
+    # A list that ends before its room does names all others there are.
+    has_all = np.zeros(u, dtype=bool)
+    has_all[stayed] = (products[:, -1] == 0) & (lengths[stayed] <= width)
+    _write(result, stayed[row], lists[row, column], products[row, column])
+    lengths += _let_in(result, distinct, stayed, newcomers, lengths, has_all)
+    is_held = has_all | (lengths >= count)
+    is_cut = is_held & ~has_all
+    result.products[is_cut[:, None] & (np.arange(width) >= lengths[:, None])] = _UNKNOWN
+    return np.flatnonzero(~is_held)
 
 
-def _let_in(result: Neighbours, distinct: Distinct, held: IntArray, newcomers: IntArray) -> None:
-    """Put newcomers into the lists of those that stayed, where they are near enough."""
-    if not len(held) or not len(newcomers):
-        return
+def _let_in(
+    result: Neighbours,
+    distinct: Distinct,
+    stayed: IntArray,
+    newcomers: IntArray,
+    lengths: IntArray,
+    has_all: NDArray[np.bool_],
+) -> IntArray:
+    """Put newcomers into lists of so many `lengths` (u,), where they stand before the end; how many came into each (u,).
+
+    Behind the end of a list that does not have all others (`has_all`, (u,)), somebody unknown may stand before a newcomer.
+    """
+    came = np.zeros(len(lengths), dtype=np.intp)
+    if not len(newcomers):
+        return came
+    ends = np.maximum(np.minimum(lengths, result.others.shape[1]) - 1, 0)
+    each = np.arange(len(lengths))
+    end_product = np.where(lengths == 0, np.inf, result.products[each, ends]).astype(np.float32)
+    end_place = result.others[each, ends]
+    end_product[has_all], end_place[has_all] = 0.0, NOBODY
     arriving = np.ascontiguousarray(distinct.rounded[newcomers].T)
-    k = result.others.shape[1]
-    for first in range(0, len(held), BLOCK_ROWS):
-        places = held[first : first + BLOCK_ROWS]
+    for first in range(0, len(stayed), BLOCK_ROWS):
+        places = stayed[first : first + BLOCK_ROWS]
         block = distinct.rounded[places] @ arriving
-        nearer = (block > 0) & (block >= result.products[places, -1:])
-        for offset in np.flatnonzero(nearer.any(axis=1)):
-            place, columns = places[offset], np.flatnonzero(nearer[offset])
-            listed = result.others[place] != NOBODY
-            others = np.concatenate([result.others[place][listed], newcomers[columns]])
-            products = np.concatenate([result.products[place][listed], block[offset, columns].astype(np.int32)])
-            order = np.lexsort((others, -products))[:k]
-            result.others[place, : len(order)] = others[order]
-            result.products[place, : len(order)] = products[order]
+        ending = end_product[places, None]
+        is_before = block > ending
+        is_before |= (block == ending) & (newcomers < end_place[places, None])
+        row, column = np.divmod(np.flatnonzero(is_before), len(newcomers))
+        if not len(row):
+            continue
+        entered = np.bincount(row, minlength=len(places))
+        came[places] = entered
+        changed = places[entered > 0]
+        held = result.others[changed]
+        listed, at = np.nonzero(held != NOBODY)
+        _write_sorted(
+            result,
+            np.concatenate([changed[listed], places[row]]),
+            np.concatenate([held[listed, at], newcomers[column]]),
+            np.concatenate([result.products[changed][listed, at], block[row, column].astype(np.int32)]),
+        )
+    return came
+
+
+def _write_sorted(
+    result: Neighbours, rows: IntArray, others: NDArray[np.integer], products: NDArray[np.integer]
+) -> None:
+    """Write lists given as (row, other, product), sorted as they stand in the lists, as far as there is room."""
+    order = np.lexsort((others, -products, rows))
+    _write(result, rows[order], others[order], products[order])
+
+
+def _write(result: Neighbours, rows: IntArray, others: NDArray[np.integer], products: NDArray[np.integer]) -> None:
+    """The same of what is in this order already: those of a list together, the nearest first."""
+    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    chosen = rank < result.others.shape[1]
+    result.others[rows[chosen], rank[chosen]] = others[chosen]
+    result.products[rows[chosen], rank[chosen]] = products[chosen]
 
 
 def _search(result: Neighbours, distinct: Distinct, places: IntArray) -> None:
@@ -219,12 +280,7 @@ def _search(result: Neighbours, distinct: Distinct, places: IntArray) -> None:
         kept = ~tied[near]
         near, columns = near[kept], columns[kept]
         values = block[near, columns]
-        order = np.lexsort((columns, -values, near))
-        near, columns, values = near[order], columns[order], values[order]
-        rank = np.arange(len(near)) - np.searchsorted(near, near)
-        chosen = rank < k
-        result.others[rows[near[chosen]], rank[chosen]] = columns[chosen]
-        result.products[rows[near[chosen]], rank[chosen]] = values[chosen]
+        _write_sorted(result, rows[near], columns, values.astype(np.int32))
 
 
 def _best_of_many(row: Float32Array, k: int) -> IntArray:

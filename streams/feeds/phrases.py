@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
+from highwater.streams.feeds.sparse import sparse_rows
 from highwater.streams.feeds.tokens import (
     FAINT_WORDS,
     HOLLOW_WORDS,
@@ -221,13 +221,18 @@ class Reading:
         known, codes = np.unique(np.append(codes, BREAK), return_inverse=True)
         self._words: list[_Word] = [lexicon.words[number] for number in known.tolist()]
         self._codes, self._bounds = codes[:-1], np.concatenate([[0], np.cumsum(lengths)])
-        self._stems_of_code = [word.stems for word in self._words]
+        self._group_of, self._groups = _groups(self._words)
+        text_of = np.repeat(np.arange(len(self.texts)), lengths)
+        said = _distinct(text_of * len(self._groups) + self._group_of[self._codes])
+        text, group = np.divmod(said, len(self._groups))
+        bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
+        self._says = sparse_rows((np.ones(len(said)), group, bounds), shape=(len(self.texts), len(self._groups)))
         self._parts = _Parts.of(self._words, self._codes, lengths)
         term_of, at, self._terms = _terms(self._words, self._parts)
-        held = np.unique(self._parts.text[at] * len(self._terms) + term_of)
+        held = _distinct(self._parts.text[at] * len(self._terms) + term_of)
         text, term = np.divmod(held, max(1, len(self._terms)))
         bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
-        self.holds = csr_array((np.ones(len(held)), term, bounds), shape=(len(self.texts), len(self._terms)))
+        self.holds = sparse_rows((np.ones(len(held)), term, bounds), shape=(len(self.texts), len(self._terms)))
         self.is_telling: BoolArray = np.array(
             [max(map(kind_of, stems)) == TELLING for stems in self._terms], dtype=bool
         )
@@ -252,18 +257,20 @@ class Reading:
 
         Only words that stand in so many texts can be in such a phrase, which leaves few to count.
         """
+        if not weights:
+            return []
         total = sum(weights.values())
-        heard: Counter[Stems] = Counter()
-        stems_of_code = self._stems_of_code
-        for number, weight in weights.items():
-            for stems in {stems_of_code[code] for code in self._line(number)}:
-                heard[stems] += weight
-        common = frozenset(stems for stems, weight in heard.items() if weight >= share_min * total) - {_NO_WORD.stems}
+        says = self._says[np.fromiter(weights, np.int64, len(weights))]
+        heard = says.T @ np.fromiter(weights.values(), np.float64, len(weights))
+        is_common = heard >= share_min * total
+        is_common[self._group_of[BREAK]] = False
+        common = frozenset(self._groups[group] for group in np.flatnonzero(is_common).tolist())
         if not common:
             return []
         counts: Counter[tuple[Stems, ...]] = Counter()
         spellings: dict[tuple[Stems, ...], Counter[str]] = {}
-        for number, weight in weights.items():
+        is_holding = (says @ is_common.astype(np.float64)) > 0
+        for number, weight in compress(weights.items(), is_holding.tolist()):
             for words, written in self._runs(number, common).items():
                 counts[words] += weight
                 spellings.setdefault(words, Counter())[written] += weight
@@ -296,6 +303,13 @@ class Reading:
         if place + size <= len(word.spans):
             return word.shown(place, place + size - 1)
         return f"{word.shown(place, place)} {self._words[int(self._parts.word[at + 1])].shown(0, 0)}"
+
+
+def _groups(words: Sequence[_Word]) -> tuple[IntArray, list[Stems]]:
+    """Which words have the same stems: the number of each word's group, int (words,), and what a group has in common."""
+    number: dict[Stems, int] = {}
+    of_word = [number.setdefault(word.stems, len(number)) for word in words]
+    return np.array(of_word, dtype=np.int64), list(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +368,12 @@ def _terms(words: Sequence[_Word], parts: _Parts) -> tuple[IntArray, IntArray, l
         np.concatenate([long_at, pair_at, single_at]),
         [*terms, *((stem,) for stem in parts.stems)],
     )
+
+
+def _distinct(numbers: IntArray) -> IntArray:
+    """Different numbers in order; `np.unique` hashes them, which takes a hundred times as long where they are nearly in order."""
+    ordered = np.sort(numbers)
+    return np.concatenate([ordered[:1], ordered[1:][ordered[1:] != ordered[:-1]]])
 
 
 def _is_long_term(stems: Stems) -> bool:

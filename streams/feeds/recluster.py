@@ -71,7 +71,7 @@ def recluster(window: Window) -> NewVersion:
     )
     rows = np.flatnonzero(found.labels == NOISE).tolist()
     outside = Outside(tuple(ids[row] for row in rows), tuple(_place(drawn, found, row) for row in rows))
-    return NewVersion(clusters, outside, evolution.changes, found.neighbours.to_bytes())
+    return NewVersion(clusters, outside, evolution.changes, found.kept.to_bytes())
 
 
 @dataclass(frozen=True, slots=True)

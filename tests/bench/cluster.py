@@ -66,7 +66,7 @@ def _measure(system: str, n: int) -> Measurement:
 
 def _measure_here(system: str, n: int) -> Measurement:
     new = n // 100
-    embedded = _vectors(n + new)
+    embedded = latest_vectors(n + new)
     window = embedded[new:]
     if system == "hdbscan":
         import hdbscan
@@ -76,7 +76,7 @@ def _measure_here(system: str, n: int) -> Measurement:
     else:
         from highwater.streams.feeds.clustering import cluster_embeddings
 
-        known = cluster_embeddings(embedded[:n]).neighbours if system in OURS[1:] else None
+        known = cluster_embeddings(embedded[:n]).kept if system in OURS[1:] else None
         started = time.perf_counter()
         labels = cluster_embeddings(window, known=known).labels
     seconds = time.perf_counter() - started
@@ -85,7 +85,7 @@ def _measure_here(system: str, n: int) -> Measurement:
     return {"seconds": seconds, "peak_mb": peak_mb, "noise": float((labels == -1).mean())}
 
 
-def _vectors(n: int) -> NDArray[np.float32]:
+def latest_vectors(n: int) -> NDArray[np.float32]:
     """The latest n; where there are fewer, repeated with small differences."""
     latest = vectors()[-n:]
     repeated = latest[np.arange(n) % len(latest)]

@@ -1,19 +1,22 @@
 """Ten times the ordinary load for minutes, with readers: what lags, what is refused, what memory is taken, how long reads take.
 
 1. The sustainable rate: what the sink stores a second of 20,000 insights that lie in the log, with readers.
-2. The ordinary rate is a quarter of it. Two minutes of it, ten times it for `minutes`, then the ordinary rate again until nothing
-   waits, and two minutes more.
+2. The ordinary rate is 0.15 of it, so that ten times the ordinary rate is half as much again as can be stored, and what waits at
+   its end is stored within minutes. Two minutes of the ordinary rate, ten times it for `minutes`, then the ordinary rate again
+   until nothing waits, and two minutes more.
 
 Readers ask for feeds, league pages and searches, 20 a second in all, in an open loop: latency counts from when a read was due.
-Writers send batches of 100 over HTTP and honour `Retry-After`. Everything runs on one machine, whose other users are seen too:
-ratios and shapes are what counts. Writes are shed once the sink is 30,000 events behind (`HIGHWATER_SHED_LAG_EVENTS`), so that
-what waits is stored within minutes; all other settings are as shipped.
+Writers offer the ordinary rate over HTTP, in batches of 100, and honour `Retry-After`; the other nine tenths are published to the
+log, whose producers nobody sheds. Everything runs on one machine, whose other users are seen too: ratios and shapes are what
+counts. Writes are shed once the sink is 30,000 events behind (`HIGHWATER_SHED_LAG_EVENTS`), so that what waits is stored within
+minutes; all other settings are as shipped.
 
     highwater bench overload --minutes 10        writes docs/lasting/overload.json and overload.svg
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import json
@@ -42,7 +45,7 @@ from tests.product import Product
 MINUTES = 10.0
 OUT = ROOT / "docs" / "lasting"
 SINK = "insights"
-TIMES, SHARE = 10, 0.25
+TIMES, SHARE = 10, 0.15
 CALM_SECONDS = 120.0
 # Ten seconds' worth or more, so that batches are full.
 BURST = 20_000
@@ -73,14 +76,15 @@ class Clients:
     def __init__(self, product: Product, folder: Path) -> None:
         self._folder = folder
         self._url = str(product.http.base_url)
+        self._environment = product.environment
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         """Begin, with nothing to write."""
-        self.set_rate(0)
-        for sort in ("readers", "writers"):
+        self.set_rates(http=0, log=0)
+        for sort in ("readers", "writers", "producers"):
             command = [sys.executable, "-m", "tests.bench.overload_clients", sort, self._url, str(self._file(sort))]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            environment = {**os.environ, **self._environment, "PYTHONPATH": str(ROOT)}
             self._processes.append(subprocess.Popen(command, cwd=ROOT, env=environment))
         return self
 
@@ -91,15 +95,20 @@ class Clients:
         for process in self._processes:
             process.wait(60)
 
-    def set_rate(self, events_per_second: float) -> None:
-        """Have so many events offered a second."""
-        fresh = self._folder / "rate.new"
-        fresh.write_text(str(events_per_second), encoding="ascii")
-        fresh.replace(self._file("writers").with_suffix(".rate"))
+    def set_rates(self, *, http: float, log: float) -> None:
+        """Have so many events offered a second over HTTP, and so many published to the log."""
+        for sort, events_per_second in (("writers", http), ("producers", log)):
+            fresh = self._folder / "rate.new"
+            fresh.write_text(str(events_per_second), encoding="ascii")
+            fresh.replace(self._file(sort).with_suffix(".rate"))
 
     def written(self) -> list[dict[str, Any]]:
-        """What was written, second by second, as running sums."""
+        """What was written over HTTP, second by second, as running sums."""
         return [json.loads(line) for line in _whole_lines(self._file("writers"))]
+
+    def published(self) -> list[dict[str, Any]]:
+        """What the log acknowledged, second by second, as a running sum."""
+        return [json.loads(line) for line in _whole_lines(self._file("producers"))]
 
     def reads(self) -> list[tuple[float, float, int, str]]:
         """Every read: when it was due, how long it took in ms, its status, its sort."""
@@ -180,9 +189,9 @@ def _stored(product: Product) -> int:
 def _phases(product: Product, clients: Clients, observed: Observed, rate: float, minutes: float) -> None:
     ordinary = rate * SHARE
 
-    def phase(name: str, events_per_second: float, is_over: Callable[[float], bool]) -> None:
+    def phase(name: str, is_over: Callable[[float], bool], *, log: float = 0.0) -> None:
         begin = observed.now()
-        clients.set_rate(events_per_second)
+        clients.set_rates(http=ordinary, log=log)
         while not is_over(observed.now() - begin):
             with _unanswered():
                 sample = {"at": observed.now(), "waiting": waiting(product), "memory": memory_mib(product)}
@@ -192,8 +201,8 @@ def _phases(product: Product, clients: Clients, observed: Observed, rate: float,
             time.sleep(LOOK_SECONDS)
         observed.phases.append(Phase(name, begin, observed.now()))
 
-    phase("ordinary", ordinary, lambda seconds: seconds >= CALM_SECONDS)
-    phase("ten times", ordinary * TIMES, lambda seconds: seconds >= minutes * 60)
+    phase("ordinary", lambda seconds: seconds >= CALM_SECONDS)
+    phase("ten times", lambda seconds: seconds >= minutes * 60, log=ordinary * (TIMES - 1))
     # A second's worth of each is always under way at the ordinary rate.
     at_rest = ordinary * 5
 
@@ -202,8 +211,8 @@ def _phases(product: Product, clients: Clients, observed: Observed, rate: float,
             seconds > LOOK_SECONDS * 2 and max(observed.samples[-1]["waiting"].values()) < at_rest
         )
 
-    phase("drains", ordinary, is_drained)
-    phase("after", ordinary, lambda seconds: seconds >= CALM_SECONDS)
+    phase("drains", is_drained)
+    phase("after", lambda seconds: seconds >= CALM_SECONDS)
 
 
 @contextlib.contextmanager
@@ -217,7 +226,7 @@ def _unanswered() -> Iterator[None]:
 
 def _problems(product: Product, clients: Clients) -> list[str]:
     """What must not be once all is stored."""
-    clients.set_rate(0)
+    clients.set_rates(http=0, log=0)
     deadline = time.monotonic() + DRAIN_SECONDS_MAX
     is_drained = False
     while not is_drained and time.monotonic() < deadline:
@@ -230,6 +239,10 @@ def _problems(product: Product, clients: Clients) -> list[str]:
     problems = []
     if not counts["accepted"] <= stored <= counts["accepted"] + counts["unknown"]:
         problems.append(f"{stored} are stored of {counts['accepted']} accepted and {counts['unknown']} unanswered")
+    published = clients.published()[-1]["published"]
+    from_log = int(product.sql("SELECT count(*) FROM insights WHERE insight_id LIKE 'log-%'")[0][0])
+    if from_log != published:
+        problems.append(f"{from_log} are stored of {published} published")
     if counts["retry_after_missing"]:
         problems.append(f"{counts['retry_after_missing']} refusals without Retry-After")
     if counts["wrong"]:
@@ -251,7 +264,7 @@ def _document(
     problems: list[str],
 ) -> dict[str, Any]:
     reads = [(due - observed.began, ms, status, sort) for due, ms, status, sort in clients.reads()]
-    written = [{**row, "at": row["at"] - observed.began} for row in clients.written()]
+    written = [{**row, "at": row["at"] - observed.began} for row in _joined(clients.written(), clients.published())]
     return {
         "sustainable_per_second": round(rate),
         "ordinary_per_second": round(rate * SHARE),
@@ -264,6 +277,15 @@ def _document(
         "reads": _buckets(reads),
         "samples": [{**sample, "at": round(sample["at"], 1)} for sample in observed.samples],
     }
+
+
+def _joined(written: list[dict[str, Any]], published: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What was written over HTTP, each second with what the log had acknowledged by then."""
+    told = [one["at"] for one in published]
+    return [
+        {**row, "published": published[place - 1]["published"] if (place := bisect.bisect(told, row["at"])) else 0}
+        for row in written
+    ]
 
 
 def _told(
@@ -287,7 +309,7 @@ def _told(
         "reads_failed": sum(not 200 <= status < 400 for _, _, status, _ in mine),
         "per_second": {
             name: round((rows[-1][name] - rows[0][name]) / seconds)
-            for name in ("offered", "accepted", "refused", "unknown")
+            for name in ("offered", "accepted", "refused", "unknown", "published")
             if rows
         },
         "stored_per_second": round((samples[-1]["stored"] - samples[0]["stored"]) / seconds) if samples else 0,
@@ -314,7 +336,10 @@ def _rates(written: Sequence[dict[str, Any]], observed: Observed) -> list[dict[s
     for later in written[1:]:
         seconds = later["at"] - row["at"]
         if seconds >= _BUCKET_SECONDS:
-            rates = {name: round((later[name] - row[name]) / seconds) for name in ("offered", "accepted", "refused")}
+            rates = {
+                name: round((later[name] - row[name]) / seconds)
+                for name in ("offered", "accepted", "refused", "published")
+            }
             found.append({"at": round(later["at"], 1), **rates})
             row = later
     return [one for one in found if one["at"] >= 0]
@@ -353,7 +378,7 @@ def _graph(document: dict[str, Any]) -> str:
     panels = [
         Panel(
             "events a second",
-            [curve(n, ((w["at"], w[n]) for w in writes)) for n in ("offered", "accepted", "refused")],
+            [curve(n, ((w["at"], w[n]) for w in writes)) for n in ("published", "offered", "accepted", "refused")],
         ),
         Panel(
             "events behind",

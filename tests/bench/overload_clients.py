@@ -1,7 +1,8 @@
-"""Readers and writers of `overload`, each a process of its own with an open loop: what is due is asked for, whatever else waits.
+"""Clients of `overload`, each a process of its own with an open loop: what is due is asked for, whatever else waits.
 
     python -m tests.bench.overload_clients readers URL FILE      reads; a line in FILE for each: seconds, ms, status, path
-    python -m tests.bench.overload_clients writers URL FILE      writes; the rate is read from FILE.rate each second
+    python -m tests.bench.overload_clients writers URL FILE      writes over HTTP; the rate is read from FILE.rate
+    python -m tests.bench.overload_clients producers URL FILE    publishes to the log, what was acknowledged is told; as above
 
 Times are of the monotonic clock, which all processes of a machine share. They end with SIGTERM.
 """
@@ -12,6 +13,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import signal
 import sys
 import time
@@ -22,7 +24,13 @@ from typing import TextIO
 import httpx
 
 from highwater.api.cli.sample import SEASON
+from highwater.api.command.lines import Line, event_of, key_of
+from highwater.api.command.publishing import Publisher
+from highwater.connectors.kafka.registry import Registry
+from highwater.schemas.topics import TOPICS
 from highwater.streams.access import trusts_nobody
+from highwater.streams.clock import ProductClock
+from highwater.streams.settings import read_settings
 from tests.bench.data import insights
 
 READERS = tuple(f"reader-{number}" for number in range(8))
@@ -164,15 +172,52 @@ async def write(url: str, out: TextIO, rate_file: Path) -> None:
             await asyncio.sleep(0.02)
 
 
+async def produce(out: TextIO, rate_file: Path) -> None:
+    """Publish to the log at the rate that the file says, in events a second; what was acknowledged is told each second."""
+    topic = TOPICS["feeds.insight-ingested"]
+    settings = read_settings(os.environ)
+    codec = await Registry(settings.registry_access()).codec([topic])
+    publisher = Publisher(settings.kafka_client())
+    clock = ProductClock(settings.clock_file)
+    dimensions = settings.embedding_dimensions
+    # Checked once: the events differ in their id and time alone, and checking each would cost more than to send it.
+    checked = [
+        event_of(topic.name, Line(number, json.dumps(line).encode()), shift_ms=0, embedding_dimensions=dimensions)
+        for number, line in enumerate(insights(), start=1)
+    ]
+    events = itertools.cycle(checked)
+    sent, owed, before, told = 0, 0.0, time.monotonic(), 0.0
+    try:
+        while True:
+            rate, now = _rate(rate_file), time.monotonic()
+            owed, before = min(owed + rate * (now - before), rate * 2), now
+            now_ms = clock()
+            while owed >= 1:
+                owed -= 1
+                event = {**next(events), "insight_id": f"log-{sent}", "ts": now_ms}
+                publisher.publish_event(topic, key_of(event, topic.key), codec.encode(topic.name, event), now_ms)
+                sent += 1
+            if now - told >= 1:
+                told = now
+                print(json.dumps({"at": now, "published": publisher.acknowledged}), file=out, flush=True)
+            await asyncio.sleep(0.02)
+    finally:
+        publisher.flush()
+
+
 def main() -> None:
     """As the usage says."""
     sort, url, file = sys.argv[1:]
     path = Path(file)
+    rate_file = path.with_suffix(".rate")
 
     async def run(out: TextIO) -> None:
-        task = asyncio.ensure_future(
-            read(url, out) if sort == "readers" else write(url, out, path.with_suffix(".rate"))
-        )
+        clients = {
+            "readers": lambda: read(url, out),
+            "writers": lambda: write(url, out, rate_file),
+            "producers": lambda: produce(out, rate_file),
+        }
+        task = asyncio.ensure_future(clients[sort]())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await task

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from highwater.deploy.local.watched import QUICK_DEATH_SECONDS
 from tests.bench.figures import Figure, figure
 from tests.bench.idle import ALL, used_by
 from tests.bench.installed import Installed
@@ -33,7 +34,7 @@ def _seconds_to_ready(stack: Installed) -> float:
 
 
 def _restart_seconds(stack: Installed, role: str) -> float:
-    """From the end of a role to when it is ready again; it ends in good order, as in a rolling restart."""
+    """From the request to end to when a role is ready again; it ends in good order, as in a rolling restart."""
     pid = stack.processes()[role]
     began = time.monotonic()
     os.kill(pid, signal.SIGTERM)
@@ -57,6 +58,9 @@ def run(runs: int = 3) -> list[Figure]:
                 seconds[WARM].append(_seconds_to_ready(stack))
                 for name, one in used_by(stack.processes()).items():
                     used[name].append(one.cpu_seconds)
+                time.sleep(
+                    QUICK_DEATH_SECONDS + 1
+                )  # a role that ends right after its start is started again after a pause
                 for role in ROLES:
                     seconds[f"{RESTART}: {role}"].append(_restart_seconds(stack, role))
             finally:

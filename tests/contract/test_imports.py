@@ -98,6 +98,8 @@ def test_the_core_has_no_chance_in_it():
         ("highwater.api.app", {"hdbscan", "sklearn", "pandas", "openai", "nicegui", "pyarrow"}),
         ("highwater.connectors.run", {"hdbscan", "sklearn", "pandas", "openai", "pyarrow"}),
         ("highwater.connectors.run", {"aiokafka", "authlib", "cryptography.hazmat", "joserfc", "pptx", "reportlab"}),
+        ("highwater.connectors.run", {"scipy", "httpx"}),
+        ("highwater.api.app", {"scipy", "httpx"}),
         ("highwater.connectors.kafka.registry", {"authlib", "cryptography", "httpx", "httpx2", "confluent_kafka"}),
         ("highwater.streams.app", {"scipy", "asyncpg", "redis", "confluent_kafka", "openai"}),
         ("highwater.connectors.replay.parts", {"numpy", "pyarrow", "confluent_kafka", "httpx", "httpx2", "authlib"}),

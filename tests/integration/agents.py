@@ -301,10 +301,11 @@ class Kafka:
         """As the insights sink does."""
         self.send("feeds.channel-advanced", channel_id, channel_id=channel_id, head=head, arrived_at=arrived_at)
 
-    def fill_heads(self, app_id: str, rows: int) -> None:
-        """Rows of channels that nobody has heard of, in the changelog as a worker would have written them."""
+    def fill_heads(self, app_id: str, rows: int, *, at_ms: int = 0) -> None:
+        """Rows of channels that nobody has heard of, in the changelog as a worker would have written them; 0: now."""
+        changelog = f"{app_id}-channel_heads-changelog"
         for number in range(rows):
-            self._producer.produce(f"{app_id}-channel_heads-changelog", key=f"filled-{number}", value=b"[1,null,0]")
+            self._producer.produce(changelog, key=f"filled-{number}", value=b"[1,null,0]", timestamp=at_ms)
         assert self._producer.flush(60) == 0
 
     def changed(self, user_id: str, revision: int, **changes: Any) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 import httpx
 import pytest
 
-from highwater.streams.overload import RETRY_AFTER_SECONDS
+from highwater.api.core import overload
+from highwater.api.core.overload import Overload
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.postgres.pool import open_pool
+from highwater.streams.overload import RETRY_AFTER_SECONDS, Bounds, Load
 from highwater.streams.settings import Settings
 from tests.integration.api_server import Api, Seeds, eventually, running_api
 from tests.integration.connecting import fresh, send
@@ -110,3 +115,45 @@ async def test_a_sink_that_is_behind_refuses_its_own_topics(http: httpx.AsyncCli
     assert (await http.post("/api/events/league.match-scheduled", json=match)).status_code == 202
     await seeds.run("UPDATE positions SET next = next + 1000000")
     await taken_again(http)
+
+
+class Counting(Overload):
+    """Counts its looks."""
+
+    looks = 0
+
+    async def measure(self) -> Load:
+        """Count, and measure."""
+        self.looks += 1
+        return await super().measure()
+
+
+async def test_nothing_is_measured_while_nobody_writes(
+    own_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+):
+    """The looks end some time after the last write, and the next write begins them again."""
+    monkeypatch.setattr(overload, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(overload, "_REST_AFTER_SECONDS", 0.2)
+    settings = own_settings()
+    pool = await open_pool(settings.database)
+    watched = Counting(Bounds(1_000_000, 1e9, 1_000_000), lambda: pool, Admin(settings.kafka_client()))
+    watched.start()
+    try:
+        for _ in range(3):
+            watched.admit(TOPIC)
+            before = watched.looks
+
+            async def has_looked(before: int = before) -> bool:
+                return watched.looks > before
+
+            await eventually(has_looked, "a write begins to be measured")
+
+            async def rests() -> bool:
+                before = watched.looks
+                await asyncio.sleep(0.2)  # ten looks
+                return watched.looks == before
+
+            await eventually(rests, "nothing is measured")
+    finally:
+        await watched.close()
+        await pool.close()

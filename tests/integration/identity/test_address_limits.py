@@ -52,6 +52,23 @@ async def test_a_lowered_limit_counts_at_once(link: RedisLink) -> None:
     assert await AddressLimits(link, 2, WINDOW_MS).retry_after_ms("a", START_MS + 4) == WINDOW_MS - 2
 
 
+async def test_a_process_that_is_behind_reads_what_is_ahead_of_it_alone(link: RedisLink) -> None:
+    """Times of another process that is ahead become its own, however many; of all others none is read."""
+    requests = AddressLimits(link, 2_000, WINDOW_MS)
+    name = key(LIVE_REQUESTS, address="a")
+    times = [START_MS + 5] * 250 + [START_MS] * 1_000
+    await link.client.rpush(name, *times)
+    await link.client.config_resetstat()
+    assert await requests.retry_after_ms("a", START_MS + 1) == 0
+    found = [int(at) for at in await link.client.lrange(name, 0, -1)]
+    assert found == [START_MS + 1] * 251 + [START_MS] * 1_000
+    for _ in range(3):
+        assert await requests.retry_after_ms("a", START_MS + 1) == 0
+    assert (await link.client.info("commandstats"))["cmdstat_lrange"][
+        "calls"
+    ] == 3 + 1  # 250 in hundreds, and ours above
+
+
 async def test_an_address_takes_no_more_room_than_its_limit_and_goes(link: RedisLink) -> None:
     """What is kept is bounded by the limit, and the key ends with its window."""
     requests = AddressLimits(link, 3, WINDOW_MS)

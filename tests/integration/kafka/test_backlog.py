@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from highwater.connectors.kafka import outbox
-from highwater.connectors.kafka.backlog import LagWatch, outbox_backlog
+from highwater.connectors.kafka.admin import Admin
+from highwater.connectors.kafka.backlog import RESTING_LOOKS, LagWatch, Reading, outbox_backlog
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.outbox import OutboxRow
+from highwater.connectors.kafka.positions import Place
 from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.connectors.postgres.pool import Connection, open_pool
 from highwater.streams.telemetry import FRESHNESS_SECONDS, LAG_EVENTS, LAG_SECONDS
@@ -119,3 +121,39 @@ async def test_the_outbox_says_how_many_wait_and_for_how_long(seeds: Seeds):
         found = await outbox_backlog(pool)
         assert (found.rows, 90 <= found.age_seconds < 3_600) == (3, True)
         assert (await outbox_backlog(pool, rows_max=2)).rows == 2
+
+
+class Noting(Admin):
+    """Notes which ends of logs it is asked for."""
+
+    asked: list[list[Place]]
+
+    async def log_ends(self, partitions: Iterable[Place]) -> dict[Place, int]:
+        """Note, and ask."""
+        self.asked.append(sorted(partitions))
+        return await super().log_ends(self.asked[-1])
+
+
+class Standing:
+    """A consumer that awaits events in one partition and rests in another."""
+
+    def __init__(self, group: str, following: Mapping[Place, int], resting: Place) -> None:
+        self.group = group
+        self.readings = {place: Reading(next_, None, place == resting) for place, next_ in following.items()}
+
+
+async def test_the_end_of_a_log_whose_reader_rests_is_seldom_asked_for(stack: Stack, around: Surroundings):
+    """Both at the first look and at every sixth after it; what came unseen to the one that rests shows at that."""
+    admin = Noting(around.client)
+    admin.asked = []
+    awake, resting = (TOPIC, 1), (TOPIC, 2)
+    ends = await around.admin.log_ends([awake, resting])
+    reader, watch = Standing(fresh("standing"), ends, resting), LagWatch(admin)
+    for _ in range(RESTING_LOOKS):
+        await watch.look([reader])
+        send(stack.kafka, TOPIC, events_of(around, 1, resting[1]))
+    assert admin.asked == [[awake, resting], *[[awake]] * (RESTING_LOOKS - 1)]
+    assert LAG_EVENTS.labels(reader.group, TOPIC)._value.get() == 0
+    await watch.look([reader])
+    assert admin.asked[-1] == [awake, resting]
+    assert LAG_EVENTS.labels(reader.group, TOPIC)._value.get() >= RESTING_LOOKS

@@ -23,8 +23,12 @@ async def drowsy(stack: Stack, around: Surroundings, monkeypatch: pytest.MonkeyP
     """A topic of two partitions and a group of the test's own, and a doorbell for its consumers, which rest soon."""
     monkeypatch.setattr(resting, "_RESTS_AFTER_SECONDS", 0.2)
     monkeypatch.setattr(resting, "_FETCH_WAIT_MS", 300)
+    monkeypatch.setattr(resting, "_PATIENT_WAIT_MS", 600)
     monkeypatch.setattr(resting, "_POLL_SECONDS", 0.1)
     monkeypatch.setattr(resting, "_COVERED_SECONDS", 0.5)
+    monkeypatch.setattr(resting, "_TAKEN_OVER_SECONDS", 2.0)
+    monkeypatch.setattr(resting, "_SLEEP_SECONDS", 0.2)
+    monkeypatch.setattr(resting, "_TURN_SECONDS", 0.5)
     topic, doorbell = fresh("test.resting"), Doorbell(around.client)
     async with own_topic(around, topic) as made:
         try:
@@ -49,6 +53,26 @@ async def test_the_first_record_ends_a_rest(drowsy: Case):
             await drowsy.all_stored(sent)
 
 
+async def test_one_who_rests_for_long_is_woken_by_the_patient_bell(drowsy: Case, monkeypatch: pytest.MonkeyPatch):
+    """Again and again: the quick bell has let go of it, and the rest itself would last minutes."""
+    taken_over, take_over = asyncio.Event(), Doorbell.take_over
+    loop, member, sent = asyncio.get_running_loop(), drowsy.consumer(), []
+
+    def noted(self: Doorbell, who: object) -> None:
+        take_over(self, who)
+        loop.call_soon_threadsafe(taken_over.set)
+
+    monkeypatch.setattr(Doorbell, "take_over", noted)
+    async with running(member):
+        for turn in range(4):
+            await asleep(member)
+            taken_over.clear()
+            await asyncio.wait_for(taken_over.wait(), 60)
+            sent += names(3, f"t{turn}-")
+            drowsy.send(sent[-3:], turn % 2)
+            await drowsy.all_stored(sent)
+
+
 async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Case):
     """Two groups of one topic are woken; a third, of another topic, goes on resting."""
     other, elsewhere = replace(drowsy, group=fresh("tally")), replace(drowsy, group=fresh("tally"))
@@ -65,7 +89,7 @@ async def test_a_doorbell_wakes_all_who_read_a_topic_and_nobody_else(drowsy: Cas
 
 async def test_a_rest_ends_by_itself(drowsy: Case, monkeypatch: pytest.MonkeyPatch):
     """Whatever became of the doorbell: a record is found when the time of the rest is over."""
-    monkeypatch.setattr(Doorbell, "_wake", lambda *_: None)
+    monkeypatch.setattr(resting._Bell, "_wake", lambda *_: None)
     monkeypatch.setattr(resting, "_REST_SECONDS_MAX", 2.0)
     member = drowsy.consumer()
     async with running(member):

@@ -18,7 +18,17 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from rocksdict import Options, Rdict
 
 from highwater.connectors.kafka.changelogs import read_changelogs
-from highwater.streams.restoring import Batch, BeginningMovedError, Place, Restoration, Span
+from highwater.streams.clock import wall_ns
+from highwater.streams.restoring import (
+    Batch,
+    BeginningMovedError,
+    ChangelogRecord,
+    Place,
+    Restoration,
+    Span,
+    TombstonesGoneError,
+    emptied,
+)
 from tests import ROOT
 from tests.conftest import Stack
 from tests.integration.agents import until
@@ -78,10 +88,10 @@ def produce(stack: Stack) -> Callable[..., None]:
     """Append records to a topic, by partition in the order given."""
     producer = Producer({"bootstrap.servers": stack.kafka, "linger.ms": 5, "enable.idempotence": True})
 
-    def append(log: Log) -> None:
+    def append(log: Log, at_ms: int | None = None) -> None:
         for (name, partition), records in log.items():
             for key, value in records:
-                producer.produce(name, key=key, value=value, partition=partition)
+                producer.produce(name, key=key, value=value, partition=partition, timestamp=at_ms or 0)
         assert producer.flush(ANSWER_SECONDS) == 0
 
     return append
@@ -162,28 +172,36 @@ def test_a_log_that_was_compacted_gives_the_same_rows(
     stack: Stack, admin: AdminClient, produce: Any, topic: str, stores: dict[Place, Rdict]
 ) -> None:
     """With most records and tombstones compacted away the rows are the same."""
-    make(admin, topic, min_cleanable_dirty_ratio="0.001", delete_retention_ms="0", segment_ms="100")
+    make(admin, topic, **COMPACTED_AT_ONCE)
     log = a_log(topic)
     produce(log)
 
-    def kept() -> int:
+    def close_segments() -> None:
         # A segment is closed by the first record that comes after its time, and only closed ones are compacted.
         produce({place: [(b"closing", None)] for place in log})
         for records in log.values():
             records.append((b"closing", None))
-        with contextlib.closing(reader(stack)(spans_of(log))) as batches:
-            found, ended = 0, set[Place]()
-            while len(ended) < PARTITIONS:
-                batch = next(batches)
-                found += len(batch.records)
-                ended.update(batch.ends)
-        return found
 
     with often_compacted(admin):
-        until(lambda: kept() < PARTITIONS * RECORDS / 2, "compacted")
+        until(lambda: close_segments() or len(kept(stack, log)) < PARTITIONS * RECORDS / 2, "compacted")
     assert Restoration(reader(stack), spans_of(log), stores, OFFSET).run()
     for place, store in stores.items():
         assert rows_of(store) == rows_after(log[place])
+
+
+COMPACTED_AT_ONCE = {"min_cleanable_dirty_ratio": "0.001", "delete_retention_ms": "0", "segment_ms": "100"}
+
+
+def kept(stack: Stack, log: Log) -> list[ChangelogRecord]:
+    """The records that a log still has."""
+    with contextlib.closing(reader(stack)(spans_of(log))) as batches:
+        found: list[ChangelogRecord] = []
+        ended = set[Place]()
+        while len(ended) < PARTITIONS:
+            batch = next(batches)
+            found += batch.records
+            ended.update(batch.ends)
+    return found
 
 
 @contextlib.contextmanager
@@ -301,6 +319,57 @@ def test_records_deleted_before_they_are_read_end_it(
         future.result(ANSWER_SECONDS)
     with pytest.raises(BeginningMovedError, match="partition 1"):
         Restoration(reader(stack), spans_of(log), stores, OFFSET).run()
+
+
+def test_a_store_that_was_left_for_long_is_read_anew(
+    stack: Stack, admin: AdminClient, produce: Any, topic: str, stores: dict[Place, Rdict]
+) -> None:
+    """A row was deleted after the store was left, and the log has forgotten that: the reader says so, and the row goes."""
+    long_ago_ms = wall_ns() // 1_000_000 - 20 * 3_600_000
+    make(admin, topic, **COMPACTED_AT_ONCE)
+    first = {(topic, p): [(b"stays", b"1"), (b"goes", b"1")] for p in range(PARTITIONS)}
+    produce(first, at_ms=long_ago_ms)
+    assert Restoration(reader(stack), spans_of(first), stores, OFFSET).run()
+    log: dict[Place, list[tuple[bytes, bytes | None]]] = {
+        place: [*rows, (b"goes", None)] for place, rows in first.items()
+    }
+    produce({place: rows[-1:] for place, rows in log.items()}, at_ms=long_ago_ms + 1_000)
+
+    def close_segments() -> None:
+        produce({place: [(b"newer", b"%d" % len(rows))] for place, rows in log.items()})
+        for rows in log.values():
+            rows.append((b"newer", b"%d" % len(rows)))
+
+    with often_compacted(admin):
+        until(
+            lambda: close_segments() or all(r.key() != b"goes" for r in kept(stack, log)), "the deletion is forgotten"
+        )
+    spans = spans_of(log, first=2)
+    with pytest.raises(TombstonesGoneError) as found:
+        Restoration(reader(stack), spans, stores, OFFSET).run()
+    assert found.value.beginnings == dict.fromkeys(spans, 0)
+    for store in stores.values():
+        assert rows_of(store) == {b"stays": b"1", b"goes": b"1"}
+        emptied(store)
+        assert dict(store.items()) == {}
+    assert Restoration(reader(stack), spans_of(log), stores, OFFSET).run()
+    for place, store in stores.items():
+        assert rows_of(store) == rows_after(log[place])
+
+
+def test_a_store_that_was_left_a_while_ago_is_continued(
+    stack: Stack, admin: AdminClient, produce: Any, topic: str, stores: dict[Place, Rdict]
+) -> None:
+    """Where the log keeps every deletion that a store lacks, the rest is read and no more."""
+    make(admin, topic)
+    log = a_log(topic, count=10)
+    now_ms = wall_ns() // 1_000_000
+    produce({place: rows[:5] for place, rows in log.items()}, at_ms=now_ms - 20 * 3_600_000)
+    produce({place: rows[5:] for place, rows in log.items()}, at_ms=now_ms - 11 * 3_600_000)
+    restoration = Restoration(reader(stack), spans_of(log, first=5), stores, OFFSET)
+    assert restoration.run()
+    for place, store in stores.items():
+        assert rows_of(store) == rows_after(log[place][5:])
 
 
 def test_one_that_is_stopped_writes_no_more(stack: Stack, log: Log, stores: dict[Place, Rdict]) -> None:

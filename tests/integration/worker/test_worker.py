@@ -158,6 +158,26 @@ def test_killed_while_it_restores_it_continues_and_decides_the_same(
     assert [answer.event["head"] for answer in the(lambda: kafka.dirty(user), 2)] == [7, 8]
 
 
+def test_tables_that_were_left_for_long_are_restored_from_the_beginning(
+    kafka: Kafka, lone: Callable[..., Worker]
+) -> None:
+    """What its stores lack is older than the log keeps deletions: they are emptied and read anew, and no decision is repeated."""
+    worker = lone().start()
+    long_ago_ms = time.time_ns() // 1_000_000 - 20 * 3_600_000
+    for rows in (1_000, 2_000):  # what the stores hold, and what they lack
+        worker.end(signal.SIGTERM)
+        kafka.fill_heads(worker.app_id, rows, at_ms=long_ago_ms)
+        worker.start()
+    assert worker.log().count("stores_outlived") == 1
+    assert worker.restorations() == [1_000, 2_000, 3_000]
+    filled = "filled-7"
+    kafka.advanced(filled, 1)
+    worker.after_ticks(3)
+    assert kafka.dirty(filled) == []
+    kafka.advanced(filled, 2)
+    assert [answer.event["head"] for answer in the(lambda: kafka.dirty(filled), 1)] == [2]
+
+
 def test_partitions_that_move_while_they_are_restored_are_given_up(
     kafka: Kafka, user: str, lone: Callable[..., Worker], tmp_path: Path
 ) -> None:

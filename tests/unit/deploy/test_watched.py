@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 from pathlib import Path
 
-from highwater.deploy.local.process import ManagedProcess
+import pytest
+
+from highwater.deploy.local.process import Command, ManagedProcess
 from highwater.deploy.local.watched import BACKOFF_SECONDS_MAX, State, Watched
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
@@ -36,3 +39,26 @@ def test_a_full_disk_ends_no_supervision(tmp_path: Path) -> None:
     has_room = True
     watched.step(now + BACKOFF_SECONDS_MAX)
     assert watched.state is State.STARTING
+
+
+@pytest.mark.parametrize(("kind", "pause"), [("role", 0.0), ("service", 1.0)])
+def test_one_that_lived_for_a_while_is_started_again_soon(tmp_path: Path, kind: str, pause: float) -> None:
+    """A role at once; a server when the children that it left are gone. One that dies again at once waits longer."""
+    process = ManagedProcess("worker", tmp_path / "worker.log")
+    command = Command(("sleep", "600"), env=dict(os.environ))
+    watched = Watched("worker", kind, process, launch=lambda: process.start(command), probe=lambda: None)
+    try:
+        watched.begin(0.0)
+        process.kill()
+        watched.step(60.0)
+        assert watched.state is State.RESTARTING
+        watched.step(60.0 + pause)
+        assert (watched.state, watched.snapshot()["restarts"]) == (State.STARTING, 1)
+        process.kill()
+        watched.step(61.0 + pause)
+        watched.step(61.9 + 2 * pause)
+        assert watched.state is State.RESTARTING
+        watched.step(62.0 + 2 * pause)
+        assert (watched.state, watched.snapshot()["restarts"]) == (State.STARTING, 2)
+    finally:
+        process.kill()

@@ -35,14 +35,14 @@ def policy(count: int = 3, interval: float = 3_600, active: float = 86_400, cool
     return make_policy({"free": PlanPolicy(count, interval, active, cooldown)})
 
 
-def test_novelty_is_acted_upon_by_the_tick_after_the_one_that_tells_of_it() -> None:
-    """Three insights within the second minute are found at tick 2, told, and judged at tick 3."""
+def test_novelty_is_acted_upon_by_the_tick_that_tells_of_it() -> None:
+    """Three insights within the second minute are found at tick 2, told, and judged by it."""
     world = population([(70_000, 0), (80_000, 0), (90_000, 0)])
     asked = report_plain(policy(interval=10 * 3_600), world, Costs())[1]
     # A user who was never looked at is due at once (R0.6); with nothing there it is a look.
     assert asked == [
         Request("user-000000", 0, 0, Trigger.TIME, 0),
-        Request("user-000000", 3, 180_000, Trigger.NOVELTY, 3),
+        Request("user-000000", 2, 120_000, Trigger.NOVELTY, 3),
     ]
 
 

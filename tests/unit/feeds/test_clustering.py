@@ -157,13 +157,13 @@ def test_a_rebuild_that_knows_the_last_equals_one_from_nothing(seed, sizes, wind
         window = vectors[first % len(vectors) :][:length]
         found = cluster_embeddings(window, known=known)
         assert_equal(found, cluster_embeddings(window))
-        known = Neighbours.from_bytes(found.neighbours.to_bytes())
+        known = Neighbours.from_bytes(found.kept.to_bytes())
 
 
 def test_what_is_known_is_not_searched_again(monkeypatch):
     """The same window again, known: no list is searched."""
     vectors = sample.vectors()[:500]
-    known = cluster_embeddings(vectors).neighbours
+    known = cluster_embeddings(vectors).kept
     searched = []
     monkeypatch.setattr(neighbours, "_search", lambda result, distinct, places: searched.append(len(places)))
     cluster_embeddings(vectors, known=known)

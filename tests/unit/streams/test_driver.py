@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from highwater.streams.driver import AgentFailedError, Driver
+from highwater.streams.feeds.policy import PlanPolicy, make_policy
 from highwater.streams.feeds.state import decode_user
+from highwater.streams.ticks import FRESH_MS_MAX
 from tests import ROOT
 
 NOON = 1_794_484_800_000  # 2026-11-12T12:00:00Z
@@ -47,12 +49,59 @@ def changed(user_id: str = "u1", revision: int = 1, **more: Any) -> dict[str, An
     return {**event, **more}
 
 
-async def with_novelty(driver: Driver, head: int, user_id: str = "u1") -> None:
+async def with_novelty(driver: Driver, head: int, user_id: str = "u1", appended_ms: int | None = None) -> None:
     """Subscribers of a channel are told of its head."""
     event = {"heads": [{"channel_id": "c1", "head": head, "users": [user_id]}]}
     known = set(event["heads"][0])
     assert known == {"channel_id", "head", "users"}
-    await driver.publish(NOVELTY, event, partition=driver.partition_of(user_id))
+    await driver.publish(NOVELTY, event, partition=driver.partition_of(user_id), appended_ms=appended_ms)
+
+
+async def finished(driver: Driver, hwm: int) -> None:
+    """The first request was answered by a version up to a head."""
+    request = next(one for one in driver.outputs if one.position.topic == REQUESTED)
+    event = {
+        "user_id": "u1", "request_position": str(request.position), "outcome": "rebuilt", "reason": "", "cluster_version": 1,
+        "hwm": {"c1": hwm}, "last_clustered_at": NOON, "last_checked_at": None, "finished_at": NOON, "retractions": {"c1": 0},
+    }  # fmt: skip
+    await driver.publish(FINISHED, event)
+
+
+async def test_novelty_after_a_tick_is_judged_by_that_tick():
+    """Nobody waits for a second tick: the request names the tick that told of the channel."""
+    driver = Driver("users")
+    await driver.tick(NOON)
+    await driver.publish(CHANGED, changed())
+    await with_novelty(driver, 500)
+    (request,) = driver.sent(REQUESTED)
+    place = driver.partition_of("u1")
+    assert (request["planned_at"], request["tick_position"]) == (NOON, f"streams.tick/{place}/0")
+    await driver.tick(NOON + MINUTE)
+    assert len(driver.sent(REQUESTED)) == 1
+
+
+async def test_a_tick_asks_for_a_user_once():
+    """What comes after the answer to its request is judged at the next tick: two requests of one tick would be one repeated."""
+    policy = make_policy({"free": PlanPolicy(3, 3_600, 86_400, 0)})
+    driver = Driver("users", policy=policy)
+    await driver.tick(NOON)
+    await driver.publish(CHANGED, changed())
+    await with_novelty(driver, 5)
+    await finished(driver, 5)
+    await with_novelty(driver, 10)
+    assert [request["planned_at"] for request in driver.sent(REQUESTED)] == [NOON]
+    await driver.tick(NOON + MINUTE)
+    assert [request["planned_at"] for request in driver.sent(REQUESTED)] == [NOON, NOON + MINUTE]
+
+
+@pytest.mark.parametrize(("late_ms", "asked_at"), [(FRESH_MS_MAX, [NOON]), (FRESH_MS_MAX + 1, [])])
+async def test_a_tick_that_is_old_judges_nobody(late_ms: int, asked_at: list[int]):
+    """After a worker was away its last tick is of long ago: a cooldown that began then would be over too early."""
+    driver = Driver("users")
+    await driver.tick(NOON, appended_ms=NOON)
+    await driver.publish(CHANGED, changed())
+    await with_novelty(driver, 500, appended_ms=NOON + late_ms)
+    assert [request["planned_at"] for request in driver.sent(REQUESTED)] == asked_at
 
 
 async def test_an_insight_becomes_a_request():
