@@ -23,9 +23,6 @@ _TRAILER = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
 # 2000-01-01, from which PostgreSQL counts, in ms since 1970.
 _EPOCH_MS = 946_684_800_000
-# What is handed to the event loop at once, which passes it to the socket as that empties, without asking for the interpreter. Before
-# each further piece it has to, and waits while another thread prepares the next rows: PostgreSQL then still has some to store.
-_PIECE_BYTES = 1 << 20
 # Before the first number of a row: the count of its fields, and the length of the number.
 _BEFORE_FIRST = 2 + 4
 
@@ -45,7 +42,7 @@ class Rows:
 
     async def copy_into(self, tx: Connection, table: str, numbers: Sequence[int | None]) -> None:
         """Store the rows with their numbers; a row whose number is None is left out."""
-        await tx.copy_to_table(table, source=_pieces(self.numbered(numbers)), columns=self.names, format="binary")
+        await tx.copy_to_table(table, source=_in_one_piece(self.numbered(numbers)), columns=self.names, format="binary")
 
     def numbered(self, numbers: Sequence[int | None]) -> bytearray:
         """What COPY is sent. The next call changes it."""
@@ -125,7 +122,9 @@ class Columns:
         return [raw[i : i + width] for i in range(0, len(raw), width)], width
 
 
-async def _pieces(encoded: bytearray) -> AsyncIterator[bytes]:
-    whole = memoryview(encoded)
-    for first in range(0, len(whole), _PIECE_BYTES):
-        yield cast("bytes", whole[first : first + _PIECE_BYTES])  # the driver copies from any buffer
+async def _in_one_piece(encoded: bytearray) -> AsyncIterator[bytes]:
+    """The loop (uvloop) passes it to the socket as that empties, without asking for the interpreter.
+
+    Of many pieces each would wait for it while another thread prepares the next rows, and PostgreSQL for the piece.
+    """
+    yield cast("bytes", encoded)  # the driver copies from any buffer

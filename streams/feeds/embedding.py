@@ -12,7 +12,6 @@ Everything up to the root is whole numbers small enough to be held exactly (floa
 numbers stay below 2^33, a text's below 2^50), so no order of summing and no fused multiply-add changes a bit.
 """
 
-import math
 import threading
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -98,17 +97,18 @@ class TextEmbedder:
         word = np.fromiter(map(self._row_of_word.__getitem__, terms), dtype=np.int64, count=len(terms))
         if len(self._row_of_word) > first:
             self._words.learn(first, list(islice(reversed(self._row_of_word), len(self._row_of_word) - first))[::-1])
-        sums = self._word_sums(word, text_of, len(texts)) + self._words.pair_sums(word, text_of, len(texts))
+        sums = self._words.pair_sums(word, text_of, len(texts))
+        sums += self._word_sums(word, text_of, len(texts))
         return _unit(sums)
 
-    def _word_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray:
+    def _word_sums(self, word: IntArray, text_of: IntArray, count: int) -> FloatArray | Float32Array:
         used = max(len(self._row_of_word), 1)
         vectors = self._words.vectors[:used]
         keys, times = np.unique(text_of * used + word, return_counts=True)
         weights = (self._words.weights[keys % used] * sublinear(times) // 16).astype(vectors.dtype)
         starts = np.searchsorted(keys, np.arange(count + 1) * used)
         matrix = sparse_rows((weights, keys % used, starts), shape=(count, used))
-        return np.asarray(matrix @ vectors, dtype=np.float64)
+        return cast("FloatArray | Float32Array", matrix @ vectors)
 
 
 class _Rows(dict[str, int]):
@@ -130,7 +130,7 @@ class _HashedWords:
     def learn(self, first: int, words: Sequence[str]) -> None:
         """Keep what is to be known of words, in rows from `first` on."""
         rows = slice(first, first + len(words))
-        self.vectors[rows] = [word_vector(word) for word in words]
+        self.vectors[rows] = word_vectors(words)
         self.weights[rows] = [word_weight(word) for word in words]
         self._codes[rows] = [crc32(word.encode("utf-8", "surrogatepass")) for word in words]
 
@@ -143,13 +143,10 @@ class _HashedWords:
         steps = PAIR_STEP * np.minimum(self.weights[before], self.weights[after])[chosen] * sublinear(times) // 16
         codes = (keys % np.uint64(1 << 32)) * np.uint64(0x9E3779B97F4A7C15)
         rows = (keys >> np.uint64(32)).astype(np.int64) * DIMENSIONS
-        sums = np.zeros(count * DIMENSIONS)
-        for shift in (20, 42):
-            half = codes >> np.uint64(shift)
-            sign = 1 - 2 * (half & np.uint64(1)).astype(np.int64)
-            places = rows + ((half >> np.uint64(1)) % np.uint64(DIMENSIONS)).astype(np.int64)
-            sums += np.bincount(places, weights=sign * steps, minlength=len(sums))
-        return sums.reshape(count, DIMENSIONS)
+        halves = codes >> np.array([[20], [42]], dtype=np.uint64)
+        signs = 1 - 2 * (halves & np.uint64(1)).astype(np.int64)
+        places = rows + ((halves >> np.uint64(1)) % np.uint64(DIMENSIONS)).astype(np.int64)
+        return _sums_at(places.ravel(), (signs * steps).ravel(), count)
 
 
 class _ProjectedWords:
@@ -186,18 +183,28 @@ class _ProjectedWords:
         return np.asarray(matrix @ self._projection, dtype=np.float64)
 
 
-def word_vector(word: str) -> Float32Array:
-    """A word's coordinates in the unfitted basis, whole numbers in float32 (384,): the word, and its n-grams."""
-    vector = np.zeros(DIMENSIONS, dtype=np.float32)
-    encoded = word.encode("utf-8", "surrogatepass")
-    digest = blake2b(encoded, digest_size=4 * WORD_COORDINATES, person=b"highwater").digest()
-    grams = gram_codes(word)
-    step = max(1, round(GRAMS_LENGTH / math.sqrt(max(1, len(grams)))))
-    codes = np.array([*np.frombuffer(digest, dtype="<u4").tolist(), *grams], dtype=np.int64)
-    steps = np.full(len(codes), step)
-    steps[:WORD_COORDINATES] = WORD_STEP
-    np.add.at(vector, (codes >> 1) % DIMENSIONS, np.where(codes & 1, steps, -steps))
-    return vector
+def word_vectors(words: Sequence[str]) -> FloatArray:
+    """The coordinates of words in the unfitted basis, whole numbers (n, 384): of each the word, and its n-grams."""
+    encoded = [word.encode("utf-8", "surrogatepass") for word in words]
+    digests = [blake2b(one, digest_size=4 * WORD_COORDINATES, person=b"highwater").digest() for one in encoded]
+    grams = [gram_codes(word) for word in words]
+    counts = np.fromiter(map(len, grams), dtype=np.int64, count=len(words))
+    steps = np.maximum(1, np.rint(GRAMS_LENGTH / np.sqrt(np.maximum(1, counts)))).astype(np.int64)
+    of_words = np.frombuffer(b"".join(digests), dtype="<u4").astype(np.int64)
+    of_grams = np.fromiter(chain.from_iterable(grams), dtype=np.int64, count=counts.sum())
+    codes = np.concatenate((of_words, of_grams))
+    lengths = np.concatenate((np.full(len(of_words), WORD_STEP), np.repeat(steps, counts)))
+    number = np.arange(len(words))
+    owner = np.concatenate((np.repeat(number, WORD_COORDINATES), np.repeat(number, counts)))
+    places = owner * DIMENSIONS + (codes >> 1) % DIMENSIONS
+    return _sums_at(places, np.where(codes & 1, lengths, -lengths), len(words))
+
+
+def _sums_at(places: IntArray, steps: IntArray, count: int) -> FloatArray:
+    """The sums of whole numbers by their places in an array of (count, 384)."""
+    sums = np.bincount(places, weights=steps, minlength=count * DIMENSIONS)
+    # Of no numbers NumPy gives whole ones.
+    return cast("FloatArray", sums.astype(np.float64, copy=False).reshape(count, DIMENSIONS))
 
 
 def word_weight(word: str) -> int:
@@ -252,8 +259,11 @@ def _unit(sums: FloatArray) -> Float32Array:
     """Rows of whole numbers scaled to length 1, zero rows left as they are: float32 (n, 384)."""
     greatest = np.maximum(sums.max(axis=1, initial=0.0), -sums.min(axis=1, initial=0.0))
     _, exponents = np.frexp(greatest)
-    # By a power of two, which changes no bit.
-    scale = np.ldexp(1.0, -np.maximum(exponents - _SQUARED_BITS, 0))
-    cut = np.rint(sums * scale[:, None])
-    norms = np.sqrt(np.einsum("ij,ij->i", cut, cut))
-    return cast("Float32Array", (cut / np.maximum(norms, 1.0)[:, None]).astype(np.float32))
+    if exponents.max(initial=0) > _SQUARED_BITS:
+        # By a power of two, which changes no bit.
+        scale = np.ldexp(1.0, -np.maximum(exponents - _SQUARED_BITS, 0))
+        sums = np.rint(sums * scale[:, None])
+    norms = np.sqrt(np.einsum("ij,ij->i", sums, sums))
+    unit = np.empty(sums.shape, dtype=np.float32)
+    np.divide(sums, np.maximum(norms, 1.0)[:, None], out=unit, casting="same_kind")
+    return unit

@@ -1,8 +1,9 @@
 """Rows per second from a topic into PostgreSQL, beside PostgreSQL's own COPY of the same rows in the same run.
 
 The sink's figure holds everything an insight goes through: poll, Avro, checks, embedding, numbering, COPY, outbox,
-positions, commit. The peer's holds the COPY alone, in transactions of as many rows as the sink's batches: into a table as durable
-as the sink's with the same indexes, into the same without indexes, and into a temporary one, which writes no log.
+positions, commit; by one process and by two, which are processes of their own as a role is. The peer's holds the COPY alone, in
+transactions of as many rows as the sink's batches: into a table as durable as the sink's with the same indexes, into the same
+without indexes, and into a temporary one, which writes no log.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ import gzip
 import json
 import logging
 import os
-import statistics
+import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
+import psutil
+import uvloop
 
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.kafka.admin import Admin
-from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.producer import AsyncProducer
 from highwater.connectors.kafka.registry import Registry
@@ -38,11 +42,15 @@ from highwater.streams.heap import settle_heap
 from highwater.streams.settings import read_settings
 from highwater.streams.telemetry import configure_logging
 from tests import ROOT
+from tests.bench.figures import Figure, figure, point
+from tests.bench.streams_peer import Cost, cost_of
 
 TOPIC = "feeds.insight-ingested"
-DIMENSIONS = 384
 SAMPLE = ROOT / "api" / "sample" / "commits.jsonl.gz"
-ROWS_MAX = 50_000
+# The log grows from one size to the next, and each run reads all of it.
+ROWS = (200, 2_000, 20_000, 200_000)
+EMPTY = "TRUNCATE positions, outbox, insights, channels"
+WAIT_SECONDS = 120.0
 COLUMNS = (
     "insight_id",
     "channel_id",
@@ -54,18 +62,35 @@ COLUMNS = (
     "source_partition",
     "source_offset",
 )
+ONE, TWO = "highwater sink, one process", "highwater sink, two processes"
+COPY = "PostgreSQL COPY, same rows and indexes"
+# Measured beside it at one size only, and what they leave out: indexes, vectors, the log.
+OTHERS_AT = 20_000
+WITHOUT_INDEX = "PostgreSQL COPY, same rows, no index"
+WITHOUT_VECTORS = "PostgreSQL COPY, no vectors, same indexes"
+TEMPORARY = "PostgreSQL COPY, same rows and indexes, temporary table"
 
 
-def events(path: Path) -> list[dict[str, Any]]:
-    """At most 50,000 real insights; a short file is repeated under fresh ids."""
+class Spent(NamedTuple):
+    """Seconds by the clock; of the processor in our processes, and in PostgreSQL's; the most memory of one process of ours."""
+
+    seconds: float
+    cpu_seconds: float
+    server_cpu_seconds: float
+    peak_mb: float | None
+
+
+def events(path: Path, count: int) -> list[dict[str, Any]]:
+    """So many real insights; a short file is repeated under fresh ids."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         found = [event_from_json(TOPIC, json.loads(line)) for line in lines]
-    rounds = -(-ROWS_MAX // len(found))
+    rounds = -(-count // len(found))
     many = [{**event, "insight_id": f"{event['insight_id']}-{i}"} for i in range(rounds) for event in found]
-    return many[:ROWS_MAX]
+    return many[:count]
 
 
-async def _publish(around: Surroundings, rows: Sequence[dict[str, Any]]) -> None:
+async def publish(around: Surroundings, rows: Sequence[dict[str, Any]]) -> None:
+    """Send insights to the log, and wait until they are there."""
     producer = AsyncProducer(around.client, client_id="bench", linger_ms=20)
     acks = []
     for i, row in enumerate(rows):
@@ -76,69 +101,133 @@ async def _publish(around: Surroundings, rows: Sequence[dict[str, Any]]) -> None
     await producer.close()
 
 
-async def _sink_seconds(around: Surroundings, rows: int) -> float:
-    """From the first stored batch's start to the last commit: joining the group is not ingest."""
-    await around.pool.execute("TRUNCATE positions, outbox, insights, channels")
-    sink = InsightsSink(around.codec, around.clock, around.pool, dimensions=DIMENSIONS)
-    first: list[float] = []
-    prepare = sink.prepare
+class Bench:
+    """A stack and what is measured on it."""
 
-    async def timed(batch: Any) -> Any:
-        first.append(monotonic_seconds())
-        return await prepare(batch)
+    def __init__(self, around: Surroundings, environment: Mapping[str, str], server: psutil.Process) -> None:
+        self._around = around
+        self._environment = environment
+        self._server = server
+        self.spent: dict[tuple[str, int], list[Spent]] = defaultdict(list)
 
-    sink.prepare = timed  # type: ignore[method-assign]
-    stop = asyncio.Event()
-    running = asyncio.create_task(BatchConsumer(sink, around).run(stop))
-    while await around.pool.fetchval("SELECT COALESCE(sum(current_seq), 0) FROM channels") < rows:
-        if running.done():
-            running.result()
-        await asyncio.sleep(0.02)
-    ended = monotonic_seconds()
-    stop.set()
-    await running
-    return ended - first[0]
+    async def sink(self, rows: int, processes: int) -> Spent:
+        """The log into the table, from the moment that all processes may begin; joining the group is not ingest."""
+        await self._around.pool.execute(EMPTY)
+        async with self._ready(processes) as started:
+            before, server_before, began = _costs(started), self._server_cpu(), monotonic_seconds()
+            for process in started:
+                assert process.stdin is not None
+                process.stdin.write(b"go\n")
+            await self._until_stored(rows, started, began + WAIT_SECONDS)
+            seconds, after = monotonic_seconds() - began, _costs(started)
+            cpu = sum(after[pid].cpu_seconds - before[pid].cpu_seconds for pid in after)
+            return Spent(seconds, cpu, self._server_cpu() - server_before, max(cost.peak_mb for cost in after.values()))
+
+    @asynccontextmanager
+    async def _ready(self, count: int) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+        """So many processes that have joined the group."""
+        command = [sys.executable, "-m", "tests.bench.ingest_process"]
+        pipe, environment = asyncio.subprocess.PIPE, {**os.environ, **self._environment}
+        started = [
+            await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, cwd=ROOT, env=environment)
+            for _ in range(count)
+        ]
+        try:
+            for process in started:
+                assert process.stdout is not None
+                if not await asyncio.wait_for(process.stdout.readline(), WAIT_SECONDS):
+                    raise RuntimeError("a process of the benchmark ended before it was ready")
+            yield started
+        finally:
+            for process in started:
+                assert process.stdin is not None
+                process.stdin.close()
+            for process in started:
+                await process.wait()
+
+    async def _until_stored(
+        self, rows: int, processes: Sequence[asyncio.subprocess.Process], deadline_seconds: float
+    ) -> None:
+        query = "SELECT COALESCE(sum(current_seq), 0) FROM channels"
+        while await self._around.pool.fetchval(query) < rows:
+            if any(process.returncode is not None for process in processes):
+                raise RuntimeError("a process of the benchmark ended before all was stored")
+            if monotonic_seconds() > deadline_seconds:
+                raise TimeoutError(f"{rows} rows were not stored within {WAIT_SECONDS:.0f} s")
+            await asyncio.sleep(0.01)
+
+    async def copy(self, records: Sequence[tuple[Any, ...]], like: str, kind: str = "TABLE") -> Spent:
+        """The rows into a fresh table."""
+        async with self._around.pool.acquire() as connection:
+            await connection.execute(f"CREATE {kind} peer (LIKE insights {like})")
+            server_before, cpu_before, began = self._server_cpu(), time.process_time(), monotonic_seconds()
+            for first in range(0, len(records), InsightsSink.batch_max):
+                batch = records[first : first + InsightsSink.batch_max]
+                await connection.copy_records_to_table("peer", records=batch, columns=COLUMNS)
+            seconds, cpu = monotonic_seconds() - began, time.process_time() - cpu_before
+            server_cpu = self._server_cpu() - server_before
+            await connection.execute("DROP TABLE peer")
+        return Spent(seconds, cpu, server_cpu, None)
+
+    def _server_cpu(self) -> float:
+        """Seconds of the processor in those of the server's processes that are there now."""
+        times = [process.cpu_times() for process in self._server.children()]
+        return sum(one.user + one.system for one in times)
+
+    async def measure(self, rows: Sequence[dict[str, Any]], runs: int, *, is_largest: bool) -> None:
+        """All that is measured at one size; the systems take turns."""
+        count, records = len(rows), _records(rows)
+        for _ in range(runs):
+            self.spent[ONE, count].append(await self.sink(count, 1))
+            self.spent[COPY, count].append(await self.copy(records, "INCLUDING INDEXES"))
+            if is_largest:
+                self.spent[TWO, count].append(await self.sink(count, 2))
+            if count == OTHERS_AT:
+                without = [(*record[:6], None, *record[7:]) for record in records]
+                self.spent[WITHOUT_INDEX, count].append(await self.copy(records, ""))
+                self.spent[WITHOUT_VECTORS, count].append(await self.copy(without, "INCLUDING INDEXES"))
+                self.spent[TEMPORARY, count].append(await self.copy(records, "INCLUDING INDEXES", "TEMP TABLE"))
 
 
-async def _copy_seconds(
-    around: Surroundings, records: Sequence[tuple[Any, ...]], like: str, kind: str = "TABLE"
-) -> float:
-    async with around.pool.acquire() as connection:
-        await connection.execute(f"CREATE {kind} peer (LIKE insights {like})")
-        started = monotonic_seconds()
-        for first in range(0, len(records), InsightsSink.batch_max):
-            batch = records[first : first + InsightsSink.batch_max]
-            await connection.copy_records_to_table("peer", records=batch, columns=COLUMNS)
-        seconds = monotonic_seconds() - started
-        await connection.execute("DROP TABLE peer")
-    return seconds
+def _costs(processes: Sequence[asyncio.subprocess.Process]) -> dict[int, Cost]:
+    return {process.pid: cost_of(process.pid) for process in processes}
 
 
-def _records(rows: Sequence[dict[str, Any]], *, with_vectors: bool) -> list[tuple[Any, ...]]:
-    vectors = TextEmbedder().embed([row["text"] for row in rows]).astype("<f4") if with_vectors else np.zeros((0, 0))
+def _records(rows: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    vectors = TextEmbedder().embed([row["text"] for row in rows]).astype("<f4")
     return [
         (row["insight_id"], row["channel_id"], i, to_datetime(row["ts"]), to_datetime(row["ts"]), row["text"],
-         vectors[i].tobytes() if with_vectors else None, 0, i)
+         vectors[i].tobytes(), 0, i)
         for i, row in enumerate(rows)
     ]  # fmt: skip
 
 
-def _figure(name: str, system: str, rows: int, seconds: Sequence[float]) -> dict[str, Any]:
-    rates = [rows / one for one in seconds]
-    return {
-        "name": name, "system": system, "value": round(statistics.median(rates)), "unit": "rows/s",
-        "runs": len(rates), "min": round(min(rates)), "max": round(max(rates)),
-    }  # fmt: skip
+def figures_of(spent: Mapping[tuple[str, int], Sequence[Spent]]) -> list[Figure]:
+    """Rows a second, seconds of the processor a million rows, memory."""
+    found = []
+    for (system, count), runs in spent.items():
+        measured = {
+            ("ingest", "rows/s"): [count / one.seconds for one in runs],
+            ("ingest, client", "CPU s a million"): [one.cpu_seconds / count * 1e6 for one in runs],
+            ("ingest, PostgreSQL", "CPU s a million"): [one.server_cpu_seconds / count * 1e6 for one in runs],
+            ("ingest, largest process", "MB"): [one.peak_mb for one in runs if one.peak_mb is not None],
+        }
+        found += [
+            point(figure(name, system, unit, values), count, "rows")
+            for (name, unit), values in measured.items()
+            if values
+        ]
+    return found
 
 
-async def _run(stack: LocalStack, runs: int) -> list[dict[str, Any]]:
+async def _run(stack: LocalStack, runs: int, sizes: Sequence[int]) -> list[Figure]:
     found = stack.addresses
     given = {
-        "KAFKA_BOOTSTRAP_SERVERS": found.kafka,
-        "SCHEMA_REGISTRY_URL": found.schema_registry,
-        "DATABASE_URL": found.database,
+        "KAFKA_BOOTSTRAP_SERVERS": str(found.kafka),
+        "SCHEMA_REGISTRY_URL": str(found.schema_registry),
+        "DATABASE_URL": str(found.database),
     }
-    settings = read_settings({name: value or "" for name, value in given.items()})
+    settings = read_settings(given)
     client = settings.kafka_client()
     registry, admin = Registry(settings.registry_access()), Admin(client)
     async with await open_pool(settings.database) as pool:
@@ -146,38 +235,33 @@ async def _run(stack: LocalStack, runs: int) -> list[dict[str, Any]]:
         await admin.ensure_topics(all_topics(), replication_factor=1)
         await registry.register(TOPICS.values())
         around = Surroundings(pool, client, admin, registry, await registry.codec(), ProductClock())
+        # Of the bundled server, whose backends are its children.
+        server = psutil.Process(await pool.fetchval("SELECT pg_backend_pid()")).parent()
+        assert server is not None
+        bench = Bench(around, given, server)
         folder = os.environ.get("HW_DATA")
-        rows = events(Path(folder) / "commits.jsonl.gz" if folder else SAMPLE)
-        await _publish(around, rows)
-        ours, indexed, bare, texts, temporary = [], [], [], [], []
-        vectors, plain = _records(rows, with_vectors=True), _records(rows, with_vectors=False)
-        settle_heap()  # as a role does
-        for _ in range(runs):
-            ours.append(await _sink_seconds(around, len(rows)))
-            indexed.append(await _copy_seconds(around, vectors, "INCLUDING INDEXES"))
-            bare.append(await _copy_seconds(around, vectors, ""))
-            texts.append(await _copy_seconds(around, plain, "INCLUDING INDEXES"))
-            temporary.append(await _copy_seconds(around, vectors, "INCLUDING INDEXES", "TEMP TABLE"))
-    count = len(rows)
-    return [
-        _figure("ingest", "highwater sink, topic to rows, embedding made", count, ours),
-        _figure("ingest", "PostgreSQL COPY, same rows and indexes", count, indexed),
-        _figure("ingest", "PostgreSQL COPY, same rows, no index", count, bare),
-        _figure("ingest", "PostgreSQL COPY, no vectors, same indexes", count, texts),
-        _figure("ingest", "PostgreSQL COPY, same rows and indexes, temporary table", count, temporary),
-    ]
+        rows = events(Path(folder) / "commits.jsonl.gz" if folder else SAMPLE, max(sizes))
+        settle_heap()
+        sent = 0
+        for count in sizes:
+            await publish(around, rows[sent:count])
+            sent = count
+            await bench.measure(rows[:count], runs, is_largest=count == max(sizes))
+    return figures_of(bench.spent)
 
 
-def run(runs: int = 3) -> list[dict[str, Any]]:
+def run(runs: int = 3, *, sizes: Sequence[int] = ROWS) -> list[Figure]:
     """The figures, on an embedded stack of the benchmark's own."""
     configure_logging("error", "console")  # figures alone go to standard output
     logging.getLogger("librdkafka").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="highwater-bench-") as folder, LocalStack(Path(folder) / "data") as stack:
-        return asyncio.run(_run(stack, runs))
+        return uvloop.run(_run(stack, runs, sorted(sizes)))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=3)
-    for figure in run(parser.parse_args().runs):
-        print(json.dumps(figure))
+    parser.add_argument("--rows", type=int, default=0, help="One number of rows only.")
+    given = parser.parse_args()
+    for one_figure in run(given.runs, sizes=(given.rows,) if given.rows else ROWS):
+        print(json.dumps(one_figure))

@@ -26,7 +26,8 @@ from highwater.streams.feeds.sequencing import number_insights
 from highwater.streams.feeds.terms import terms_of_all
 from highwater.streams.feeds.validation import are_plain_insights, check_feeds_event
 from tests.bench.figures import Figure, figure
-from tests.bench.ingest import DIMENSIONS, SAMPLE, TOPIC, events
+from tests.bench.ingest import SAMPLE, TOPIC, events
+from tests.bench.ingest_process import DIMENSIONS
 
 T = TypeVar("T")
 
@@ -91,7 +92,7 @@ def _row(event: Event[Any], seq: int) -> tuple[Any, ...]:
 def run(runs: int = 3) -> list[Figure]:
     """The least of `runs` passes over the batches, without and with a fitted basis."""
     folder = os.environ.get("HW_DATA")
-    rows = events(Path(folder) / "commits.jsonl.gz" if folder else SAMPLE)
+    rows = events(Path(folder) / "commits.jsonl.gz" if folder else SAMPLE, FITTED_ON)
     codec = Codec({topic: number for number, topic in enumerate(TOPICS, start=1)})
     values = [codec.encode(TOPIC, row) for row in rows[: BATCH * BATCHES]]
     basis = fit_basis([row["text"] for row in rows[:FITTED_ON]])

@@ -80,6 +80,21 @@ async def test_numbers_follow_partition_and_offset(around: Surroundings):
     assert [f"{channel}-1-2", f"{channel}-1-7", f"{channel}-3-0", f"{channel}-3-1"] == list(await rows(around, channel))
 
 
+async def test_what_is_new_among_repeats_is_stored_as_it_is(around: Surroundings):
+    """Rows are made before it is known which are repeats: those that stay keep their own content, and numbers without a gap."""
+    channel = fresh("among")
+    texts = {f"{channel}-{n}": f"word{n} of a text" * (n + 1) for n in range(9)}
+    batch = [ingested(channel, insight, offset=n, text=text) for n, (insight, text) in enumerate(texts.items())]
+    await in_transaction(around, sink(around), batch[1::3])
+    assert await in_transaction(around, sink(around), [*batch, *batch[:2]]) == []
+    found = await rows(around, channel)
+    assert list(found) == list(texts)[1::3] + [insight for n, insight in enumerate(texts) if n % 3 != 1]
+    assert [row["seq"] for row in found.values()] == list(range(1, 10))
+    vectors = TextEmbedder().embed(list(texts.values())).astype("<f4")
+    expected = {i: (t, v.tobytes(), n) for n, ((i, t), v) in enumerate(zip(texts.items(), vectors, strict=True))}
+    assert {i: (row["text"], row["embedding"], row["source_offset"]) for i, row in found.items()} == expected
+
+
 async def test_a_batch_tells_each_channel_once(around: Surroundings):
     """One `channel-advanced` per channel and batch, with the new head; a repeat of the batch tells nobody."""
     channel = fresh("told")

@@ -18,13 +18,13 @@ from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.outbox import Relay
 from highwater.connectors.kafka.producer import AsyncProducer
-from highwater.connectors.kafka.records import Event
+from highwater.connectors.kafka.records import DeadLetter, Event
 from highwater.schemas.errors import UnavailableError
 from tests.conftest import Stack
 from tests.integration.children import SESSION_MS
 from tests.integration.connecting import Reader, fresh, running, until
 from tests.integration.kafka.making import Case, names
-from tests.integration.kafka.tally import own_topic
+from tests.integration.kafka.tally import Tally, own_topic
 
 
 @pytest.fixture
@@ -59,6 +59,30 @@ async def test_effects_and_positions_are_one_transaction(case: Case):
     async with running(case.consumer()):
         await case.all_stored(names(300, "a") + names(20, "b"))
     assert {place.partition: place.offset + 1 for place in placed} == await case.positions()
+
+
+class Planned(Tally):
+    """Notes how its statements are planned: by the number of events of the batch."""
+
+    def __init__(self, group: str, topic: str) -> None:
+        super().__init__(group, (topic,), batch_max=100)
+        self.modes: set[tuple[bool, str]] = set()
+
+    async def apply(self, tx: Any, events: Sequence[Event], prepared: None) -> Sequence[DeadLetter]:
+        """Ask, and store."""
+        self.modes.add((len(events) >= 64, await tx.fetchval("SHOW plan_cache_mode")))
+        return await super().apply(tx, events, prepared)
+
+
+async def test_statements_of_a_large_batch_are_planned_for_what_tables_hold_now(case: Case):
+    """One planned while its table was empty would read all of a table that has grown since, for each of the batch's ids."""
+    case.send(names(1_000, "many"), 0)
+    planned = Planned(case.group, case.topic)
+    async with running(BatchConsumer(planned, case.around)):
+        await case.all_stored(names(1_000, "many"))
+        case.send(names(5, "few"), 0)
+        await case.all_stored(names(1_000, "many") + names(5, "few"))
+    assert planned.modes == {(True, "force_custom_plan"), (False, "auto")}
 
 
 async def test_a_failed_apply_moves_nothing(case: Case):
