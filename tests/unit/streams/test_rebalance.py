@@ -55,10 +55,15 @@ class Thread:
     def __init__(self) -> None:
         self.position = 0
         self.may_end = asyncio.Event()
+        self.waits: list[float] = []
+        self.is_empty = False
 
-    async def getmany(self, *_: object) -> dict[TP, list[int]]:
+    async def getmany(self, _partitions: object, timeout: float) -> dict[TP, list[int]]:  # noqa: ASYNC109 (the library's)
         """Two records from where it stands."""
+        self.waits.append(timeout)
         await self.may_end.wait()
+        if self.is_empty:
+            return {}
         self.position += 2
         return {PLACE: [self.position - 2, self.position - 1]}
 
@@ -78,7 +83,7 @@ class Moving(Consumer):
     def __init__(self) -> None:
         super().__init__()
         self._thread = Thread()
-        self._stops, self._is_still = 0, asyncio.Event()
+        self._stops, self._empty_fetches, self._is_still = 0, 0, asyncio.Event()
         self._is_still.set()
         self.can_resume_flow, self.suspend_flow = asyncio.Event(), asyncio.Event()
         self._read_offset, self._committed_offset = {}, {}
@@ -114,3 +119,17 @@ async def test_going_back_stops_the_flow():
     consumer.resume_flow()
     consumer._thread.may_end.set()
     assert await consumer._getmany({PLACE}, 1.0) == {PLACE: [1, 2]}
+
+
+async def test_a_consumer_to_which_nothing_comes_fetches_less_often():
+    """After twenty fetches that found nothing each waits four times as long, until a record comes."""
+    consumer = Moving()
+    consumer.resume_flow()
+    consumer._thread.may_end.set()
+    consumer._thread.is_empty = True
+    for _ in range(30):
+        await consumer._getmany({PLACE}, 5.0)
+    consumer._thread.is_empty = False
+    for _ in range(2):
+        await consumer._getmany({PLACE}, 5.0)
+    assert consumer._thread.waits == [0.2] * 21 + [0.8] * 10 + [0.2]
