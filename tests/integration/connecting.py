@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import secrets
 import socket
 import time
 import uuid
@@ -29,10 +31,15 @@ _LOOK_SECONDS = 0.03
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, below those that the kernel gives (from 32768 on Linux) to whoever asks for any.
+
+    So nobody is given it in the seconds until a process of the test listens there.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def fresh(kind: str) -> str:
