@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from http.client import HTTPException
+import time
+from http.client import HTTPException, RemoteDisconnected
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -25,6 +26,8 @@ from highwater.streams.access import (
 NOT_FOUND, CONFLICT = 404, 409
 # The registry answers in milliseconds; a caller waits this long for one that is stuck.
 REQUEST_SECONDS = 5
+# A registry that has just started, or ends, may close a connection that it has accepted. Every request of ours may be repeated.
+_ATTEMPTS, _PAUSE_SECONDS = 4, 0.25
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -53,8 +56,7 @@ def ask(access: RegistryAccess, method: str, path: str, body: object = None) -> 
     url = f"{access.url.rstrip('/')}/{path}"
     request = Request(url, data=data, headers=headers, method=method)  # noqa: S310 - the setting's address
     try:
-        with urlopen(request, timeout=REQUEST_SECONDS, context=access.context()) as answer:  # noqa: S310 - as above
-            return json.load(answer)
+        return _answered(request, access)
     except HTTPError as error:
         with error:  # it holds the connection
             raise _refusal(error) from error
@@ -65,6 +67,18 @@ def ask(access: RegistryAccess, method: str, path: str, body: object = None) -> 
             raise AccessRefusedError(registry_untrusted(refusal)) from error
         told = str(reason) or type(error).__name__
         raise UnavailableError(f"the schema registry does not answer: {told}") from error
+
+
+def _answered(request: Request, access: RegistryAccess) -> Any:
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            with urlopen(request, timeout=REQUEST_SECONDS, context=access.context()) as answer:  # noqa: S310 - as above
+                return json.load(answer)
+        except RemoteDisconnected:
+            if attempt == _ATTEMPTS:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+    raise AssertionError  # the last attempt returns or raises
 
 
 def _refusal(error: HTTPError) -> UnavailableError:
