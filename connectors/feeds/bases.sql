@@ -53,6 +53,14 @@ SELECT insight_id, text, arrived_at, source_partition, source_offset, embedding 
 WHERE next_embedding IS NULL AND excluded_at IS NULL AND (embedding IS NULL OR next_model IS NOT NULL)
 ORDER BY channel_id, seq LIMIT $1
 
+-- Insights that wait for a vector of the next basis, or for any, up to $1 of each: new ones, and those the sweep has still to see.
+-- name: insights_behind
+SELECT (SELECT count(*) FROM (
+            SELECT FROM insights
+            WHERE next_embedding IS NULL AND excluded_at IS NULL AND (embedding IS NULL OR next_model IS NOT NULL) LIMIT $1) AS a)
+     + (SELECT count(*) FROM (
+            SELECT FROM insights, reembedding AS r WHERE r.phase = 'embed' AND insight_id > r.swept_to LIMIT $1) AS b) AS behind
+
 -- name: set_embeddings
 UPDATE insights AS i SET embedding = e.embedding, embedding_model = $3
 FROM unnest($1::text[], $2::bytea[]) AS e (insight_id, embedding)

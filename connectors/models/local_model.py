@@ -80,6 +80,11 @@ MINILM = LocalModel(
 )
 
 
+def is_local_basis(basis_id: str) -> bool:
+    """Whether vectors of this name are a local model's, of this version or another."""
+    return basis_id.startswith(f"{MINILM.name}.")
+
+
 class ModelDamagedError(EmbeddingError):
     """A file of the local model is not the one that is locked. Delete
     `share/highwater` of the environment and run `python -m highwater.deploy.local.fetch`, or set HIGHWATER_EMBEDDER=builtin.
