@@ -160,6 +160,8 @@ class EmbedWorker:
                 await self._pause(stop)
 
     async def _pause(self, stop: asyncio.Event) -> None:
+        if self._local is not None:
+            self._local.rest()
         of_own = _OWN_POLL_SECONDS if self._local is None else _LOCAL_POLL_SECONDS
         await pause(stop, of_own if self._remote is None else _POLL_SECONDS)
 

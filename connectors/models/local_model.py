@@ -12,6 +12,9 @@ another script are compared among themselves as before, and with English ones ha
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import gc
 import hashlib
 import os
 import threading
@@ -26,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from highwater.connectors.models.embeddings import Embedded, EmbeddingError
+from highwater.streams.clock import monotonic_seconds
 from highwater.streams.feeds.basis import UNFITTED_ID
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX
@@ -43,6 +47,8 @@ DIMENSIONS = 384
 WINDOW_TOKENS, WINDOWS_MAX = 256, 4
 # Background work yields to all else on the machine; questions wait for their vectors.
 BACKGROUND_NICE = 10
+# A model at rest takes 70 MB; it is loaded again in 0.2 s.
+IDLE_SECONDS = 60.0
 # Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
 _WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
 
@@ -125,6 +131,10 @@ class LocalEmbedder:
         """The same; nobody is paid for them."""
         return Embedded(await self.embed(texts))
 
+    def rest(self) -> None:
+        """Give back the memory of the model if the process has not used it for a while."""
+        release_idle()
+
     def embed_now(self, texts: Sequence[str | None]) -> Float32Array:
         """Unit vectors, float32 (n, 384), one row a text; zeros where there is nothing to read. Errors as of `embed`."""
         vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
@@ -188,11 +198,27 @@ def _locked(path: Path, sha256: str) -> bytes:
 
 
 _loading = threading.Lock()
+_used_at = 0.0
 
 
 def _loaded(folder: Path, model: LocalModel) -> _Encoder:
+    global _used_at  # noqa: PLW0603 - of the process, as the model is
     with _loading:  # one that two threads load at once would be two
+        _used_at = monotonic_seconds()
         return _load(folder, model)
+
+
+def release_idle(seconds: float = IDLE_SECONDS) -> bool:
+    """Give back the memory of a model that nobody has used for so long; whether there was one."""
+    with _loading:
+        if not _load.cache_info().currsize or monotonic_seconds() - _used_at < seconds:
+            return False
+        _load.cache_clear()
+    gc.collect()
+    # Without this glibc keeps what was freed: 50 of 70 MB.
+    with contextlib.suppress(OSError, AttributeError):  # another libc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return True
 
 
 @lru_cache(1)

@@ -22,6 +22,7 @@ from highwater.connectors.models.local_model import (
     LocalEmbedder,
     ModelDamagedError,
     is_local_basis,
+    release_idle,
 )
 from highwater.schemas.errors import ConfigurationError
 from highwater.streams.feeds.embedding import TextEmbedder
@@ -155,6 +156,15 @@ def test_what_is_asked_for_and_not_there_is_refused(given: dict[str, str], says:
     """One line that says what is missing."""
     with pytest.raises(ConfigurationError, match=says):
         opening.open_embedder(read_settings(given))
+
+
+def test_a_model_at_rest_is_given_back(embedder: LocalEmbedder):
+    """Not while it is used; then the next text loads it again, with the same vectors."""
+    before = embedder.embed_now(TEXTS[:2])
+    assert not release_idle(600.0)
+    assert release_idle(0.0)
+    assert not release_idle(0.0)
+    np.testing.assert_array_equal(embedder.embed_now(TEXTS[:2]), before)
 
 
 def test_nothing_is_loaded_before_the_first_text():
