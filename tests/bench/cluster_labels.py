@@ -100,6 +100,12 @@ def main() -> None:
         print(f"== {name}: {len(found.clusters)} clusters, described in {found.seconds:.2f} s of CPU")
         for one in found.clusters[: chosen.top]:
             print(shown(one, found.texts, chosen.texts))
+        for theme in dict.fromkeys(one.theme for one in found.clusters):
+            own = [one for one in found.clusters if one.theme == theme]
+            texts = [found.texts[insight_id] for one in own for insight_id in one.insight_ids]
+            print(
+                f"theme {len(texts):5}  {coverage(theme, texts):4.0%}  {theme} = {' | '.join(one.label for one in own)}"
+            )
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ def test_a_subject_that_clusters_share_is_said_with_its_difference() -> None:
 @pytest.mark.parametrize(
     ("texts", "label"),
     [
-        (["fix(ui): page of a", "fix(ui): the editor", "The UI hangs", "UI of b"], "UI"),
-        (["Release notes for a", "Release notes for b", "release the notes", "Release notes"], "Release notes"),
+        (["fix(ui): page of a", "fix(ui): the editor", "fix(ui): c", "UI of b"], "UI"),
+        ([*(f"Release notes for {name}" for name in FRUIT), "Release plum", "a release", "releases"], "Release notes"),
         (["documentation of offsets", "documents offsets", "docs: offsets", "offset docs"], "Docs, offsets"),
         (["migrate the broker", "migration of a broker", "migrated broker", "Broker migrations"], "broker"),
     ],
