@@ -30,9 +30,10 @@ LABEL_CHARACTERS_MAX = 72
 MIXED, EXAMPLES = "Mixed", ", e.g. "
 # The rule: what half of the members say.
 COVERAGE_MIN = 0.5
-# A faint word (`kind_of`) is a subject where it is this many times as common as elsewhere, or where nearly all say it alone.
-# What is done may be done in several clusters of a window (bump, update).
+# A faint word (`kind_of`) is a subject where so many say it, this many times as often as elsewhere, or where nearly all say it
+# alone. What is done may be done in several clusters of a window (bump, update).
 FAINT_LIFT_MIN = 3.0
+FAINT_SHARE_MIN = 0.6
 ACTION_LIFT_MIN = 1.5
 FAINT_COVERAGE_MIN = 0.9
 # A run of w telling roots (a faint one counts half) scores w ** LENGTH_POWER times its coverage: a pair in 60 % beats a word
@@ -221,7 +222,9 @@ class _View:
         kinds = self._roots.kinds
         is_common = self.coverage >= COVERAGE_MIN
         lift_min = np.where(self._roots.is_action, ACTION_LIFT_MIN, FAINT_LIFT_MIN)
-        is_edge = is_common & ((kinds > FAINT) | ((kinds == FAINT) & (self._lift >= lift_min)))
+        share_min = np.where(self._roots.is_action, COVERAGE_MIN, FAINT_SHARE_MIN)
+        is_faint = (kinds == FAINT) & (self._lift >= lift_min) & (self.coverage >= share_min)
+        is_edge = is_common & ((kinds > FAINT) | is_faint)
         if not is_edge.any():
             is_edge = (kinds == FAINT) & (self.coverage >= FAINT_COVERAGE_MIN)
         if not is_edge.any():
@@ -326,6 +329,9 @@ class _View:
             if not gains:
                 break
             best = max(gains, key=lambda i: (round(gains[i] * worth[i], _DIGITS), -i))
+            # FastAPI for fast, bulk insert for insert.
+            longer = [i for i in gains if roots[best] < roots[i] and gains[i] >= LONGER_SHARE_MIN * gains[best]]
+            best = max(longer, key=lambda i: (gains[i], -i)) if longer else best
             chosen.append(best)
             free &= ~held[:, best]
             taken |= roots[best]
