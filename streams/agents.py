@@ -194,8 +194,7 @@ class TableAgent(ABC):
 
     def _applied(self, tick: Tick, record: Record, *, is_admitted: bool) -> None:
         if is_admitted:
-            applied = LastTick(tick["number"], tick["now"], record.offset, tick["clock_offset_ms"])
-            self._ticks[self.name.encode()] = orjson.dumps(list(applied))
+            self._ticks[self.name.encode()] = orjson.dumps(list(LastTick.of(tick, record.offset)))
             TICKS.inc()
         self._wiring.heartbeats.heard(self.name, record.partition, tick["number"])
 

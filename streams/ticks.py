@@ -8,7 +8,7 @@ is refused, and one that was taken all the same is overruled by the next one.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from highwater.schemas.streams import Tick
 
@@ -46,6 +46,11 @@ class LastTick(NamedTuple):
     now: int = 0
     offset: int = -1
     clock_offset_ms: int | None = None
+
+    @classmethod
+    def of(cls, tick: Tick, offset: int) -> Self:
+        """A tick whose record has this offset."""
+        return cls(tick["number"], tick["now"], offset, tick["clock_offset_ms"])
 
     def is_fresh(self, appended_ms: int | None) -> bool:
         """Whether something that the broker took at `appended_ms` may still be judged by this tick; None: no broker."""

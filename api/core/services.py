@@ -230,7 +230,8 @@ class KafkaCheck:
             is_all = self._refusal is not None or monotonic_seconds() - self._all_at > _ALL_TOPICS_SECONDS
             asked = self._admin.partition_counts(None if is_all else USER_ACTIVE)
             self._asking = asyncio.create_task(asked, name="kafka-check")
-            self._all_at = monotonic_seconds() if is_all else self._all_at
+            if is_all:
+                self._all_at = monotonic_seconds()
         try:
             counts = await asyncio.wait_for(asyncio.shield(self._asking), CHECK_SECONDS_MAX)
         except AccessRefusedError as error:

@@ -105,6 +105,7 @@ class Mirror(Handler[Mirrored, None]):
     """Keeps Redis in step."""
 
     group = "mirror"
+    linger_seconds = 0.05  # the worker decides by its own tables; these rows are for people
     topics = (
         TICK,
         CHANNEL_ADVANCED,

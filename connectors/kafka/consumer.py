@@ -23,6 +23,7 @@ from highwater.connectors.kafka.backlog import Reading
 from highwater.connectors.kafka.chains import begin_batch, end_batch
 from highwater.connectors.kafka.failures import Following, after_failure, is_refusal
 from highwater.connectors.kafka.handler import Handler, Surroundings
+from highwater.connectors.kafka.linger import Linger
 from highwater.connectors.kafka.positions import Epochs, Move, Place
 from highwater.connectors.kafka.preparing import Ahead, Preparation, Ready
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
@@ -62,8 +63,8 @@ QUEUED_BATCHES = 2
 # whose partition is resumed, waits for its poll's end: a little longer where nothing came for a while, since each poll takes the
 # processor's time, and a stack at rest has 27 consumers (`resting.py`).
 _POLL_SECONDS, _RESTING_POLL_SECONDS = 0.1, 1.0
-# What is fetched already comes within this; to wait longer would delay each event on its way, and full batches are full anyway.
-_FOLLOWING_SECONDS = 0.001
+# What is fetched already comes within this; whether to wait for more is for `linger.py` to say.
+_AT_HAND_SECONDS = 0.001
 # A batch that takes longer than this has its partitions paused, so that polling goes on without reading ahead.
 _PAUSE_AFTER_SECONDS = 1.0
 # Statements of so many events are planned for what their tables hold now, which costs each a tenth of a millisecond.
@@ -108,6 +109,7 @@ class BatchConsumer:
         self._guard = PartitionGuard(handler.group, self._log)
         self._turned_at = 0.0
         self._rest = Rest(around.doorbell)
+        self._linger = Linger(handler.linger_seconds)
         self._checked_at = 0.0
         self._problem: str | None = _STARTING
         self._is_ready_without = False  # whether the problem is one that leaves the rest of the process working
@@ -369,11 +371,16 @@ class BatchConsumer:
             first = self._rest.poll(self._is_calm)
         if first is None:
             return []
-        self._rest.end(self._loop.time())
+        now = self._loop.time()
+        self._rest.end(now)
         assignments = self._assignments
         messages = [first]
         if self._handler.batch_max > 1:
-            messages += self._consumer.consume(self._handler.batch_max - 1, timeout=_FOLLOWING_SECONDS)
+            messages += self._consumer.consume(self._handler.batch_max - 1, timeout=_AT_HAND_SECONDS)
+            wait_seconds = self._linger.wait_seconds(len(messages), now)
+            if wait_seconds and len(messages) < self._handler.batch_max:
+                messages += self._consumer.consume(self._handler.batch_max - len(messages), timeout=wait_seconds)
+        self._linger.note(len(messages), self._loop.time())
         if assignments != self._assignments:
             # A rebalance came between them: which were read under the old assignment cannot be told.
             self._has_strayed = True

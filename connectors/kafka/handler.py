@@ -34,6 +34,9 @@ class Handler(ABC, Generic[EventT, Prepared]):
     topics: Sequence[ReadTopic[EventT]]
     # Events in one transaction at most.
     batch_max: int
+    # Where events come closely one after the other, a batch waits for so long for more (`linger.py`). Not longer here: a query
+    # passes through five consumers, and each would add it.
+    linger_seconds: float = 0.01
     # A batch is gathered for so long from its first record on, or until it is full.
     gather_seconds: float = 0.0
     # Whether `prepare` depends on nothing that `apply` stores, and takes nothing that `settle` releases: a batch may

@@ -22,12 +22,13 @@ from highwater.streams.access import (
     registry_untrusted,
     tls_refusal,
 )
+from highwater.streams.retry import RetryPolicy
 
 NOT_FOUND, CONFLICT = 404, 409
 # The registry answers in milliseconds; a caller waits this long for one that is stuck.
 REQUEST_SECONDS = 5
 # A registry that has just started, or ends, may close a connection that it has accepted. Every request of ours may be repeated.
-_ATTEMPTS, _PAUSE_SECONDS = 4, 0.25
+_HANGS_UP = RetryPolicy(first_ms=250, most_ms=250, attempts_max=4)
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
@@ -70,15 +71,17 @@ def ask(access: RegistryAccess, method: str, path: str, body: object = None) -> 
 
 
 def _answered(request: Request, access: RegistryAccess) -> Any:
-    for attempt in range(1, _ATTEMPTS + 1):
+    attempt = 0
+    while True:
+        attempt += 1
         try:
             with urlopen(request, timeout=REQUEST_SECONDS, context=access.context()) as answer:  # noqa: S310 - as above
                 return json.load(answer)
         except RemoteDisconnected:
-            if attempt == _ATTEMPTS:
+            wait_ms = _HANGS_UP.wait_ms(attempt)
+            if wait_ms is None:
                 raise
-            time.sleep(_PAUSE_SECONDS)
-    raise AssertionError  # the last attempt returns or raises
+            time.sleep(wait_ms / 1000)
 
 
 def _refusal(error: HTTPError) -> UnavailableError:

@@ -29,7 +29,7 @@ from highwater.schemas.streams import TICK, Tick
 from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of, on
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.dirty import Channel, advance, clear, decode_channel, encode_channel, tick_quota
-from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, pending_of
+from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, may_ask_at, pending_of
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import Rebuild, Trigger, Wait
 from highwater.streams.feeds.state import (
@@ -172,8 +172,7 @@ class UserAgent(TableAgent):
             for channel_id, head, retractions in found:
                 apply_head(user, channel_id, head, retractions)
             self._write(user_id, user, record)
-            # Who was asked for by this tick would be asked for twice by it.
-            if is_fresh and (user.last_enqueued_at is None or user.last_enqueued_at < last.now):
+            if is_fresh and may_ask_at(user, last.now):
                 now_due.append(user_id)
             if number % ROWS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -183,7 +182,7 @@ class UserAgent(TableAgent):
         is_admitted = self._admit(tick, record)
         if is_admitted:
             due = self._index(record.partition).take(tick["now"], USERS_PER_TICK_MAX)
-            await self._judge_by(LastTick(tick["number"], tick["now"], record.offset), record.partition, due)
+            await self._judge_by(LastTick.of(tick, record.offset), record.partition, due)
             self._at_once.pop(record.partition, None)
         self._applied(tick, record, is_admitted=is_admitted)
 

@@ -22,7 +22,15 @@ from highwater.schemas.positions import Position
 from highwater.schemas.streams import Tick
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.agents import USERS_PER_TICK_MAX
-from highwater.streams.feeds.novelty import Forget, Remember, facts_of, judge, pending_in_channel, pending_of
+from highwater.streams.feeds.novelty import (
+    Forget,
+    Remember,
+    facts_of,
+    judge,
+    may_ask_at,
+    pending_in_channel,
+    pending_of,
+)
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import ACCOUNTED_FOR, LOOKS, Rebuild, Trigger, UserFacts, Wait, reason_to_skip
 from highwater.streams.feeds.state import User, apply_changed, apply_finished, apply_head, apply_requested
@@ -210,9 +218,7 @@ class Player:
         self._partition_of = partition_of
         self._users: dict[str, User] = {}
         self._due: dict[int, DueIndex] = {}
-        self._now: dict[int, int] = {}
-        self._number: dict[int, int] = {}
-        self._ticked: dict[int, Ticked] = {}
+        self._ticked: dict[int, Ticked] = {}  # the last one of each partition that was admitted
         self._told: dict[str, None] = {}  # who was told something at the last moment
         self._told_ms = 0
         self._arrivals: dict[str, list[int]] = {}
@@ -250,14 +256,13 @@ class Player:
         user = self._users.setdefault(user_id, User())
         merge(user)
         partition = self._partition_of(user_id)
-        self._index(partition).put(user_id, self._now.get(partition, 0))
+        self._index(partition).put(user_id, ticked.now_ms if (ticked := self._ticked.get(partition)) else 0)
 
     def _index(self, partition: int) -> DueIndex:
         return self._due.setdefault(partition, DueIndex())
 
     def _tick(self, tick: Ticked) -> None:
         if self._admit(tick):
-            self._ticked[tick.partition] = tick
             index = self._index(tick.partition)
             for user_id in index.take(tick.now_ms, USERS_PER_TICK_MAX):
                 self._judge(user_id, tick, index)
@@ -266,8 +271,8 @@ class Player:
         """Those who were told something are judged by the last tick, unless it has asked for them already."""
         for user_id in self._told:
             partition = self._partition_of(user_id)
-            tick, asked_ms = self._ticked.get(partition), self._users[user_id].last_enqueued_at
-            if tick is not None and (asked_ms is None or asked_ms < tick.now_ms):
+            tick = self._ticked.get(partition)
+            if tick is not None and may_ask_at(self._users[user_id], tick.now_ms):
                 self._index(partition).drop(user_id)
                 self._judge(user_id, tick, self._index(partition))
         self._told.clear()
@@ -275,10 +280,11 @@ class Player:
     def _admit(self, tick: Ticked) -> bool:
         """As the agent admits them (`streams/ticks.py`): after a rebalance a tick may be told twice."""
         told = Tick(number=tick.number, now=tick.now_ms, clock_offset_ms=tick.clock_offset_ms)
-        last = LastTick(self._number.get(tick.partition), self._now.get(tick.partition, -1))
+        before = self._ticked.get(tick.partition)
+        last = LastTick(now=-1) if before is None else LastTick(before.number, before.now_ms)
         verdict = admit(told, tick.at_ms, last.offset + 1, last)
         if verdict.is_admitted:
-            self._now[tick.partition], self._number[tick.partition] = tick.now_ms, tick.number
+            self._ticked[tick.partition] = tick
         if verdict.admission is Admission.OVERRULES:  # what everybody waits for is found anew
             for user_id in self._users:
                 if self._partition_of(user_id) == tick.partition:

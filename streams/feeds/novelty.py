@@ -69,6 +69,11 @@ def facts_of(user: User, pending: Pending) -> UserFacts:
     )
 
 
+def may_ask_at(user: User, now: int) -> bool:
+    """Whether the tick of `now` has not asked for a rebuild of this user yet: it would otherwise ask twice."""
+    return user.last_enqueued_at is None or user.last_enqueued_at < now
+
+
 def judge(user: User, pending: Pending, policy: Policy, now: int) -> Verdict:
     """What to do about a row at `now`."""
     if user.is_known:

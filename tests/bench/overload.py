@@ -273,7 +273,7 @@ def _document(
         "shed_lag_events": SHED_EVENTS,
         "problems": problems,
         "phases": [_told(phase, reads, written, observed) for phase in observed.phases],
-        "writes": _rates(written, observed),
+        "writes": _rates(written),
         "reads": _buckets(reads),
         "samples": [{**sample, "at": round(sample["at"], 1)} for sample in observed.samples],
     }
@@ -328,9 +328,8 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
     return {f"p{share}": round(float(np.percentile(values, share)), 1) for share in (50, 95, 99)}
 
 
-def _rates(written: Sequence[dict[str, Any]], observed: Observed) -> list[dict[str, float]]:
+def _rates(written: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
     """Events a second over stretches of ten."""
-    del observed
     found = []
     row = written[0]
     for later in written[1:]:

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -25,7 +25,7 @@ import httpx
 
 from highwater.api.cli.sample import SEASON
 from highwater.api.command.lines import Line, event_of, key_of
-from highwater.api.command.publishing import Publisher
+from highwater.api.command.publishing import EventPublisher, Publisher
 from highwater.connectors.kafka.registry import Registry
 from highwater.schemas.topics import TOPICS
 from highwater.streams.access import trusts_nobody
@@ -133,8 +133,41 @@ class Writers:
         return "\n".join(rows).encode()
 
 
-def _rate(path: Path) -> float:
-    return float(path.read_text(encoding="ascii"))
+class Owed:
+    """How many events are due by the rate that a file says, in events a second."""
+
+    def __init__(self, rate_file: Path) -> None:
+        self._rate_file = rate_file
+        self._owed = 0.0
+        self._counted_at = time.monotonic()
+
+    def take(self, count: int) -> bool:
+        """Whether so many are due; then they are no longer owed."""
+        if self._owed < count:
+            return False
+        self._owed -= count
+        return True
+
+    def grow(self) -> None:
+        """Count what has become due since the last call."""
+        rate, now = float(self._rate_file.read_text(encoding="ascii")), time.monotonic()
+        # Not more than two seconds' worth: a machine that stood still is not answered with a burst.
+        self._owed, self._counted_at = min(self._owed + rate * (now - self._counted_at), rate * 2), now
+
+
+class EachSecond:
+    """Writes running sums, once a second, as a line of JSON."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._told_at = 0.0
+
+    def tell(self, sums: Mapping[str, object]) -> None:
+        """Write them if a second has passed."""
+        now = time.monotonic()
+        if now - self._told_at >= 1:
+            self._told_at = now
+            print(json.dumps({"at": now, **sums}), file=self._out, flush=True)
 
 
 async def write(url: str, out: TextIO, rate_file: Path) -> None:
@@ -152,23 +185,17 @@ async def write(url: str, out: TextIO, rate_file: Path) -> None:
             finally:
                 busy[sender] = False
 
-        owed, before, told = 0.0, time.monotonic(), 0.0
+        owed, each_second = Owed(rate_file), EachSecond(out)
         for turn in itertools.count():
-            rate = _rate(rate_file)
-            now = time.monotonic()
-            # Not more than two seconds' worth: a machine that stood still is not answered with a burst.
-            owed, before = min(owed + rate * (now - before), rate * 2), now
+            owed.grow()
             sender = next((s for k in range(_SENDERS) if not busy[s := (turn + k) % _SENDERS]), None)
-            while owed >= _BATCH and sender is not None:
-                owed -= _BATCH
+            while sender is not None and owed.take(_BATCH):
                 task = asyncio.create_task(one(sender))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
                 busy[sender] = True
                 sender = next((s for s in range(_SENDERS) if not busy[s]), None)
-            if now - told >= 1:
-                told = now
-                print(json.dumps({"at": now, "wrong": writers.wrong, **writers.counts}), file=out, flush=True)
+            each_second.tell({"wrong": writers.wrong, **writers.counts})
             await asyncio.sleep(0.02)
 
 
@@ -179,6 +206,7 @@ async def produce(out: TextIO, rate_file: Path) -> None:
     codec = await Registry(settings.registry_access()).codec([topic])
     publisher = Publisher(settings.kafka_client())
     clock = ProductClock(settings.clock_file)
+    publish = EventPublisher(topic, publisher, codec, clock)
     dimensions = settings.embedding_dimensions
     # Checked once: the events differ in their id and time alone, and checking each would cost more than to send it.
     checked = [
@@ -186,20 +214,15 @@ async def produce(out: TextIO, rate_file: Path) -> None:
         for number, line in enumerate(insights(), start=1)
     ]
     events = itertools.cycle(checked)
-    sent, owed, before, told = 0, 0.0, time.monotonic(), 0.0
+    owed, each_second = Owed(rate_file), EachSecond(out)
     try:
         while True:
-            rate, now = _rate(rate_file), time.monotonic()
-            owed, before = min(owed + rate * (now - before), rate * 2), now
+            owed.grow()
             now_ms = clock()
-            while owed >= 1:
-                owed -= 1
-                event = {**next(events), "insight_id": f"log-{sent}", "ts": now_ms}
-                publisher.publish_event(topic, key_of(event, topic.key), codec.encode(topic.name, event), now_ms)
-                sent += 1
-            if now - told >= 1:
-                told = now
-                print(json.dumps({"at": now, "published": publisher.acknowledged}), file=out, flush=True)
+            while owed.take(1):
+                event = {**next(events), "insight_id": f"log-{publisher.handed_over}", "ts": now_ms}
+                publish(event, key_of(event, topic.key))
+            each_second.tell({"published": publisher.acknowledged})
             await asyncio.sleep(0.02)
     finally:
         publisher.flush()
