@@ -447,8 +447,12 @@ async def test_the_local_model_waits_for_the_first_fit(store: Store):
         assert await store.lacking() == 0
     assert await store.beside() == 1_330
     assert [change["kind"] for change in await store.changes()] == ["fitted"]
+    await store.ingest(150)
     await store.around.pool.execute("UPDATE bases SET corpus_size = 100 WHERE kind = 'fitted'")  # it has grown tenfold
-    assert await step(store, worker) == 0
+    worker = store.local()
+    while await step(store, worker):
+        pass
+    assert await store.beside() == 1_480
     assert await store.around.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
 
 
