@@ -116,3 +116,15 @@ UPDATE chunk_indexes SET looked_at = $2 WHERE name = $1
 
 -- name: set_build_memory
 SELECT set_config('maintenance_work_mem', $1, false)
+
+-- Namespaces whose sums of words are in at least $1 parts: each statement that changed chunks has left one.
+-- name: namespaces_to_fold
+SELECT ns FROM chunk_words WHERE word = '' GROUP BY ns HAVING count(*) >= $1 ORDER BY ns
+
+-- The parts of a namespace that are seen become one a word. What another transaction adds meanwhile stays beside it. $1 namespace
+-- name: fold_chunk_words
+WITH parts AS (
+    DELETE FROM chunk_words WHERE ns = $1 RETURNING ns, word, chunks, octets
+)
+INSERT INTO chunk_words (ns, word, chunks, octets)
+SELECT ns, word, sum(chunks), sum(octets) FROM parts GROUP BY ns, word HAVING sum(chunks) <> 0 OR sum(octets) <> 0

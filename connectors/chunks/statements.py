@@ -25,6 +25,8 @@ class Statements(TypedDict):
     note_vector_index: str
     vector_index_is_dense: str
     set_build_memory: str
+    namespaces_to_fold: str
+    fold_chunk_words: str
     chunk_namespace_read: str
     chunk_ingest_read: str
     chunk_ingest_statuses_read: str

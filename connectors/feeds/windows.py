@@ -162,7 +162,8 @@ def is_same(
 
 
 def _cluster_of(stored: Mapping[str, Any]) -> Cluster:
-    values = {one.name: stored[one.name] for one in fields(Cluster)}
+    # A version that an older release stored has no themes.
+    values = {one.name: stored[one.name] for one in fields(Cluster) if one.name != "theme" or "theme" in stored}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return Cluster(**{**values, "positions": tuple((x, y) for x, y in stored["positions"])})
 
