@@ -14,9 +14,9 @@ from highwater.streams.restoring import Span
 from tests.integration.agents import CODEC, partition_of
 
 TOPIC = "feeds.channel-advanced"
-BACKLOG, CHANNELS = 30_000, 6_000
+BACKLOG, CHANNELS = 20_000, 4_000
 # How often there is a bad event, and behind half of the backlog a record of a relay that was overtaken, whose head would show.
-BAD_EVERY, _OVERTAKEN_EVERY, _BEYOND = 1_499, 501, 10_000_000
+BAD_EVERY, _OVERTAKEN_EVERY, _BEYOND = 997, 101, 10_000_000
 
 
 def _advance(number: int) -> tuple[str, bytes, Headers]:
