@@ -36,7 +36,9 @@ job_step_seconds llm_calls llm_tokens llm_cost_usd freshness_seconds
 """
 _WORKER = "decisions ticks ticks_refused clock_error_seconds tick_lag_seconds"
 # A page or feed that nobody has made yet is made by the API when it is asked for; so are vectors of questions.
-_API_AND_CONNECT = "redis_up model_calls feeds_built document_loads bump_acknowledged_seconds semantic_cache"
+_API_AND_CONNECT = (
+    "redis_up model_calls feeds_built document_loads bump_acknowledged_seconds semantic_cache local_texts"
+)
 _CONSUMERS = "events_consumed events_dead_lettered consumer_up records_overtaken lag_events lag_seconds"
 _API_AND_WORKER = "pending_clamped"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -19,6 +20,8 @@ from highwater.streams.access import KafkaAccess, RegistryAccess
 # The standard library's, which `telemetry.configure_logging` takes over: `--help` reads settings and is to stay quick.
 _log = logging.getLogger("highwater.settings")
 PREFIX = "HIGHWATER_"
+# What makes vectors (`connectors/models/opening.py`).
+EMBEDDERS = ("builtin", "local", "service")
 
 
 def _text(raw: str) -> str:
@@ -71,6 +74,12 @@ def _within(low: float, high: float, more: str = "") -> Callable[[str], float]:
         return value
 
     return parse
+
+
+def _embedder(raw: str) -> str:
+    if raw not in EMBEDDERS:
+        raise ValueError(f"must be one of {', '.join(EMBEDDERS)}")
+    return raw
 
 
 def _http_address(raw: str) -> str:
@@ -232,9 +241,27 @@ class Settings:
     alert_webhook_url: str | None = _setting(
         "HIGHWATER_ALERT_WEBHOOK_URL", _text, None, "is sent each alert as JSON by POST", True
     )
-    embeddings_url: str | None = _setting("EMBEDDINGS_BASE_URL", _text, None, "the same; unset = hashed text")
+    embeddings_url: str | None = _setting(
+        "EMBEDDINGS_BASE_URL", _text, None, "the same; unset = see HIGHWATER_EMBEDDER"
+    )
     embeddings_key: str | None = _setting("EMBEDDINGS_API_KEY", _text, None, "its key", True)
     embeddings_model: str = _setting("EMBEDDINGS_MODEL", _text, "text-embedding-3-small", "its model")
+    embedder: str | None = _setting(
+        "HIGHWATER_EMBEDDER",
+        _embedder,
+        None,
+        "what makes vectors: builtin, local or service; unset = the service if there is one, else local where installed",
+    )
+    # The second core is for ingest, rebuilds and readers.
+    embed_threads: int = _setting(
+        "HIGHWATER_EMBED_THREADS", _positive_int, 1, "threads of a process that the local model runs on"
+    )
+    model_dir: Path = _setting(
+        "HIGHWATER_MODEL_DIR",
+        _path,
+        Path(sys.prefix) / "share" / "highwater" / "models",
+        "where the local model is; unset = where `make install` puts it",
+    )
     github_token: str | None = _setting(
         "GITHUB_TOKEN", _text, None, "what `highwater import github` is authorized by; unset = as anybody", True
     )

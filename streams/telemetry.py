@@ -107,6 +107,9 @@ MODEL_CALLS = Counter(
 INSIGHTS_REEMBEDDED = Counter(
     "highwater_insights_reembedded", "Insights given a vector in the basis that is rolled out."
 )
+LOCAL_TEXTS = Counter(
+    "highwater_local_texts", "Texts given a vector by the local model, or unread by the built-in embedder.", ["outcome"]
+)
 CHUNKS_EMBEDDED = Counter(
     "highwater_chunks_embedded", "Vectors of chunks that were stored, or came too late (R3.13, R3.14).", ["outcome"]
 )

@@ -50,6 +50,7 @@ class Stack:
             "SCHEMA_REGISTRY_URL": self.schema_registry,
             "DATABASE_URL": self.database,
             "REDIS_URL": self.redis,
+            "HIGHWATER_EMBEDDER": "builtin",  # the model takes a hundred times as long; its own tests ask for it
             **more,
         }
 
@@ -62,6 +63,7 @@ class Stack:
                 "SCHEMA_REGISTRY_URL": self.schema_registry,
                 "DATABASE_URL": self.database,
                 "REDIS_URL": self.redis,
+                "HIGHWATER_EMBEDDER": "service" if "EMBEDDINGS_BASE_URL" in named else "builtin",
                 **named,
             }
         )

@@ -93,6 +93,7 @@ class Product:
             "HIGHWATER_CLOCK_FILE": str(self.clock_file),
             "HIGHWATER_TICK_SECONDS": str(TICK_SECONDS),
             "HIGHWATER_WINDOW_DAYS": "60",
+            "HIGHWATER_EMBEDDER": "builtin",
         }
         if collector is not None:  # only writes that ask for it are traced
             self.environment |= {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_TRACES_SAMPLER_ARG": "0"}

@@ -26,7 +26,7 @@ async def _namespaces(w: Wiring) -> Connector:
 
 
 async def _backfill(w: Wiring) -> Connector:
-    return Backfill(w.database(), w.around, open_embedder(w.settings))
+    return Backfill(w.database(), w.around, open_embedder(w.settings, in_background=True))
 
 
 def slice_of(redaction: Sequence[RedactionStep]) -> Slice:

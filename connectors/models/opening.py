@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 
 from highwater.connectors.models.calls import ChatPort, LocalAnswer, LocalChat
 from highwater.connectors.models.embeddings import BuiltInEmbedder, Embedder
+from highwater.connectors.models.local_model import MINILM, LocalEmbedder
+from highwater.schemas.errors import ConfigurationError
 from highwater.streams.settings import Settings
+from highwater.streams.telemetry import get_log
 
 if TYPE_CHECKING:
     from highwater.connectors.models.embedding_service import RemoteEmbedder
+
+_log = get_log("models")
 
 
 def open_chat_port(settings: Settings, answer: LocalAnswer) -> ChatPort:
@@ -28,9 +33,25 @@ def open_chat_port(settings: Settings, answer: LocalAnswer) -> ChatPort:
     return RemoteChat(ChatEndpoint(settings.llm_url, settings.llm_key, seconds_max=settings.llm_timeout_seconds))
 
 
+def chosen_embedder(settings: Settings) -> str:
+    """What makes vectors: `builtin`, `local` or `service`.
+
+    Raises:
+        ConfigurationError: the one that is asked for is not there.
+    """
+    missing = MINILM.why_missing(settings.model_dir)
+    if settings.embedder is None:
+        return "service" if settings.embeddings_url else "local" if missing is None else "builtin"
+    if settings.embedder == "service" and not settings.embeddings_url:
+        raise ConfigurationError("HIGHWATER_EMBEDDER=service needs EMBEDDINGS_BASE_URL")
+    if settings.embedder == "local" and missing is not None:
+        raise ConfigurationError(f"HIGHWATER_EMBEDDER=local: {missing}; run `make install`, or set it to builtin")
+    return settings.embedder
+
+
 def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
-    """The configured service of embeddings, if there is one."""
-    if not settings.embeddings_url:
+    """The configured service of embeddings, if it makes the vectors."""
+    if chosen_embedder(settings) != "service" or settings.embeddings_url is None:
         return None
     from highwater.connectors.models.embedding_service import RemoteEmbedder  # noqa: PLC0415 - see above
 
@@ -42,6 +63,20 @@ def open_remote_embedder(settings: Settings) -> RemoteEmbedder | None:
     )
 
 
-def open_embedder(settings: Settings) -> Embedder:
-    """What makes vectors outside feeds: the configured service, else the built-in embedder."""
-    return open_remote_embedder(settings) or BuiltInEmbedder()
+def open_local_embedder(settings: Settings, *, in_background: bool = False) -> LocalEmbedder | None:
+    """The local model, if it makes the vectors; it is loaded with the first text."""
+    if chosen_embedder(settings) != "local":
+        return None
+    return LocalEmbedder(settings.model_dir, threads=settings.embed_threads, in_background=in_background)
+
+
+def open_embedder(settings: Settings, *, in_background: bool = False) -> Embedder:
+    """What makes vectors outside feeds: a service, the local model or the built-in embedder. `in_background`: nobody waits.
+
+    Raises:
+        ConfigurationError: the one that is asked for is not there.
+    """
+    found = open_remote_embedder(settings) or open_local_embedder(settings, in_background=in_background)
+    embedder = found or BuiltInEmbedder()
+    _log.info("embedder", embedder=chosen_embedder(settings), basis_id=embedder.basis_id)
+    return embedder

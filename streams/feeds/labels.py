@@ -4,10 +4,11 @@ Its law: the same clusters read the same in whatever order their insights come, 
 whatever its texts hold, and both are made of what the texts themselves contain.
 
 Keywords are weighed by class-based TF-IDF (Grootendorst 2022) with shares of texts as frequencies, so that a window that
-moves on by a week changes them little, and chosen by maximal marginal relevance (Carbonell and Goldstein 1998). A label is
-the phrase that speaks for the cluster, as its texts write it; where none does, its best terms. What a cluster was called in
-the last version stays while it is about as true as the best label would be.
+moves on by a week changes them little, and chosen by maximal marginal relevance (Carbonell and Goldstein 1998). What a
+cluster is called is decided in `naming`; what it was called in the last version stays while it is about as true as the best.
 """
+
+from __future__ import annotations
 
 import math
 from collections import Counter
@@ -19,19 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from highwater.streams.feeds.phrases import FloatArray, IntArray, Phrase, Reading, stems_in, unfiled
-from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX
+from highwater.streams.feeds.naming import CLOSENESS_UNIT, Members, capitalised, cut, name_clusters
+from highwater.streams.feeds.phrases import FloatArray, IntArray, Reading, unfiled
+from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX, root_of
 
 # What a reader takes in at a glance; measures of coherence ask for ten.
 KEYWORDS_MAX = 6
-LABEL_CHARACTERS_MAX = 72
-LABEL_TERMS_MAX = 3
-# A phrase of w telling words in a share s of the texts scores s * w ** LENGTH_POWER: a pair in 60 % of the texts beats
-# a word in all of them. Below SHARE_MIN of the texts it does not speak for the cluster, and with fewer telling words than
-# two ("update dependency") it needs terms beside it.
-LENGTH_POWER = 0.75
-SHARE_MIN = 0.35
-PHRASE_TELLING_MIN = 1.5
 # Of each cluster this many terms are compared with each other: no list of ten gets past them.
 CANDIDATES_MAX = 40
 # A keyword stands in two texts and in 4 % of them; a term that is in one text only is that text's.
@@ -50,10 +44,6 @@ TOGETHER_BONUS = 0.5
 TOGETHER_MIN = 0.7
 # A word that stands in a longer term in half of its texts is said by it ("consumer group").
 LONGER_SHARE_MIN = 0.5
-# A third term stands in a label when it scores this share of the first: a weak one changes from week to week.
-THIRD_SCORE_MIN = 0.5
-# A former label stays while its words score this share of what the new one's do.
-FORMER_SCORE_MIN = 0.5
 # Memberships become whole numbers of this unit, so that sums do not depend on the order of rows.
 MEMBERSHIP_UNIT = 1_000
 # Scores are compared to nine digits, for the same reason.
@@ -100,14 +90,23 @@ def describe_clusters(
     called = _called(owned, insight_ids, former or {})
     reading = Reading(texts)
     weights = [_weights(rows, strengths, texts, reading) for rows in members]
+    topics = _topics(reading, weights)
+    centres = [_Centre.of(rows, strengths, vectors, insight_ids) for rows in members]
+    names = name_clusters(
+        reading,
+        [
+            _members(rows, centre, texts, topic, before)
+            for rows, centre, topic, before in zip(members, centres, topics, called, strict=True)
+        ],
+    )
     described = []
-    for rows, own, ids, before in zip(members, _topics(reading, weights), owned, called, strict=True):
-        representative = _representative(rows, strengths, vectors, insight_ids)
+    for rows, own, ids, centre, name in zip(members, topics, owned, centres, names, strict=True):
+        representative = centre.representative
         fallback = _plain(texts[representative]) or f"Insight {insight_ids[representative]}"
         keywords = tuple(dict.fromkeys(map(reading.shown, own.keywords(keywords_max))))
         described.append(
             ClusterDescription(
-                label=_label(own, before) or _capitalised(fallback),
+                label=name.label or capitalised(fallback),
                 keywords=keywords or (fallback.lower(),),
                 insight_ids=ids,
                 representative_id=insight_ids[representative],
@@ -123,7 +122,7 @@ class _Topic:
     """What can be said of one cluster.
 
     `weights`: of its texts, by number. `terms` int (t,), best first, with `scores` (t,). `together` (t, t): in how many of
-    its texts two terms stand; the diagonal says it of one. `stem_scores`: of single stems.
+    its texts two terms stand; the diagonal says it of one.
     """
 
     reading: Reading
@@ -131,24 +130,14 @@ class _Topic:
     terms: IntArray
     scores: FloatArray
     together: FloatArray
-    stem_scores: Mapping[str, float]
 
     def keywords(self, limit: int) -> list[int]:
         """Up to `limit` terms that belong together and do not repeat each other, best first."""
-        return self._chosen(limit, TOGETHER_MIN, frozenset())
+        return self._chosen(limit)
 
-    def best_terms(self, limit: int, said: frozenset[str]) -> list[int]:
-        """Up to `limit` terms that do not repeat each other or stems `said` before, by score alone, which moves least."""
-        chosen = self._chosen(limit, 0.0, said)
-        score = dict(zip(self.terms.tolist(), self.scores.tolist(), strict=True))
-        return [
-            term for rank, term in enumerate(chosen) if rank < 2 or score[term] >= THIRD_SCORE_MIN * score[chosen[0]]
-        ]
-
-    def _chosen(self, limit: int, together_min: float, said: frozenset[str]) -> list[int]:
-        stems = [frozenset(self.reading.stems_of(term)) for term in self.terms.tolist()]
-        left = [i for i in range(len(stems)) if not _is_repeated(stems[i], said)]
-        left = [i for i in left if self.scores[i] >= SCORE_SHARE_MIN * self.scores[left[0]]]
+    def _chosen(self, limit: int) -> list[int]:
+        stems = [frozenset(map(root_of, self.reading.stems_of(term))) for term in self.terms.tolist()]
+        left = [i for i in range(len(stems)) if self.scores[i] >= SCORE_SHARE_MIN * self.scores[0]]
         meets = self.together > 0
         alone = self.together.diagonal()
         alike = self.together / (alone[:, None] + alone[None, :] - self.together)
@@ -158,10 +147,8 @@ class _Topic:
             if chosen:
                 links, nearest = meets[chosen].mean(axis=0), alike[chosen].max(axis=0)
             gains = self.scores / self.scores[0]
-            if together_min:
-                gains = RELEVANCE * gains - (1 - RELEVANCE) * nearest + TOGETHER_BONUS * links
-            gains = np.round(gains, _DIGITS)
-            left = [i for i in left if links[i] >= together_min]
+            gains = np.round(RELEVANCE * gains - (1 - RELEVANCE) * nearest + TOGETHER_BONUS * links, _DIGITS)
+            left = [i for i in left if links[i] >= TOGETHER_MIN]
             if not left:
                 break
             best = max(left, key=lambda i: (gains[i], -i))
@@ -172,11 +159,6 @@ class _Topic:
             chosen.append(best)
             left = [i for i in left if not _is_repeated(stems[i], stems[best])]
         return [int(self.terms[i]) for i in chosen]
-
-    def truth(self, label: str) -> float:
-        """The mean score of a label's stems; 0 when it has none or one of them is nothing that the cluster says."""
-        scores = [self.stem_scores.get(stem, 0.0) for stem in stems_in(label)]
-        return math.fsum(scores) / len(scores) if all(scores) and scores else 0.0
 
 
 def _weights(
@@ -233,50 +215,29 @@ def _topic(
     best = np.flatnonzero(kept)
     best = best[np.lexsort((term[best], -score[best]))[:CANDIDATES_MAX]]
     held = reading.holds[np.fromiter(weights, np.int64, len(weights))][:, term[best]]
-    single = reading.is_single[term]
-    stem_scores = {
-        reading.stems_of(one)[0]: value
-        for one, value in zip(term[single].tolist(), score[single].tolist(), strict=True)
-    }
-    return _Topic(reading, weights, term[best], score[best], (held.T @ held).toarray(), stem_scores)
+    return _Topic(reading, weights, term[best], score[best], (held.T @ held).toarray())
 
 
-def _label(topic: _Topic, before: str | None) -> str:
-    """The label that a cluster had `before` while it is still true, else its phrase, else its best terms."""
-    label = _phrase_label(topic) or _terms_label(topic)
-    if before and label and topic.truth(before) >= FORMER_SCORE_MIN * topic.truth(label) > 0:
-        return before
-    return label
-
-
-def _phrase_label(topic: _Topic) -> str:
-    ranks = {stem: rank for rank, term in enumerate(topic.terms.tolist()) for stem in topic.reading.stems_of(term)}
-
-    def score(phrase: Phrase) -> float:
-        rank = min(
-            (ranks.get(stem, CANDIDATES_MAX) for stems in phrase.words for stem in stems), default=CANDIDATES_MAX
-        )
-        return round(phrase.share * float(phrase.telling**LENGTH_POWER) * (1.0 - 0.5 * rank / CANDIDATES_MAX), _DIGITS)
-
-    phrases = [
-        phrase
-        for phrase in topic.reading.phrases(topic.weights, SHARE_MIN)
-        if phrase.telling >= PHRASE_TELLING_MIN and len(phrase.written) <= LABEL_CHARACTERS_MAX
-    ]
-    if not phrases:
-        return ""
-    best = min(phrases, key=lambda phrase: (-score(phrase), phrase.words))
-    label = _capitalised(best.written)
-    if best.telling >= PHRASE_TELLING_MIN + 0.5:
-        return label
-    more = topic.best_terms(2, frozenset(stem for stems in best.words for stem in stems))
-    return _cut(f"{label}: {', '.join(map(topic.reading.shown, more))}") if more else label
-
-
-def _terms_label(topic: _Topic) -> str:
-    """The best terms; "" for a single word, which says little: the representative's text says more."""
-    shown = list(map(topic.reading.shown, topic.best_terms(LABEL_TERMS_MAX, frozenset())))
-    return _cut(_capitalised(", ".join(shown))) if len(shown) > 1 or any(" " in term for term in shown) else ""
+def _members(
+    rows: NDArray[np.intp], centre: _Centre, texts: Sequence[str | None], topic: _Topic, before: str | None
+) -> Members:
+    """What a name is made of."""
+    copies: Counter[int] = Counter()
+    closeness: Counter[int] = Counter()
+    for row, unit in zip(rows.tolist(), centre.closeness, strict=True):
+        text = texts[row]
+        if text:
+            number = topic.reading.number_of[text]
+            copies[number] += 1
+            closeness[number] += unit
+    numbers = sorted(copies)
+    return Members(
+        size=len(rows),
+        copies={number: copies[number] for number in numbers},
+        closeness={number: closeness[number] for number in numbers},
+        terms=topic.terms.tolist(),
+        former=before,
+    )
 
 
 def _called(
@@ -306,35 +267,36 @@ def _is_form(word: str, other: str) -> bool:
     return word == other or (len(shorter) > 3 and longer.startswith(shorter[:-1]) and len(longer) - len(shorter) <= 3)
 
 
-def _representative(
-    rows: NDArray[np.intp], strengths: FloatArray, vectors: NDArray[np.float32], insight_ids: Sequence[str]
-) -> int:
-    """The row closest to the centroid, which counts each row by its membership; ties by insight id."""
-    # Summed in the order of the ids: floats added in another order are other floats.
-    ordered = sorted(rows.tolist(), key=lambda row: insight_ids[row])
-    own = vectors[ordered].astype(np.float64)
-    weights = strengths[ordered] if strengths[ordered].sum() > 0 else np.ones(len(ordered))
-    centroid = weights @ own / weights.sum()
-    distances = np.einsum("ij,ij->i", own, own) - 2.0 * (own @ centroid)
-    return int(ordered[int(np.round(distances, _DIGITS).argmin())])
+@dataclass(frozen=True, slots=True)
+class _Centre:
+    """The row that stands for a cluster, and how close each of its rows is to its centre: cosines in `CLOSENESS_UNIT`."""
+
+    representative: int
+    closeness: list[int]
+
+    @classmethod
+    def of(
+        cls, rows: NDArray[np.intp], strengths: FloatArray, vectors: NDArray[np.float32], insight_ids: Sequence[str]
+    ) -> _Centre:
+        """Of the row closest to the centroid, which counts each row by its membership; ties by insight id."""
+        # Summed in the order of the ids: floats added in another order are other floats.
+        order = sorted(range(len(rows)), key=lambda place: insight_ids[int(rows[place])])
+        own = vectors[rows[order]].astype(np.float64)
+        weights = strengths[rows[order]] if strengths[rows[order]].sum() > 0 else np.ones(len(order))
+        centroid = weights @ own / weights.sum()
+        lengths = np.einsum("ij,ij->i", own, own)
+        along = own @ centroid
+        best = order[int(np.round(lengths - 2.0 * along, _DIGITS).argmin())]
+        scale = np.sqrt(lengths) * math.sqrt(float(centroid @ centroid))
+        cosines = np.divide(along, scale, out=np.zeros(len(order)), where=scale > 0)
+        closeness = np.empty(len(order), dtype=np.int64)
+        closeness[order] = np.round(CLOSENESS_UNIT * cosines).astype(np.int64)
+        return cls(int(rows[best]), closeness.tolist())
 
 
 def _plain(text: str | None) -> str:
     """The beginning of a text on one line, without how it is filed."""
-    return _cut(" ".join(unfiled((text or "")[:TEXT_CHARACTERS_MAX]).split()))
-
-
-def _cut(label: str) -> str:
-    """A label of at most `LABEL_CHARACTERS_MAX` characters, cut at a word where there is one."""
-    if len(label) <= LABEL_CHARACTERS_MAX:
-        return label
-    return (label[: LABEL_CHARACTERS_MAX + 1].rsplit(" ", 1)[0])[:LABEL_CHARACTERS_MAX].rstrip(" ,:")
-
-
-def _capitalised(label: str) -> str:
-    """A label with a capital at its beginning, unless its first word is an identifier."""
-    first = label.partition(" ")[0].rstrip(",")
-    return label[:1].upper() + label[1:] if first.isalpha() and first.islower() else label
+    return cut(" ".join(unfiled((text or "")[:TEXT_CHARACTERS_MAX]).split()))
 
 
 def _told_apart(described: list[ClusterDescription]) -> list[ClusterDescription]:

@@ -7,11 +7,13 @@ it, told from each other as in `tokens`. A *term* is a part, two parts in a row,
 and `topic id` hold the same three. Counting goes by stems; what is shown is how the window's texts mostly write it.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,6 @@ from highwater.streams.feeds.tokens import (
     stem_of,
 )
 
-PHRASE_WORDS_MAX = 6
 # Words read of one text: what it is about stands at its beginning. A headline has a dozen, a paragraph a hundred.
 TEXT_WORDS_MAX = 100
 # Characters read for them, at ten a word with its space.
@@ -41,10 +42,17 @@ LEXICON_CHARACTERS_MAX = 8_000_000
 
 # Places of a term that decide how it is shown, evenly spread: the commonest spelling is settled by then.
 PLACES_SEEN_MAX = 100
+# A word of so few letters that a tenth of its places have in capitals is an abbreviation (UI, CI, DLQ).
+CAPITALS_MAX = 4
+CAPITALS_SHARE_MIN = 0.1
 
 # "feat(api)!: ...", "MINOR: ...", "[ci] ...": how a change note is filed, not what it says.
 _FILED = r"build|chore|ci|docs?|feat|feature|fix|hotfix|minor|misc|perf|refactor|revert|style|tests?|trivial|wip"
-_FILING = re.compile(rf"^\W*(?:(?:{_FILED})(?:\([^)]*\))?!?\s*:|\[(?:{_FILED})\]:?)\s*", re.IGNORECASE)
+_FILING = re.compile(
+    rf"^\W*(?:(?P<kind>{_FILED})(?:\((?P<scope>[^)]*)\))?!?\s*:|\[(?P<tag>{_FILED})\]:?)\s*", re.IGNORECASE
+)
+# The kinds among them that say what a note is about. A scope always does: fix(ui), chore(deps).
+_SUBJECT_KINDS = frozenset(("build", "ci", "doc", "docs", "perf", "revert", "test", "tests"))
 # "...; reviewed by A and B": who signed it, not what it says.
 _SIGNED = re.compile(
     r"[\s;,.(-]*\b(?:(?:patch|reviewed|authored|co-authored|signed-off)[ -]by\b|reviewers?:|author:)", re.IGNORECASE
@@ -56,7 +64,8 @@ _OPENING = ("(", "[", "{")
 _JOINTS = frozenset(("", "-", "_", ".", "/", "::", "'", "\u2019"))
 
 STOP, FAINT, TELLING = 0, 1, 2
-BREAK = 0
+# Numbers of words that are none: what stands between two words that are not in a row, and the end of how a text is filed.
+BREAK, FILED = 0, 1
 Stems = tuple[str, ...]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -81,24 +90,19 @@ def unfiled(text: str) -> str:
     return told if any(map(str.isalpha, told)) else text
 
 
+def filed_as(text: str) -> str:
+    """What a text's filing says of its subject: "ui" of `fix(ui): …`, "docs" of `docs: …`, "" of `chore: …`."""
+    found = _FILING.match(text)
+    if found is None:
+        return ""
+    kind = (found["kind"] or found["tag"] or "").lower()
+    return f"{kind if kind in _SUBJECT_KINDS else ''} {found['scope'] or ''}".strip()
+
+
 def stems_in(written: str) -> list[str]:
     """The telling stems of a label, in order, without single letters (the K of KRaft)."""
     stems = (stem_of(written[first:last].lower()) for first, last in spelled_words_of(written))
     return [stem for stem in stems if len(stem) > 1 and kind_of(stem) == TELLING]
-
-
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """A run of words as `written` in most of the texts that hold it, its words' stems, and the `share` of texts that do."""
-
-    written: str
-    words: tuple[Stems, ...]
-    share: float
-
-    @property
-    def telling(self) -> float:
-        """How many of its words say something; a faint word half."""
-        return sum((0.0, 0.5, 1.0)[max(map(kind_of, stems))] for stems in self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,7 @@ class _Word:
 
 
 _NO_WORD = _Word("", ((0, 0),), ("",))
+_END_OF_FILING = _Word("\0", ((0, 0),), ("",))
 
 
 class _Lexicon:
@@ -125,7 +130,7 @@ class _Lexicon:
     """
 
     def __init__(self) -> None:
-        self.words = [_NO_WORD]
+        self.words = [_NO_WORD, _END_OF_FILING]
         self._numbers: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
         self._codes_of: dict[str, tuple[int, ...]] = {}
         self._lines: dict[str, tuple[int, ...]] = {}
@@ -141,11 +146,17 @@ class _Lexicon:
         )
 
     def line(self, text: str) -> tuple[int, ...]:
-        """The numbers of a text's words in order, `BREAK` where punctuation, a number or an id stands between them."""
+        """The numbers of a text's words in order, `BREAK` where punctuation, a number or an id stands between them.
+
+        What it is filed under comes first, before `FILED`.
+        """
         found = self._lines.get(text)
         if found is None:
             cleaned = clean(text[:TEXT_CHARACTERS_READ_MAX])
+            filed = filed_as(cleaned)
             codes = self._codes(unfiled(cleaned))
+            if filed:
+                codes = [*self._codes(filed.replace(",", " ")), FILED, *codes]
             found = self._lines[text] = tuple(codes if any(codes) else self._codes(cleaned))
             self._characters += len(text)
         return found
@@ -206,7 +217,8 @@ class Reading:
 
     `texts`: the distinct ones that are not empty, sorted; `number_of` tells where one stands. `holds` csr (texts, terms),
     1 where a text holds a term; terms are numbered from the longest to the shortest, each kind in the order of the
-    alphabet. `is_telling` and `is_single` bool (terms,): it can be a keyword; it is a part.
+    alphabet. `is_telling` and `is_single` bool (terms,): it can be a keyword; it is a part. `parts`: all that stands in them;
+    `is_filing` bool (parts,): how its text is filed.
     """
 
     def __init__(self, texts: Iterable[str | None]) -> None:
@@ -218,18 +230,12 @@ class Reading:
         lengths = np.array([len(line) + 1 for line in lines], dtype=np.int64)
         # Each begins with a break: words of two texts are never in a row.
         codes = np.fromiter(chain.from_iterable((BREAK, *line) for line in lines), np.int64, int(lengths.sum()))
-        known, codes = np.unique(np.append(codes, BREAK), return_inverse=True)
+        known, codes = np.unique(np.append(codes, (BREAK, FILED)), return_inverse=True)
         self._words: list[_Word] = [lexicon.words[number] for number in known.tolist()]
-        self._codes, self._bounds = codes[:-1], np.concatenate([[0], np.cumsum(lengths)])
-        self._group_of, self._groups = _groups(self._words)
-        text_of = np.repeat(np.arange(len(self.texts)), lengths)
-        said = _distinct(text_of * len(self._groups) + self._group_of[self._codes])
-        text, group = np.divmod(said, len(self._groups))
-        bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
-        self._says = sparse_rows((np.ones(len(said)), group, bounds), shape=(len(self.texts), len(self._groups)))
-        self._parts = _Parts.of(self._words, self._codes, lengths)
-        term_of, at, self._terms = _terms(self._words, self._parts)
-        held = _distinct(self._parts.text[at] * len(self._terms) + term_of)
+        self.parts = Parts.of(self._words, codes[:-2], lengths)
+        self.is_filing = _is_filing(self._words, self.parts, len(self.texts))
+        term_of, at, self._terms = _terms(self._words, self.parts)
+        held = distinct(self.parts.text[at] * len(self._terms) + term_of)
         text, term = np.divmod(held, max(1, len(self._terms)))
         bounds = np.searchsorted(text, np.arange(len(self.texts) + 1))
         self.holds = sparse_rows((np.ones(len(held)), term, bounds), shape=(len(self.texts), len(self._terms)))
@@ -237,6 +243,7 @@ class Reading:
             [max(map(kind_of, stems)) == TELLING for stems in self._terms], dtype=bool
         )
         self.is_single: BoolArray = np.array([len(stems) == 1 for stems in self._terms], dtype=bool)
+        self._forms_of: dict[int, Counter[str]] = {}
         order = np.argsort(term_of, kind="stable")
         self._term_of, self._at = term_of[order], at[order]
 
@@ -246,74 +253,56 @@ class Reading:
 
     def shown(self, term: int) -> str:
         """A term as the texts mostly write it; of equally common spellings the first of the alphabet."""
+        forms = self._forms(term)
+        return min(forms, key=lambda form: (-forms[form], form))
+
+    def _forms(self, term: int) -> Counter[str]:
+        if (known := self._forms_of.get(term)) is not None:
+            return known
         first, last = np.searchsorted(self._term_of, [term, term + 1])
-        places = self._at[first : last : 1 + (last - first) // PLACES_SEEN_MAX]
-        forms = Counter(self._form(int(at), len(self._terms[term])) for at in places)
-        shown: str = min(forms, key=lambda form: (-forms[form], form))
-        return shown
+        at = self._at[first:last]
+        said = at[~self.is_filing[at]]  # who files under `ui` writes UI
+        at = said if len(said) else at
+        at = at[:: 1 + len(at) // PLACES_SEEN_MAX]
+        word, place = self.parts.word, self.parts.place
+        following = word[np.minimum(at + 1, len(word) - 1)]
+        written = Counter(zip(word[at].tolist(), place[at].tolist(), following.tolist(), strict=True))
+        forms: Counter[str] = Counter()
+        for (own, first, after), times in written.items():
+            forms[self._form(own, first, after, len(self._terms[term]))] += times
+        self._forms_of[term] = forms
+        return forms
 
-    def phrases(self, weights: Mapping[int, int], share_min: float) -> list[Phrase]:
-        """The phrases in at least `share_min` of the texts that `weights` gives by number, in no order.
+    def capitals(self, at: int) -> str:
+        """How a part is written in capitals (`UI`) where the texts do so often enough, else ""."""
+        term = len(self._terms) - len(self.parts.stems) + int(self.parts.stem[at])
+        forms = self._forms(term)
+        written = next((form for form in sorted(forms) if form.isupper() and len(form) <= CAPITALS_MAX), "")
+        return written if forms[written] >= CAPITALS_SHARE_MIN * forms.total() else ""
 
-        Only words that stand in so many texts can be in such a phrase, which leaves few to count.
-        """
-        if not weights:
-            return []
-        total = sum(weights.values())
-        says = self._says[np.fromiter(weights, np.int64, len(weights))]
-        heard = says.T @ np.fromiter(weights.values(), np.float64, len(weights))
-        is_common = heard >= share_min * total
-        is_common[self._group_of[BREAK]] = False
-        common = frozenset(self._groups[group] for group in np.flatnonzero(is_common).tolist())
-        if not common:
-            return []
-        counts: Counter[tuple[Stems, ...]] = Counter()
-        spellings: dict[tuple[Stems, ...], Counter[str]] = {}
-        is_holding = (says @ is_common.astype(np.float64)) > 0
-        for number, weight in compress(weights.items(), is_holding.tolist()):
-            for words, written in self._runs(number, common).items():
-                counts[words] += weight
-                spellings.setdefault(words, Counter())[written] += weight
-        return [
-            Phrase(min(forms, key=lambda form: (-forms[form], form)), words, counts[words] / total)
-            for words, forms in spellings.items()
-            if counts[words] >= share_min * total and kind_of(words[0][0]) != STOP and kind_of(words[-1][-1]) != STOP
-        ]
+    def written(self, first: int, last: int) -> str:
+        """The parts from `first` to `last` (included), which stand in a row, as they are written there."""
+        said: list[str] = []
+        at = first
+        while at <= last:
+            word, place = self._words[int(self.parts.word[at])], int(self.parts.place[at])
+            if place == 1 and word.spans[0][1] == 1 and word.spans[1][0] == 1:
+                place = 0  # the K of KRaft
+            end = min(len(word.spans) - 1, int(self.parts.place[at]) + last - at)
+            said.append(word.written[word.spans[place][0] if place else 0 : word.spans[end][1]])
+            at += end - int(self.parts.place[at]) + 1
+        return " ".join(said)
 
-    def _line(self, number: int) -> list[int]:
-        """The words of a text in order, a break first."""
-        codes: list[int] = self._codes[self._bounds[number] : self._bounds[number + 1]].tolist()
-        return codes
-
-    def _runs(self, number: int, common: frozenset[Stems]) -> dict[tuple[Stems, ...], str]:
-        """The runs of `common` words in one text, up to `PHRASE_WORDS_MAX` long, as first written in it."""
-        found: dict[tuple[Stems, ...], str] = {}
-        words = [self._words[code] for code in self._line(number)]
-        for first in [place for place, word in enumerate(words) if word.stems in common]:
-            for last in range(first, min(len(words), first + PHRASE_WORDS_MAX)):
-                if words[last].stems not in common:
-                    break
-                run = words[first : last + 1]
-                found.setdefault(tuple(word.stems for word in run), " ".join(word.written for word in run))
-        return found
-
-    def _form(self, at: int, size: int) -> str:
-        """How a term of `size` parts is written in one place."""
-        word, place = self._words[int(self._parts.word[at])], int(self._parts.place[at])
+    def _form(self, own: int, place: int, following: int, size: int) -> str:
+        """How a term of `size` parts is written that begins at this part of a word and may end in the one following."""
+        word = self._words[own]
         if place + size <= len(word.spans):
             return word.shown(place, place + size - 1)
-        return f"{word.shown(place, place)} {self._words[int(self._parts.word[at + 1])].shown(0, 0)}"
-
-
-def _groups(words: Sequence[_Word]) -> tuple[IntArray, list[Stems]]:
-    """Which words have the same stems: the number of each word's group, int (words,), and what a group has in common."""
-    number: dict[Stems, int] = {}
-    of_word = [number.setdefault(word.stems, len(number)) for word in words]
-    return np.array(of_word, dtype=np.int64), list(number)
+        return f"{word.shown(place, place)} {self._words[following].shown(0, 0)}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class Parts:
     """Every part of every word of every text, in order, a break before each text: int (parts,) each.
 
     `text` and `word`: which; `place`: in its word; `stem`: its number among `stems`, which are sorted. `is_dotted`: a dot or
@@ -329,7 +318,7 @@ class _Parts:
     word_size: IntArray
 
     @classmethod
-    def of(cls, words: Sequence[_Word], codes: IntArray, lengths: IntArray) -> "_Parts":
+    def of(cls, words: Sequence[_Word], codes: IntArray, lengths: IntArray) -> Parts:
         """Of the words of texts, one text after the other, and how many each text has, with its break."""
         stems = tuple(sorted({stem for word in words for stem in word.stems}))
         number = {stem: i for i, stem in enumerate(stems)}
@@ -346,7 +335,7 @@ class _Parts:
         return cls(stems, text, word, place, stem_of_part[part], dotted[part], sizes[word])
 
 
-def _terms(words: Sequence[_Word], parts: _Parts) -> tuple[IntArray, IntArray, list[Stems]]:
+def _terms(words: Sequence[_Word], parts: Parts) -> tuple[IntArray, IntArray, list[Stems]]:
     """Every occurrence of a term, as its number and where its first part stands, and the stems of all terms by number."""
     long = sorted({word.stems for word in words if _is_long_term(word.stems)})
     long_number = {stems: number for number, stems in enumerate(long)}
@@ -370,7 +359,17 @@ def _terms(words: Sequence[_Word], parts: _Parts) -> tuple[IntArray, IntArray, l
     )
 
 
-def _distinct(numbers: IntArray) -> IntArray:
+def _is_filing(words: Sequence[_Word], parts: Parts, texts: int) -> BoolArray:
+    """Which parts stand before the end of filing of their text: bool (parts,)."""
+    code = next((number for number, word in enumerate(words) if word is _END_OF_FILING), -1)
+    ends = np.flatnonzero(parts.word == code)
+    end_of_text = np.full(max(1, texts), -1, dtype=np.int64)
+    end_of_text[parts.text[ends]] = ends
+    is_filing: BoolArray = np.arange(len(parts.text)) < end_of_text[parts.text]
+    return is_filing
+
+
+def distinct(numbers: IntArray) -> IntArray:
     """Different numbers in order; `np.unique` hashes them, which takes a hundred times as long where they are nearly in order."""
     ordered = np.sort(numbers)
     return np.concatenate([ordered[:1], ordered[1:][ordered[1:] != ordered[:-1]]])
@@ -380,7 +379,7 @@ def _is_long_term(stems: Stems) -> bool:
     return 2 < len(stems) <= WORD_PARTS_MAX and max(map(kind_of, stems)) == TELLING
 
 
-def _is_pair(parts: _Parts) -> BoolArray:
+def _is_pair(parts: Parts) -> BoolArray:
     """Whether a part and the next one make a term: bool (parts - 1,).
 
     Across a space two telling words do, where each is one part. Within a word of two parts one that tells is enough

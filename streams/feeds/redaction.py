@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from highwater.streams.feeds.naming import EXAMPLES, MIXED, is_mixed
 from highwater.streams.feeds.phrases import unfiled
 from highwater.streams.feeds.summary import summarise
 from highwater.streams.feeds.tokens import stem_of
@@ -24,13 +25,15 @@ _MEMBERS = ("insight_ids", "confidences", "since", "positions")
 _NEARBY = ("nearby_ids", "nearby_confidences")
 # A label is a phrase, terms beside it, and a mark that tells two of one name apart: "Update dependency: css, theme (kafka)".
 _PARTS = re.compile(r"[:,()]+(?:\s+|$)|\s+\(")
+_NUMBER = re.compile(r" \(\d+\)$")
 _TOKEN = re.compile(r"[^\W_]+")
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def parts_of(label: str) -> list[str]:
-    """The phrases and terms that a label is made of, in order."""
-    return [part for part in (one.strip() for one in _PARTS.split(label)) if part]
+    """The phrases and terms that a label is made of, in order; what `naming` adds to them is none."""
+    told = label[len(MIXED) :] if is_mixed(_NUMBER.sub("", label)) else label
+    return [part for part in (one.strip() for one in _PARTS.split(told.replace(EXAMPLES, ", "))) if part]
 
 
 class Said:
@@ -55,8 +58,13 @@ def _spelled(text: str) -> str:
 
 
 def label_without(label: str, gone: Collection[str]) -> str:
-    """A label without those of its parts; `RETRACTED_LABEL` when nothing is left."""
-    return ", ".join(part for part in parts_of(label) if part not in gone) or RETRACTED_LABEL
+    """A label without those of its parts; `RETRACTED_LABEL` when nothing is left. What were examples are still no subject."""
+    head, _, examples = label.partition(EXAMPLES)
+    left = [part for part in parts_of(head) if part not in gone]
+    beside = [part for part in parts_of(examples) if part not in gone]
+    if left and not is_mixed(head):
+        return ", ".join(left) + (f"{EXAMPLES}{', '.join(beside)}" if beside else "")
+    return f"{MIXED}: {', '.join([*left, *beside])}" if left or beside else RETRACTED_LABEL
 
 
 def redact_words(

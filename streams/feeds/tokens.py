@@ -7,6 +7,7 @@ hashes, issue keys) is no word: it would keep two texts about the same thing apa
 
 import re
 import unicodedata
+from functools import lru_cache
 from itertools import pairwise
 
 # Beyond this a text adds cost, not meaning: an insight is a headline or a paragraph, 8,192 characters are two pages.
@@ -15,6 +16,9 @@ TEXT_CHARACTERS_MAX = 8_192
 WORD_CHARACTERS_MAX = 40
 # A word of three letters that ends in s is no plural (css, dns, tls).
 STEM_CHARACTERS_MIN = 3
+
+# Words of two windows of the largest size, a megabyte.
+ROOTS_MAX = 16_384
 
 # Function words of English that join any two texts; kept short on purpose, for a longer list decides meaning.
 STOP_WORDS = frozenset(
@@ -32,6 +36,24 @@ FAINT_WORDS = frozenset(
     introduce issue issues make makes merge merged merges minor misc more move moved moves new part perf pr pull
     refactor refactoring ref refs remove removed removes removing rename renamed replace request revert reverts set
     small some style support tweak update updated updates updating wip work""".split()  # noqa: SIM905 prose reads better than 150 quotes
+)
+
+# Of these, what is done in a note and can be all that it is about.
+ACTION_WORDS = frozenset(
+    (
+        "bump",
+        "cleanup",
+        "commit",
+        "improve",
+        "merge",
+        "move",
+        "refactor",
+        "remove",
+        "rename",
+        "replace",
+        "revert",
+        "update",
+    )
 )
 
 # What a reader learns nothing from when it stands alone: manner, amount and order. Never a keyword beside another word.
@@ -116,6 +138,35 @@ def stem_of(word: str) -> str:
     if word.endswith("ies"):
         return f"{word[:-3]}y"
     return word[:-2] if word.endswith(("sses", "xes", "ches", "shes")) else word[:-1]
+
+
+@lru_cache(ROOTS_MAX)
+def root_of(stem: str) -> str:
+    """What the forms of a word have in common: `update`, `updated` and `updating`; `docs` and `documentation`.
+
+    Deeper than `stem_of`, and only to count how many texts say a word in one of its forms: a reader takes them for one word.
+    At least four letters are left, so that `string` and `speed` stay what they are.
+    """
+    if not stem.isascii():
+        return stem
+    root = _SHORT_FORMS.get(stem, stem)
+    for ending in _ENDINGS:
+        if root.endswith(ending) and len(root) - len(ending) >= _ROOT_CHARACTERS_MIN:
+            root = root[: -len(ending)]
+            if root[-1] == root[-2] and root[-1] not in "els":
+                root = root[:-1]  # logging, log
+            break
+    return root[:-1] if root.endswith("e") and len(root) > _ROOT_CHARACTERS_MIN else root
+
+
+# What English writes of a word that has been bent, longest first. None that makes another word of it (consume, consumer).
+_ENDINGS = ("ations", "ation", "ings", "ates", "ated", "ing", "ate", "ed", "es")
+_ROOT_CHARACTERS_MIN = 4
+_SHORT_FORMS = {
+    "auth": "authentication", "config": "configuration", "configs": "configuration", "db": "database", "dep": "dependency",
+    "deps": "dependency", "doc": "documentation", "docs": "documentation", "env": "environment", "param": "parameter",
+    "perf": "performance", "repo": "repository", "spec": "specification",
+}  # fmt: skip
 
 
 def is_word(run: str) -> bool:

@@ -106,7 +106,7 @@ def data_sets() -> list[DataSet]:
     from sklearn.datasets import load_digits
 
     rows = insights()
-    windows = {"user, 60 days": _user_window(rows), "latest insights": list(range(len(rows)))[-LATEST:]}
+    windows = {"user, 60 days": user_window(rows), "latest insights": list(range(len(rows)))[-LATEST:]}
     digits = load_digits()
     return [
         *(
@@ -165,7 +165,7 @@ def table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def _user_window(rows: Sequence[dict[str, str]]) -> list[int]:
+def user_window(rows: Sequence[dict[str, str]]) -> list[int]:
     """The last 60 days of the five channels that are busiest in them; a tie goes by the channel's name."""
     moments = [datetime.fromisoformat(row["ts"]) for row in rows]
     start = max(moments) - WINDOW

@@ -184,6 +184,10 @@ FILES = {
         "redis org.three:three:1:jar",
         _jar(dict.fromkeys(REDIS_SERVERS.values(), b"#!/bin/sh\necho Redis\n")),
     ),
+    "/org/four/four/1/four-1.jar": (
+        "models org.four:four:1:jar",
+        _jar({"small.onnx": b"numbers", "small-tokenizer.json": b"{}", "META-INF/pom.xml": b"", "x/Model.class": b""}),
+    ),
 }
 
 
@@ -229,5 +233,7 @@ def test_files_that_arrived_before_a_kill_are_not_downloaded_again(maven: _Maven
     assert maven.asked == {**dict.fromkeys(FILES, 1), "/org/one/one/1/one-1.jar": 2}
     assert (root / "kafka" / "libs" / "one-1.jar").read_bytes() == FILES["/org/one/one/1/one-1.jar"][1]
     assert (root / "registry" / "app.jar").read_bytes() == b"the registry"
+    models = {path.name: path.read_bytes() for path in (root / "models").iterdir()}
+    assert models == {"small.onnx": b"numbers", "small-tokenizer.json": b"{}"}
     assert subprocess.run([root / "redis" / "redis-server"], capture_output=True, check=True).stdout == b"Redis\n"
     assert not scratch.exists()

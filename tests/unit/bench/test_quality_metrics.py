@@ -189,8 +189,8 @@ def test_a_users_window_is_the_busiest_channels_of_the_last_sixty_days():
     rows = [{"channel_id": "old", "ts": "2026-01-01T00:00:00Z", "text": "before"}] * 9
     rows += [{"channel_id": name, "ts": "2026-05-02T00:00:00Z", "text": name} for name in "aabbccddeef"]
     rows += [{"channel_id": "old", "ts": "2026-07-01T00:00:00Z", "text": "now"}]
-    assert cluster_quality._user_window(rows) == list(range(9, 19))
-    assert cluster_quality._user_window([{**rows[9], "ts": "2026-05-01T23:59:59Z"}, rows[-1]]) == [1]
+    assert cluster_quality.user_window(rows) == list(range(9, 19))
+    assert cluster_quality.user_window([{**rows[9], "ts": "2026-05-01T23:59:59Z"}, rows[-1]]) == [1]
 
 
 def test_without_umap_the_bench_says_how_to_install_it(monkeypatch):

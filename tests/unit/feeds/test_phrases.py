@@ -26,13 +26,13 @@ BEFORE = ("ACLs and 99fooACLs", "node types", "Topic IDs", "the id of a consumer
 
 def _held(reading: Reading) -> Any:
     terms = range(reading.holds.shape[1])
-    weights = dict.fromkeys(range(len(reading.texts)), 1)
     return (
         reading.texts,
         reading.holds.toarray().tolist(),
         [(reading.stems_of(term), reading.shown(term)) for term in terms if np.any(reading.holds[:, [term]].toarray())],
         reading.is_telling.tolist(),
-        sorted(reading.phrases(weights, 0.1), key=repr),
+        [(reading.written(at, at), reading.capitals(at)) for at in range(len(reading.parts.text))],
+        reading.is_filing.tolist(),
     )
 
 
@@ -67,4 +67,4 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_read_of_no_texts() -> None:
     """A window of empty texts has no terms."""
     reading = Reading(("", None))
-    assert (reading.texts, reading.holds.shape[0], reading.phrases({}, 0.5)) == ((), 0, [])
+    assert (reading.texts, reading.holds.shape[0], len(reading.is_filing)) == ((), 0, 0)

@@ -1,0 +1,200 @@
+"""Vectors by a model on this machine: a sentence encoder of English, run without a network, a key or a price.
+
+Its laws. The same text gives the same bytes on one machine, whatever else is asked for at the time: the model's numbers are
+quantized by the range of all that is run at once, so each text is run alone, on one thread. (Texts side by side in a batch of 32
+moved each other's vectors by up to 0.04 of a cosine and were a fifth faster.) The files are those whose hashes stand here, or
+nothing is made of them. Nothing is loaded before the first text, and nothing of it where no text comes.
+
+A text that the model does not read (`streams/models/wordpiece.py`) has its vector of the built-in embedder, unfitted: texts of
+another script are compared among themselves as before, and with English ones hardly at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from highwater.connectors.models.embeddings import Embedded, EmbeddingError
+from highwater.streams.feeds.basis import UNFITTED_ID
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX
+from highwater.streams.models.wordpiece import WordPieces, is_read, read_vocabulary
+from highwater.streams.telemetry import LOCAL_TEXTS
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+Float32Array = NDArray[np.float32]
+
+DIMENSIONS = 384
+# What the model was trained on; from here on attention costs more than it tells. A longer text is read in windows, whose vectors
+# are averaged by their tokens: at most four, some 4,000 letters, 0.1 s of CPU. What comes after is in no vector; words find it.
+WINDOW_TOKENS, WINDOWS_MAX = 256, 4
+# Background work yields to all else on the machine; questions wait for their vectors.
+BACKGROUND_NICE = 10
+# Said in the name of the basis: how texts become vectors beside the files. Raised with every change that alters a vector.
+_WAY = f"1|{WINDOW_TOKENS}|{WINDOWS_MAX}|{UNFITTED_ID}"
+
+
+class LocalModel(NamedTuple):
+    """A model by its files; vectors are means of its tokens' vectors."""
+
+    name: str
+    sha256: str
+    vocabulary_sha256: str
+
+    @property
+    def basis_id(self) -> str:
+        """The name of what its vectors can be compared with: a hash of all that they depend on beside the text."""
+        told = f"{self.sha256}|{self.vocabulary_sha256}|{_WAY}"
+        return f"{self.name}.{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+    def files(self, folder: Path) -> tuple[Path, Path]:
+        """The model and its vocabulary, as `deploy/local/fetch.py` names them."""
+        return folder / f"{self.name}.onnx", folder / f"{self.name}-tokenizer.json"
+
+    def why_missing(self, folder: Path) -> str | None:
+        """What of it is not installed; None: nothing is missing."""
+        for path in self.files(folder):
+            if not path.is_file():
+                return f"{path} is missing"
+        return None if find_spec("onnxruntime") else "the package onnxruntime is not installed"
+
+
+# all-MiniLM-L6-v2 (Apache-2.0), 8-bit weights: 22 MB.
+MINILM = LocalModel(
+    "all-minilm-l6-v2-q",
+    "afdb6f1a0e45b715d0bb9b11772f032c399babd23bfc31fed1c170afc848bdb1",
+    "da0e79933b9ed51798a3ae27893d3c5fa4a201126cef75586296df9b4d2c62a0",
+)
+
+
+class ModelDamagedError(EmbeddingError):
+    """A file of the local model is not the one that is locked. Delete
+    `share/highwater` of the environment and run `python -m highwater.deploy.local.fetch`, or set HIGHWATER_EMBEDDER=builtin.
+    """
+
+
+class LocalEmbedder:
+    """Vectors of 384 float32, unit length. Threads and tasks may share it.
+
+    `in_background`: with the lowest claim to the processor.
+    """
+
+    is_of_meaning = True
+    is_paid = False
+
+    def __init__(
+        self, folder: Path, *, threads: int = 1, in_background: bool = False, model: LocalModel = MINILM
+    ) -> None:
+        self.basis_id = self.model = model.basis_id
+        self.calls_at_once = threads
+        self._folder = folder
+        self._model = model
+        self._threads = ThreadPoolExecutor(threads, "embed", _yield_to_others if in_background else None)
+
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Little-endian float32 vectors of texts, in order.
+
+        Raises:
+            ModelDamagedError: a file is not the one that is locked.
+        """
+        rows = await asyncio.get_running_loop().run_in_executor(self._threads, self.embed_now, texts)
+        return [row.astype("<f4").tobytes() for row in rows]
+
+    async def embed_counted(self, texts: Sequence[str]) -> Embedded:
+        """The same; nobody is paid for them."""
+        return Embedded(await self.embed(texts))
+
+    def embed_now(self, texts: Sequence[str | None]) -> Float32Array:
+        """Unit vectors, float32 (n, 384), one row a text; zeros where there is nothing to read. Errors as of `embed`."""
+        vectors = np.zeros((len(texts), DIMENSIONS), dtype=np.float32)
+        encoder = _loaded(self._folder, self._model)
+        others = []
+        for number, text in enumerate(texts):
+            cut = (text or "")[:TEXT_CHARACTERS_MAX]
+            if is_read(cut):
+                vectors[number] = encoder.vector(cut)
+            else:
+                others.append(number)
+        if others:
+            vectors[others] = encoder.unread([texts[number] for number in others])
+        LOCAL_TEXTS.labels("read").inc(len(texts) - len(others))
+        LOCAL_TEXTS.labels("unread").inc(len(others))
+        return vectors
+
+
+class _Encoder:
+    """A model in memory: some 60 MB."""
+
+    def __init__(self, session: InferenceSession, pieces: WordPieces) -> None:
+        self._session = session
+        self._pieces = pieces
+        self._others = TextEmbedder()
+
+    def vector(self, text: str) -> Float32Array:
+        """Of a text that is read."""
+        summed = np.zeros(DIMENSIONS, dtype=np.float64)
+        for tokens in self._pieces.windows(text, tokens_max=WINDOW_TOKENS, windows_max=WINDOWS_MAX):
+            ids = np.array([tokens], dtype=np.int64)
+            asked = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+            (hidden,) = self._session.run(["last_hidden_state"], asked)
+            summed += hidden[0].sum(axis=0, dtype=np.float64)
+        length = np.linalg.norm(summed)
+        return (summed / length if length else summed).astype(np.float32)
+
+    def unread(self, texts: Sequence[str | None]) -> Float32Array:
+        """Of texts that are not."""
+        return self._others.embed(texts)
+
+
+_loading = threading.Lock()
+
+
+def _loaded(folder: Path, model: LocalModel) -> _Encoder:
+    with _loading:  # one that two threads load at once would be two
+        return _load(folder, model)
+
+
+@lru_cache(1)
+def _load(folder: Path, model: LocalModel) -> _Encoder:
+    """The model, once a process.
+
+    Raises:
+        ModelDamagedError: a file is not the one that is locked.
+    """
+    found, wanted = [], (model.sha256, model.vocabulary_sha256)
+    for path, sha256 in zip(model.files(folder), wanted, strict=True):
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ModelDamagedError(f"{path} cannot be read: {error.strerror}") from error
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise ModelDamagedError(f"{path} is not the file that is locked (sha256 {sha256[:12]}…)")
+        found.append(content)
+    import onnxruntime  # noqa: PLC0415 - 50 MB and 0.2 s of every process that loads it
+
+    onnxruntime.disable_telemetry_events()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the caller's thread, so that its priority counts
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.use_deterministic_compute = True
+    session = onnxruntime.InferenceSession(found[0], options, providers=["CPUExecutionProvider"])
+    return _Encoder(session, read_vocabulary(found[1]))
+
+
+def _yield_to_others() -> None:
+    """Lower the priority of this thread alone: Linux keeps one for each."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICE)

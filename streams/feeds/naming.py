@@ -1,0 +1,377 @@
+"""Owns what a cluster is called. Its invariant: a label says of a cluster what at least half of its members say, or "Mixed".
+
+- A *root* is what the forms of a word have in common (`tokens.root_of`). Its *coverage* is the share of a cluster's members
+  that hold it in any form; a label's coverage is the share of members that hold all its roots.
+- A *subject* is a run of roots that stands in half of the members. Its words are those that the texts write, and verbs count:
+  89 dependency bumps are "Bump". A faint word (`fix`, `add`) is a subject only where it is far commoner than elsewhere.
+- Subjects are chosen as KeyBERT does (Grootendorst 2020): by coverage, by how much the cluster says it more than the window
+  (class-based TF-IDF), by the closeness of its members to the cluster's centre; a second subject adds a root to the first,
+  and both together still cover half. What a text is filed under stands before it, as the texts have it: "Deps: update actions".
+- What less than half of the members say is an example and marked as one: "Bump, e.g. ruff, mypy". Examples follow a subject of
+  one word, and one that several clusters of the window share.
+- Without a subject a label is "Mixed: " and up to three words that most of the members hold between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from highwater.streams.feeds.phrases import FAINT, BoolArray, FloatArray, IntArray, Reading
+from highwater.streams.feeds.roots import Roots
+
+LABEL_CHARACTERS_MAX = 72
+MIXED, EXAMPLES = "Mixed", ", e.g. "
+# The rule: what half of the members say.
+COVERAGE_MIN = 0.5
+# A faint word (`kind_of`) is a subject where it is this many times as common as elsewhere, or where nearly all say it alone.
+# What is done may be done in several clusters of a window (bump, update).
+FAINT_LIFT_MIN = 3.0
+ACTION_LIFT_MIN = 1.5
+FAINT_COVERAGE_MIN = 0.9
+# A run of w telling roots (a faint one counts half) scores w ** LENGTH_POWER times its coverage: a pair in 60 % beats a word
+# in all.
+LENGTH_POWER = 0.75
+FAINT_WEIGHT = 0.5
+# A root that the cluster says eight times as often as the rest is as distinctive as it gets; one as common as there is half.
+LIFT_FULL = 8.0
+SUBJECTS_MAX = 3
+# With three telling roots a label says enough.
+TELLING_ENOUGH = 3.0
+EXAMPLES_MAX = 2
+MIXED_MAX = 3
+# A run that holds the best one is said instead where it has this share of its members ("release notes" for "release").
+LONGER_SHARE_MIN = 0.6
+# An example, and a word of a mixed label, stands in this share of the members and in two, none of which hold the words before it.
+EXAMPLE_SHARE_MIN = 0.08
+MIXED_SHARE_MIN = 0.1
+# Namesakes have no choice.
+NAMESAKE_SHARE_MIN = 0.03
+# Of namesakes, an example of one stands in it this many times as often as in any other.
+NAMESAKE_LIFT_MIN = 1.5
+# A former label stays while what it says is worth this share of what the new one does.
+FORMER_WORTH_MIN = 0.5
+# Closeness is counted in whole units, so that sums do not depend on the order of rows.
+CLOSENESS_UNIT = 1_000
+# Of a phrase's places this many decide how it is written.
+PLACES_SEEN_MAX = 100
+_DIGITS = 9
+_NUMBERED = re.compile(r" \(\d+\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of a cluster: `size`; by number of text, how many hold it (`copies`) and how close they are to its centre.
+
+    `closeness` sums the cosines of these copies, in `CLOSENESS_UNIT`. `terms` are what may be an example, best first.
+    """
+
+    size: int
+    copies: Mapping[int, int]
+    closeness: Mapping[int, int]
+    terms: Sequence[int] = ()
+    former: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A label in parts: `head` with its `roots`; `examples`; `is_kept`: it is the former one."""
+
+    head: str
+    roots: frozenset[int] = frozenset()
+    examples: tuple[str, ...] = ()
+    is_kept: bool = False
+
+    @property
+    def label(self) -> str:
+        """The label as it is shown; "" where nothing can be said."""
+        return f"{self.head}{EXAMPLES if self.examples else ''}{', '.join(self.examples)}"
+
+
+def is_mixed(head: str) -> bool:
+    """Whether a label says that its cluster has no subject."""
+    return head == MIXED or head.startswith(f"{MIXED}: ")
+
+
+def name_clusters(reading: Reading, members: Sequence[Members]) -> list[Name]:
+    """The name of each cluster, told apart as far as examples can; two may still be the same. Pure.
+
+    A name of a cluster whose texts hold no word has no head.
+    """
+    roots = Roots(reading)
+    everywhere = np.asarray(roots.says.sum(axis=0)).ravel()
+    views = [_View(roots, everywhere, one) for one in members]
+    names = [view.name() for view in views]
+    siblings: dict[frozenset[int], list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        if name.roots and not is_mixed(name.head):
+            siblings[name.roots].append(place)
+    return [
+        _with_examples(name, views, place, own) if len(own := siblings.get(name.roots, [])) > 1 else name
+        for place, name in enumerate(names)
+    ]
+
+
+def _with_examples(name: Name, views: Sequence[_View], place: int, siblings: Sequence[int]) -> Name:
+    """With what this one of several namesakes says more than the others."""
+    if name.is_kept and name.examples:
+        return name
+    others = [views[other] for other in siblings if other != place]
+    return replace(name, examples=views[place].examples(name.roots, others) or name.examples)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """A run of roots, the parts at which it begins, and which texts of the cluster hold it."""
+
+    run: tuple[int, ...]
+    starts: Sequence[int]
+    holders: IntArray
+    copies: float
+    score: float
+
+
+class _View:
+    """A cluster as its texts show it. Arrays are parallel to its distinct texts."""
+
+    def __init__(self, roots: Roots, everywhere: FloatArray, members: Members) -> None:
+        self._roots, self._members = roots, members
+        self._numbers = np.fromiter(members.copies, np.int64, len(members.copies))
+        self._copies = np.fromiter(members.copies.values(), np.float64, len(members.copies))
+        self._close = np.fromiter(members.closeness.values(), np.float64, len(members.closeness))
+        self._says = roots.says[self._numbers].tocsc() if len(self._numbers) else None
+        size = max(1, members.size)
+        self.coverage: FloatArray = (
+            np.zeros(len(roots.roots))
+            if self._says is None
+            else np.round(np.asarray(self._says.T @ self._copies).ravel() / size, _DIGITS)
+        )
+        self._lift = self.coverage / self._elsewhere(everywhere)
+        weight = np.where(roots.kinds > FAINT, 1.0, np.where(roots.kinds == FAINT, FAINT_WEIGHT, 0.0))
+        distinct = 0.5 + 0.5 * np.clip(np.log(np.maximum(self._lift, 1.0)) / np.log(LIFT_FULL), 0.0, 1.0)
+        self._worth = weight * distinct
+
+    def _elsewhere(self, everywhere: FloatArray) -> FloatArray:
+        """The share of the window's other texts that hold each root; half a text more, so that none is 0."""
+        own = 0.0 if self._says is None else np.asarray(self._says.sum(axis=0)).ravel()
+        others = len(self._roots.reading.texts) - len(self._numbers)
+        # Without another text everything is the cluster's own.
+        return (everywhere - own + 0.5) / (others + 1.0) if others else np.full(len(everywhere), 1.0 / LIFT_FULL)
+
+    def name(self) -> Name:
+        """The former label while it is about as true as the best, else the best."""
+        best = self._best()
+        former = self._former()
+        if former is None or not best.head:
+            return best
+        if is_mixed(former.head) != is_mixed(best.head):
+            return best
+        worth, new = self._worth_of(former.roots), self._worth_of(best.roots)
+        return former if worth >= FORMER_WORTH_MIN * new > 0 else best
+
+    def examples(self, said: frozenset[int], others: Sequence[_View] = ()) -> tuple[str, ...]:
+        """Up to `EXAMPLES_MAX` terms that members hold beside the roots `said`, more than any of `others` does."""
+        least = max((NAMESAKE_SHARE_MIN if others else EXAMPLE_SHARE_MIN) * self._members.size, 2)
+        return tuple(self._diverse(said, least, EXAMPLES_MAX, others))
+
+    def _best(self) -> Name:
+        subjects = self._chosen()
+        if subjects:
+            said = frozenset(root for one in subjects for root in one.run)
+            head = capitalised(cut(self._head(subjects)))
+            return Name(head, said, self.examples(said) if self._telling(tuple(said)) <= 1 else ())
+        if not (self.coverage > 0).any() or not len(self._numbers):
+            return Name("")
+        words = self._diverse(frozenset(), max(2, MIXED_SHARE_MIN * self._members.size), MIXED_MAX)
+        roots = frozenset(root for root in self._roots.numbers_of(" ".join(words)) if root is not None)
+        return Name(cut(f"{MIXED}: {', '.join(words)}") if words else MIXED, roots)
+
+    def _chosen(self) -> list[_Subject]:
+        """The subjects, best first: each new one adds roots, and all of them together cover half."""
+        kinds = self._roots.kinds
+        is_common = self.coverage >= COVERAGE_MIN
+        lift_min = np.where(self._roots.is_action, ACTION_LIFT_MIN, FAINT_LIFT_MIN)
+        is_edge = is_common & ((kinds > FAINT) | ((kinds == FAINT) & (self._lift >= lift_min)))
+        if not is_edge.any():
+            is_edge = (kinds == FAINT) & (self.coverage >= FAINT_COVERAGE_MIN)
+        if not is_edge.any():
+            return []
+        runs = self._subjects(is_common, is_edge)
+        chosen: list[_Subject] = []
+        held = np.ones(len(self._numbers), dtype=bool)
+        for one in runs:
+            said = frozenset(root for other in chosen for root in other.run)
+            if len(chosen) == SUBJECTS_MAX or self._telling(tuple(said)) >= TELLING_ENOUGH:
+                break
+            if not said.isdisjoint(one.run):
+                continue
+            longer = [
+                other
+                for other in runs
+                if len(other.run) > len(one.run)
+                and _holds(other.run, one.run)
+                and other.copies >= LONGER_SHARE_MIN * one.copies
+                and said.isdisjoint(other.run)
+            ]
+            for best in [*longer[:1], one]:
+                both = np.zeros(len(held), dtype=bool)
+                both[best.holders] = True
+                both &= held
+                if self._copies[both].sum() >= COVERAGE_MIN * self._members.size:
+                    chosen.append(best)
+                    held = both
+                    break
+        return chosen
+
+    def _subjects(self, is_common: BoolArray, is_edge: BoolArray) -> list[_Subject]:
+        """The runs of roots that half of the members hold, best first."""
+        found = self._roots.runs(self._numbers, is_common, is_edge)
+        text_of = self._roots.reading.parts.text
+        order = np.argsort(self._numbers)
+        runs = []
+        for run, starts in found.items():
+            holders = order[np.searchsorted(self._numbers, text_of[starts], sorter=order)]
+            copies = float(self._copies[holders].sum())
+            if copies >= COVERAGE_MIN * self._members.size:
+                runs.append(_Subject(run, starts, holders, copies, self._score(run, holders)))
+        return sorted(runs, key=lambda one: (-one.score, one.run))
+
+    def _score(self, run: tuple[int, ...], holders: IntArray) -> float:
+        share = self._copies[holders].sum() / self._members.size
+        worth = self._worth[list(run)]
+        telling = self._telling(run)
+        distinct = worth.sum() / max(telling, FAINT_WEIGHT)
+        close = self._close[holders].sum() / max(1.0, self._copies[holders].sum()) / CLOSENESS_UNIT
+        return round(float(share * telling**LENGTH_POWER * distinct * (0.5 + 0.5 * max(0.0, close))), _DIGITS)
+
+    def _telling(self, run: Sequence[int]) -> float:
+        kinds = self._roots.kinds[list(run)]
+        return float((kinds > FAINT).sum() + FAINT_WEIGHT * (kinds == FAINT).sum())
+
+    def _head(self, subjects: Sequence[_Subject]) -> str:
+        """The subjects in words: those that the texts are filed under first, with a colon."""
+        filed: list[str] = []
+        said: list[str] = []
+        for one in sorted(subjects, key=lambda one: (self._offset(one), one.run)):
+            is_filing = self._roots.reading.is_filing[one.starts]
+            (filed if 2 * is_filing.sum() > len(is_filing) else said).append(self._written(one))
+        told = ", ".join([*said[:1], *map(_plain_word, said[1:])])
+        if not filed:
+            return told
+        return f"{', '.join(filed)}: {_plain_word(told)}" if told else ", ".join(filed)
+
+    def _offset(self, subject: _Subject) -> float:
+        """Where in its texts a subject stands, on average."""
+        starts = np.asarray(subject.starts)
+        return float(np.mean(starts - self._roots.bounds[self._roots.reading.parts.text[starts]]))
+
+    def _written(self, subject: _Subject) -> str:
+        """As the texts mostly write it; an abbreviation in capitals."""
+        reading = self._roots.reading
+        starts = np.asarray(subject.starts)
+        places = starts[:: 1 + len(starts) // PLACES_SEEN_MAX]
+        forms = Counter(reading.written(at, at + len(subject.run) - 1) for at in places.tolist())
+        spellings: Counter[str] = Counter()
+        for form, times in forms.items():
+            spellings[form.lower()] += times
+        written = min(forms, key=lambda form: (-spellings[form.lower()], form.lower(), -forms[form], form))
+        return (len(subject.run) == 1 and reading.capitals(int(starts[0]))) or written
+
+    def _diverse(self, said: frozenset[int], least: float, limit: int, others: Sequence[_View] = ()) -> list[str]:
+        """Terms that hold the most members that no term before them holds, each at least `least` of them."""
+        reading, terms = self._roots.reading, list(self._members.terms)
+        if not terms or not len(self._numbers):
+            return []
+        roots = [frozenset(self._roots.numbers_of(" ".join(reading.stems_of(term)))) for term in terms]
+        held = reading.holds[self._numbers][:, terms].toarray() > 0
+        left = [i for i in range(len(terms)) if all(self._is_more(roots[i], other) for other in others)]
+        worth = [self._distinct(roots[i]) for i in range(len(terms))]
+        chosen: list[int] = []
+        free = np.ones(len(self._numbers), dtype=bool)
+        taken = said
+        while left and len(chosen) < limit:
+            left = [i for i in left if not self._is_said(roots[i], taken)]
+            gains = {i: float(self._copies[free & held[:, i]].sum()) for i in left}
+            gains = {i: gain for i, gain in gains.items() if gain >= least}
+            if not gains:
+                break
+            best = max(gains, key=lambda i: (round(gains[i] * worth[i], _DIGITS), -i))
+            chosen.append(best)
+            free &= ~held[:, best]
+            taken |= frozenset(root for root in roots[best] if root is not None)
+        return [reading.shown(terms[i]) for i in chosen]
+
+    def _is_said(self, roots: frozenset[int | None], said: frozenset[int]) -> bool:
+        """Whether a root was said, or another form of it (connect, connector)."""
+        names = self._roots.roots
+        return any(
+            root is None or root in said or any(_is_form(names[root], names[other]) for other in said) for root in roots
+        )
+
+    def _distinct(self, roots: frozenset[int | None]) -> float:
+        own = [self._worth[root] for root in roots if root is not None]
+        return float(np.mean(own)) * len(own) ** 0.5 if own else 0.0
+
+    def _is_more(self, roots: frozenset[int | None], other: _View) -> bool:
+        own = min((self.coverage[root] for root in roots if root is not None), default=0.0)
+        its = min((other.coverage[root] for root in roots if root is not None), default=0.0)
+        return bool(own >= NAMESAKE_LIFT_MIN * its)
+
+    def _former(self) -> Name | None:
+        """The former label, where it still keeps the rule."""
+        if not self._members.former or self._says is None:
+            return None
+        plain = _NUMBERED.sub("", self._members.former)
+        head, _, examples = plain.partition(EXAMPLES)
+        is_without = is_mixed(head)
+        roots = self._roots.numbers_of(head.removeprefix(MIXED) if is_without else head)
+        beside = self._roots.numbers_of(examples)
+        if not roots or None in roots or None in beside:
+            return None
+        said = [root for root in roots if root is not None]
+        if is_without:
+            is_true = min(self.coverage[said]) >= MIXED_SHARE_MIN / 2
+        else:
+            is_true = (
+                self._copies[(self._says[:, said].toarray() > 0).all(axis=1)].sum() >= COVERAGE_MIN * self._members.size
+            )
+        told = [root for root in beside if root is not None]
+        if not is_true or any(self.coverage[told] < EXAMPLE_SHARE_MIN / 2):
+            return None
+        shown = tuple(one for one in examples.split(", ") if one)
+        return Name(self._members.former if not shown else head, frozenset(said), shown, is_kept=True)
+
+    def _worth_of(self, roots: frozenset[int]) -> float:
+        return round(float(sum(self._worth[root] * self.coverage[root] for root in sorted(roots))), _DIGITS)
+
+
+def _holds(run: tuple[int, ...], part: tuple[int, ...]) -> bool:
+    return any(run[first : first + len(part)] == part for first in range(len(run) - len(part) + 1))
+
+
+def _is_form(root: str, other: str) -> bool:
+    shorter, longer = sorted((root, other), key=len)
+    return len(shorter) > 3 and longer.startswith(shorter) and len(longer) - len(shorter) <= 3
+
+
+def _plain_word(written: str) -> str:
+    """A phrase that does not begin a label: without a capital that only begins it."""
+    first, space, rest = written.partition(" ")
+    return f"{first.lower() if first[1:] == first[1:].lower() else first}{space}{rest}"
+
+
+def cut(label: str) -> str:
+    """A label of at most `LABEL_CHARACTERS_MAX` characters, cut at a word where there is one."""
+    if len(label) <= LABEL_CHARACTERS_MAX:
+        return label
+    return (label[: LABEL_CHARACTERS_MAX + 1].rsplit(" ", 1)[0])[:LABEL_CHARACTERS_MAX].rstrip(" ,:")
+
+
+def capitalised(label: str) -> str:
+    """A label with a capital at its beginning, unless its first word is an identifier."""
+    first = label.partition(" ")[0].rstrip(",:")
+    return label[:1].upper() + label[1:] if first.isalpha() and first.islower() else label

@@ -1,0 +1,87 @@
+"""Owns what a window's texts say, by roots: what the forms of a word have in common (`tokens.root_of`).
+
+Its law: that of `phrases`: it depends on the set of texts alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from highwater.streams.feeds.phrases import FAINT, STOP, BoolArray, IntArray, Reading, distinct, kind_of
+from highwater.streams.feeds.sparse import sparse_rows
+from highwater.streams.feeds.tokens import ACTION_WORDS, root_of, spelled_words_of, stem_of
+
+# A phrase has up to this many parts ("auto fixes from pre-commit.com hooks" has seven).
+PHRASE_PARTS_MAX = 7
+
+
+class Roots:
+    """What texts say, by roots.
+
+    `kinds` int8 (roots,): `STOP`, `FAINT` or telling; `is_action` bool (roots,): a faint one that is done. `says` csr
+    (texts, roots): 1 where a text holds a root.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        """Count what was read."""
+        self.reading = reading
+        parts = reading.parts
+        of_stem = [root_of(stem) for stem in parts.stems]
+        self.roots = sorted(set(of_stem))
+        self._number = {root: number for number, root in enumerate(self.roots)}
+        root_of_stem = np.array([self._number[root] for root in of_stem], dtype=np.int64)
+        self.kinds = np.full(len(self.roots), 9, dtype=np.int8)
+        np.minimum.at(self.kinds, root_of_stem, np.array([_kind(stem) for stem in parts.stems], dtype=np.int8))
+        self.is_action: BoolArray = np.array([root in _ACTIONS for root in self.roots], dtype=bool)
+        self.of_part: IntArray = root_of_stem[parts.stem]
+        said = np.flatnonzero(np.array([root != "" for root in self.roots])[self.of_part])
+        places = distinct(parts.text[said] * len(self.roots) + self.of_part[said])
+        text, root = np.divmod(places, max(1, len(self.roots)))
+        bounds = np.searchsorted(text, np.arange(len(reading.texts) + 1))
+        shape = (len(reading.texts), len(self.roots))
+        self.says = sparse_rows((np.ones(len(places)), root, bounds), shape=shape)
+        self.bounds: IntArray = np.searchsorted(parts.text, np.arange(len(reading.texts) + 1))
+
+    def numbers_of(self, written: str) -> list[int | None]:
+        """The roots of a label's words but function words, None for one that no text says."""
+        stems = (stem_of(written[first:last].lower()) for first, last in spelled_words_of(written))
+        return [self._number.get(root_of(stem)) for stem in stems if _kind(stem) != STOP]
+
+    def runs(self, numbers: IntArray, is_common: BoolArray, is_edge: BoolArray) -> dict[tuple[int, ...], list[int]]:
+        """Where runs of common roots begin in texts: up to `PHRASE_PARTS_MAX` different ones, edges at both ends, once a text."""
+        lengths = self.bounds[numbers + 1] - self.bounds[numbers]
+        starts = np.repeat(self.bounds[numbers] - (np.cumsum(lengths) - lengths), lengths)
+        parts = starts + np.arange(int(lengths.sum()))
+        parts = parts[is_common[self.of_part[parts]]]
+        if not len(parts):
+            return {}
+        text = self.reading.parts.text[parts]
+        cuts = np.flatnonzero((np.diff(parts) != 1) | (np.diff(text) != 0)) + 1
+        found: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        seen: set[tuple[int, tuple[int, ...]]] = set()
+        roots, edges = self.of_part[parts].tolist(), is_edge[self.of_part[parts]].tolist()
+        ats, texts = parts.tolist(), text.tolist()
+        for begin, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(parts)], strict=True):
+            for first in range(begin, end):
+                if not edges[first]:
+                    continue
+                for last in range(first, min(end, first + PHRASE_PARTS_MAX)):
+                    run = tuple(roots[first : last + 1])
+                    if roots[last] in run[:-1]:
+                        break
+                    if edges[last] and (texts[first], run) not in seen:
+                        seen.add((texts[first], run))
+                        found[run].append(ats[first])
+        return found
+
+
+_ACTIONS = frozenset(map(root_of, ACTION_WORDS))
+
+
+def _kind(stem: str) -> int:
+    """As `kind_of`; a single letter says nothing, a single character of another script little."""
+    if len(stem) == 1:
+        return STOP if stem.isascii() else FAINT
+    return kind_of(stem)

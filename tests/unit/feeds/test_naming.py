@@ -1,0 +1,127 @@
+"""What clusters are called: at least half of the members say it, or it is mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.feeds.labels import describe_clusters
+from highwater.streams.feeds.tokens import root_of, stem_of
+
+FRUIT = ("apple", "pear", "plum", "cherry", "fig", "quince")
+
+
+def labels_of(*groups: Sequence[str], former: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+    """The label of each group of texts, which are a cluster each; insights are named by their place."""
+    texts = [text for group in groups for text in group]
+    numbers = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    ids = [f"id{place:03}" for place in range(len(texts))]
+    described = describe_clusters(
+        numbers, np.ones(len(texts)), TextEmbedder().embed(texts), texts, ids, former=former or {}
+    )
+    return [one.label for one in sorted(described, key=lambda one: one.insight_ids)]
+
+
+def test_a_verb_is_a_subject() -> None:
+    """What stands in nearly all texts of a cluster and hardly elsewhere says what they do, though most notes could say it."""
+    bumps = [f"Bump {name} from 1.0 to 1.{place}" for place, name in enumerate(FRUIT)]
+    (label, _) = labels_of(bumps, [f"Broker {name} restarts" for name in FRUIT])
+    assert label == "Bump"
+
+
+def test_a_verb_that_all_clusters_share_is_none() -> None:
+    """`fix` stands everywhere, so it tells no cluster; without another subject the label says so."""
+    fixes = [f"Fix {name}" for name in FRUIT]
+    (label, other) = labels_of([*fixes, "one", "two"], [f"Fix the broker {name}" for name in FRUIT])
+    assert label == "Mixed"
+    assert other.startswith("Broker")
+
+
+def test_what_less_than_half_say_is_no_subject() -> None:
+    """Two subjects of a third each are mixed, and both are said."""
+    texts = [
+        "cache lost",
+        "cache full",
+        "cache slow",
+        "tests hang",
+        "tests fail",
+        "tests pass",
+        "broken fig",
+        "one plum",
+    ]
+    assert labels_of(texts, ["kafka broker"] * 5)[0] == "Mixed: cache, tests"
+
+
+def test_a_subject_that_clusters_share_is_said_with_its_difference() -> None:
+    """Both halves of a topic say what they are of, each half with what it holds and the other does not."""
+    brokers = [f"kafka broker {name}" for name in FRUIT]
+    actions = [f"Bump actions/{name} from 1 to 2" for name in FRUIT]
+    snuba = [f"Bump snuba {name} from 1 to 2" for name in FRUIT]
+    assert labels_of(actions, snuba, brokers)[:2] == ["Bump actions", "Bump snuba"]
+    mixed = [
+        [f"Bump {name}" for name in (*half * 2, *rest)]
+        for half, rest in ((FRUIT[:2], FRUIT[2:4]), (FRUIT[4:], FRUIT[2:4]))
+    ]
+    first, second = labels_of(*mixed, brokers)[:2]
+    assert first.startswith("Bump, e.g. ")
+    assert second.startswith("Bump, e.g. ")
+    assert "apple" in first
+    assert "apple" not in second
+
+
+@pytest.mark.parametrize(
+    ("texts", "label"),
+    [
+        (["fix(ui): page of a", "fix(ui): the editor", "The UI hangs", "UI of b"], "UI"),
+        (["Release notes for a", "Release notes for b", "release the notes", "Release notes"], "Release notes"),
+        (["documentation of offsets", "documents offsets", "docs: offsets", "offset docs"], "Docs, offsets"),
+        (["migrate the broker", "migration of a broker", "migrated broker", "Broker migrations"], "broker"),
+    ],
+)
+def test_words_are_counted_in_all_their_forms_and_shown_as_they_are_written(texts: list[str], label: str) -> None:
+    """Plurals, tenses and abbreviations are one word; abbreviations are shown in capitals where texts have them."""
+    (found,) = labels_of(texts)
+    assert label in found
+
+
+def test_a_former_label_that_was_never_true_goes() -> None:
+    """A label of a version before that half of the members do not say is replaced, however long it stood."""
+    bumps = [f"Bump {name}" for name in FRUIT]
+    ids = [f"id{place:03}" for place in range(len(FRUIT))]
+    for before in ("Apple, pear, plum", "Quince"):
+        assert labels_of(bumps, ["broker"] * 6, former={before: ids})[0] == "Bump"
+
+
+def test_a_mixed_label_stays_until_there_is_a_subject() -> None:
+    """Its words are still said by some; once half of the members share one, that one is the label."""
+    texts = ["cache lost", "cache full", "tests hang", "tests fail", "broken fig", "one plum"]
+    ids = [f"id{place:03}" for place in range(len(texts))]
+    before = {"Mixed: tests, cache": ids}
+    assert labels_of(texts, ["broker"] * 6, former=before)[0] == "Mixed: tests, cache"
+    assert labels_of([*texts[:3], "cache d", "cache e", "cache f"], ["broker"] * 6, former=before)[0].startswith(
+        "Cache"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "root"),
+    [
+        ("update updates updated updating", "updat"),
+        ("docs documentation doc documents", "document"),
+        ("logs log logging", "log"),
+        ("configure configuration config", "configur"),
+        ("deprecate deprecated", "deprec"),
+    ],
+)
+def test_forms_of_a_word_have_one_root(words: str, root: str) -> None:
+    """What a reader takes for one word."""
+    assert {root_of(stem_of(word)) for word in words.split()} == {root}
+
+
+def test_other_words_have_other_roots() -> None:
+    """What only looks alike."""
+    words = ["string", "speed", "consumer", "consume", "thread", "status", "class", "release", "server", "\u6d88"]
+    assert len({root_of(stem_of(word)) for word in words}) == len(words)
