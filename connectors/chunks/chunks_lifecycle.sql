@@ -1,12 +1,12 @@
 -- name: make_namespaces
 -- A namespace that nobody has asked is hot only where no searches at all are needed for it.
 INSERT INTO chunk_namespaces (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, removal,
-                              grace_days, archives_cold, is_open, is_lasting, is_hot, created_at)
-SELECT p.*, p.hot_queries_per_day <= 0, $13
+                              grace_days, archives_cold, is_open, text_share, is_lasting, is_hot, created_at)
+SELECT p.*, p.hot_queries_per_day <= 0, $14
 FROM unnest($1::text[], $2::float8[], $3::float8[], $4::text[], $5::float8[], $6::float8[], $7::float8[], $8::float8[],
-            $9::text[], $10::float8[], $11::boolean[], $12::boolean[], $14::boolean[])
+            $9::text[], $10::float8[], $11::boolean[], $12::boolean[], $13::float8[], $15::boolean[])
      AS p (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, removal, grace_days,
-           archives_cold, is_open, is_lasting)
+           archives_cold, is_open, text_share, is_lasting)
 ON CONFLICT (ns) DO NOTHING
 RETURNING ns
 
@@ -26,17 +26,18 @@ WHERE n.ns = held.ns
 UPDATE chunk_namespaces AS n
 SET half_life_days = p.half_life_days, ttl_days = p.ttl_days, ttl_mode = p.ttl_mode, alpha = p.alpha, beta = p.beta,
     hot_days = p.hot_days, hot_queries_per_day = p.hot_queries_per_day, removal = p.removal, grace_days = p.grace_days,
-    archives_cold = p.archives_cold, is_open = p.is_open, is_hot = n.queries_per_day >= p.hot_queries_per_day
+    archives_cold = p.archives_cold, is_open = p.is_open, text_share = p.text_share,
+    is_hot = n.queries_per_day >= p.hot_queries_per_day
 FROM unnest($1::text[], $2::float8[], $3::float8[], $4::text[], $5::float8[], $6::float8[], $7::float8[], $8::float8[],
-            $9::text[], $10::float8[], $11::boolean[], $12::boolean[])
+            $9::text[], $10::float8[], $11::boolean[], $12::boolean[], $13::float8[])
      AS p (ns, half_life_days, ttl_days, ttl_mode, alpha, beta, hot_days, hot_queries_per_day, removal, grace_days,
-           archives_cold, is_open)
+           archives_cold, is_open, text_share)
 WHERE n.ns = p.ns
   AND (n.half_life_days, n.ttl_days, n.ttl_mode, n.alpha, n.beta, n.hot_days, n.hot_queries_per_day, n.removal,
-       n.grace_days, n.archives_cold, n.is_open)
+       n.grace_days, n.archives_cold, n.is_open, n.text_share)
       IS DISTINCT FROM
       (p.half_life_days, p.ttl_days, p.ttl_mode, p.alpha, p.beta, p.hot_days, p.hot_queries_per_day, p.removal,
-       p.grace_days, p.archives_cold, p.is_open)
+       p.grace_days, p.archives_cold, p.is_open, p.text_share)
 RETURNING n.ns
 
 -- name: rate_namespaces

@@ -1,4 +1,4 @@
-"""Keeps an index of vectors (HNSW) for each namespace that has too many to be compared one by one.
+"""Keeps an index of vectors (HNSW) for each namespace that has too many to be compared one by one, and folds sums of words.
 
 Laws. Those of hot namespaces come first and are kept dense (R3.21). Chunks are read and written while an index is built. One
 process at a time builds; an index that was left half made is made again. Vectors stand in it at half precision, which halves it
@@ -34,6 +34,9 @@ LOOK_SECONDS = 60.0
 _KEEPER_SECONDS = 3_600.0
 # How often an index is looked at for holes: counting 100,000 vectors takes some 20 ms.
 _HOT_LOOK_MS, _OTHER_LOOK_MS = 10 * 60_000, 6 * 3_600_000
+# So many statements may have changed the chunks of a namespace until the sums that they left are folded: a search reads as many
+# rows for each of its words, at a microsecond each, and a word is written anew once in so many changes at most.
+_PARTS_MAX = 32
 # 100,000 vectors of 384 are built in some 120 MB; what does not fit is built many times more slowly.
 _BUILD_MEMORY = "256MB"
 
@@ -78,6 +81,8 @@ class ChunkIndexes:
                 for wanted in await connection.fetch(QUERIES["vector_indexes_wanted"], COMPARED_MAX, DIMENSIONS_MAX):
                     await _build(connection, wanted, self._clock())
                 await self._keep_dense(connection)
+                for many in await connection.fetch(QUERIES["namespaces_to_fold"], _PARTS_MAX):
+                    await connection.execute(QUERIES["fold_chunk_words"], many["ns"])
                 await keeping.release(connection)
         finally:
             await connection.close(timeout=5.0)

@@ -17,6 +17,7 @@ class Statements(TypedDict):
     namespaces_of_model: str
     hold_sources_to_fill: str
     store_vectors: str
+    chunks_behind: str
     namespaces_not_filled: str
     vector_indexes_wanted: str
     vector_indexes_left_over: str
@@ -24,6 +25,8 @@ class Statements(TypedDict):
     note_vector_index: str
     vector_index_is_dense: str
     set_build_memory: str
+    namespaces_to_fold: str
+    fold_chunk_words: str
     chunk_namespace_read: str
     chunk_ingest_read: str
     chunk_ingest_statuses_read: str

@@ -1,9 +1,12 @@
 -- Searches of chunks. All of a search's parameters stand in the same places, whichever statement it runs:
--- $1 namespace, $2 vector (null: none), $3 words (null: they do not count), $4 slot (null: any), $5 sources (null: any),
+-- $1 namespace, $2 vector (null: none), $3 a tsquery of chunks with any of the words (null: they do not count), $4 slot (null: any), $5 sources (null: any),
 -- $6 the oldest that is found (null: any), $7 the oldest that has a score (null: any), $8 the moment, $9 alpha, $10 beta,
--- $11 half-life in days, $12 share of words in a similarity, $13 the newest that is found (null: any), $14 how many.
+-- $11 half-life in days, $12 share of words in a similarity, $13 the newest that is found (null: any), $14 a tsquery for each word,
+-- $15 their weights, $16 and $17 the saturation and what each octet of a text adds to it, $18 the ranks that tell how often a chunk
+-- has a word, $19 how many.
 -- A cosine with a vector of zeros is not a number and counts as 0. Powers beyond 1,000 half-lives would be refused, not be 0.
--- Of words the share that a chunk has counts, each 0.6 to 1 by how often it has it (ts_rank with equal weights).
+-- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
+-- one number of it that the server gives without unpacking all its words.
 
 -- Settings of one search: plans are made for its parameters, since an index is of one namespace, and the index is followed
 -- beyond what it gives at first until as many chunks as are asked for pass the filters, nearest first. To sort where an index has
@@ -20,9 +23,12 @@ SELECT count(*) FROM (
     LIMIT $4
 ) AS found
 
--- Whether a question has a word that can be looked for.
--- name: has_words
-SELECT numnode(plainto_tsquery('english', $1)) > 0
+-- The words of a question and how many chunks of a namespace have each; the word '' with all its chunks and their octets.
+-- name: words_asked
+SELECT a.word, coalesce(sum(c.chunks), 0)::bigint AS chunks, coalesce(sum(c.octets), 0)::bigint AS octets
+FROM unnest(array_append(tsvector_to_array(to_tsvector('english', chunk_search_text($2::text))), '')) AS a (word)
+LEFT JOIN chunk_words AS c ON c.ns = $1::text AND c.word = a.word COLLATE "C"
+GROUP BY a.word
 
 -- How many chunks are older than what is found, counted up to $5: in the order of their age, or all chunks would be looked at to
 -- find that few are. $4 the oldest that is found (null: any)
@@ -37,14 +43,15 @@ SELECT count(*) FROM (
 
 -- The best of all chunks.
 -- name: search_all_chunks
-WITH asked AS MATERIALIZED (
-    SELECT replace(plainto_tsquery('english', $3::text)::text, ' & ', ' | ')::tsquery AS any_word
-), measured AS (
+WITH measured AS (
     SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
            CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
                 ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
-           CASE WHEN $3::text IS NULL THEN 0
-                ELSE ts_rank('{1, 1, 1, 1}', words, (SELECT any_word FROM asked))::float8 END AS text_score
+           CASE WHEN words @@ $3::text::tsquery THEN (
+                    SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * chunk_text_octets(title, content))), 0)
+                    FROM (SELECT t.weight, width_bucket(ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8 AS times
+                          FROM unnest($14::text[]::tsquery[], $15::float8[]) AS t (word, weight) OFFSET 0) AS w
+                ) ELSE 0 END AS text_score
     FROM chunks
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
@@ -56,66 +63,67 @@ WITH asked AS MATERIALIZED (
                                                           / 86400 / $11::float8)) END AS final
     FROM measured
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $14
+    LIMIT $19
 )
 SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
        c.source_partition, c.source_offset, b.cosine, b.text_score
 FROM best AS b JOIN chunks AS c ON c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
 
--- The best of the nearest by the index of the namespace, the most recent and those with the words: $14 of each are looked at and
--- $15 are given, with what bounds the others. Of those with words $16 are ranked, those that have all words before the others.
+-- The best of the nearest by the index of the namespace, the most recent and those with the words: $20 of each are looked at and
+-- $19 are given, with what bounds the others. Of those with words up to $21 are ranked that have all words ($22), and as many that
+-- have one of the rare ones ($23).
 -- The length of the namespace's vectors stands for 384.
 -- name: search_near_chunks
-WITH asked AS MATERIALIZED (
-    SELECT plainto_tsquery('english', $3::text) AS all_words,
-           replace(plainto_tsquery('english', $3::text)::text, ' & ', ' | ')::tsquery AS any_word
-), nearest AS MATERIALIZED (
+WITH nearest AS MATERIALIZED (
     SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
            coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) AS cosine,
-           CASE WHEN $3::text IS NOT NULL THEN words END AS words
+           CASE WHEN $3::text IS NOT NULL THEN words END AS words, chunk_text_octets(title, content) AS octets
     FROM chunks
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND embedding IS NOT NULL
       AND $2::vector IS NOT NULL
     ORDER BY l2_normalize(embedding)::halfvec(384) <#> l2_normalize($2::vector)::halfvec(384)
-    LIMIT $14
+    LIMIT $20
 ), recent AS MATERIALIZED (
     SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
            CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
                 ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
-           CASE WHEN $3::text IS NOT NULL THEN words END AS words
+           CASE WHEN $3::text IS NOT NULL THEN words END AS words, chunk_text_octets(title, content) AS octets
     FROM chunks
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
     ORDER BY coalesce(published_at, created_at) DESC
-    LIMIT $14
+    LIMIT $20
 ), with_words AS MATERIALIZED (
     (SELECT slot, source_id, chunk_no FROM chunks
      WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
        AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
        AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND $3::text IS NOT NULL
-       AND words @@ (SELECT all_words FROM asked)
-     LIMIT $16)
+       AND words @@ $22::text::tsquery
+     LIMIT $21)
     UNION
     (SELECT slot, source_id, chunk_no FROM chunks
      WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
        AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
        AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND $3::text IS NOT NULL
-       AND words @@ (SELECT any_word FROM asked)
-     LIMIT $16)
+       AND words @@ $23::text::tsquery
+     LIMIT $21)
 ), worded AS MATERIALIZED (
     SELECT c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base,
            CASE WHEN $2::vector IS NULL OR c.embedding IS NULL THEN 0
                 ELSE coalesce(nullif(1 - (c.embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
-           c.words
+           c.words, chunk_text_octets(c.title, c.content) AS octets
     FROM with_words AS w
     JOIN chunks AS c ON c.ns = $1 AND c.slot = w.slot AND c.source_id = w.source_id AND c.chunk_no = w.chunk_no
 ), found AS (
     SELECT DISTINCT ON (slot, source_id, chunk_no) slot, source_id, chunk_no, base, cosine,
-           CASE WHEN $3::text IS NULL THEN 0
-                ELSE ts_rank('{1, 1, 1, 1}', words, (SELECT any_word FROM asked))::float8 END AS text_score
+           CASE WHEN words @@ $3::text::tsquery THEN (
+                    SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * octets)), 0)
+                    FROM (SELECT t.weight, width_bucket(ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8 AS times
+                          FROM unnest($14::text[]::tsquery[], $15::float8[]) AS t (word, weight) OFFSET 0) AS w
+                ) ELSE 0 END AS text_score
     FROM (SELECT * FROM nearest UNION ALL SELECT * FROM recent UNION ALL SELECT * FROM worded) AS looked_at
 ), best AS (
     SELECT *, CASE WHEN base < $7::timestamptz THEN 0
@@ -124,7 +132,7 @@ WITH asked AS MATERIALIZED (
                                                           / 86400 / $11::float8)) END AS final
     FROM found
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $15
+    LIMIT $19
 ), looked AS (
     SELECT (SELECT count(*) FROM nearest) AS near_count, (SELECT min(cosine) FROM nearest) AS near_cosine,
            (SELECT count(*) FROM recent) AS recent_count, (SELECT min(base) FROM recent) AS recent_base,

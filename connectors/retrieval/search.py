@@ -19,6 +19,7 @@ import numpy as np
 from highwater.connectors.postgres import vectors
 from highwater.connectors.postgres.pool import Connection, Row, snapshot
 from highwater.connectors.retrieval.statements import QUERIES
+from highwater.connectors.retrieval.words import RANKS, AskedWords, words_of
 from highwater.schemas.errors import HighwaterError
 from highwater.schemas.positions import Position
 from highwater.streams.checks import TS_MS_MIN
@@ -47,7 +48,7 @@ COMPARED_MAX = 10_000
 # How many of the nearest and of the most recent are looked at: first so many as settle most searches (of 100,000 chunks 600
 # settle 97 of 100, 200 no more than 42; with words 200 do), then as many as the index gives in one go.
 DEPTHS = {Mode.SEMANTIC: (600, 1_000), Mode.HYBRID: (200, 1_000)}
-# Chunks with the words whose words are weighed, of those with all of them and of those with any: a few milliseconds.
+# Chunks with the words whose words are weighed, of those with all of them and of those with the rare ones: a few milliseconds.
 WORDED_MAX = 500
 # What a search does not find because it is too old is counted so far: enough to see that there is much, some milliseconds.
 COLD_COUNT_MAX = 10_000
@@ -126,6 +127,11 @@ class _Search(NamedTuple):
     half_life_days: float
     text_share: float
     newest: datetime | None
+    queries: list[str] | None = None
+    weights: list[float] | None = None
+    saturation: float | None = None
+    saturation_per_octet: float | None = None
+    ranks: Sequence[float] = RANKS
 
 
 async def search(
@@ -162,12 +168,13 @@ async def search(
     """
     passport = Passport(**{name: namespace[name] for name in PASSPORT_KEYS})
     vector = _comparable(q_vector, namespace["dimensions"])
-    text_share = text_share_of(mode, has_vector=vector is not None, has_words=bool(words and words.strip()))
+    has_words = bool(words and words.strip())
+    text_share = text_share_of(mode, has_vector=vector is not None, has_words=has_words, text_share=passport.text_share)
     cut = to_datetime(max(TS_MS_MIN, as_of_ms - youngest_past_ttl_ms(passport.ttl_days) + 1))
     asked = _Search(
         ns=namespace["ns"],
         vector=vector,
-        words=words if text_share else None,
+        words=None,
         slot=slot,
         source_ids=None if source_ids is None else list(source_ids),
         oldest=cut if passport.ttl_mode == TtlMode.FILTER else None,
@@ -182,9 +189,20 @@ async def search(
     limit = max(1, min(limit, RESULTS_MAX))
     async with snapshot(pool) as tx:
         await vectors.enable(tx)
-        is_asked = q_vector is not None or bool(words and words.strip())
-        if vector is None and is_asked and not await tx.fetchval(QUERIES["has_words"], words or ""):
+        found_words = await words_of(tx, asked.ns, words, WORDED_MAX) if words and text_share else None
+        if vector is None and found_words is None and (q_vector is not None or has_words):
             raise NothingToCompareError
+        if found_words is None:  # there is nothing but what vectors say
+            asked = asked._replace(text_share=0.0)
+            text_share = 0.0
+        else:
+            asked = asked._replace(
+                words=found_words.any_word,
+                queries=found_words.queries,
+                weights=found_words.weights,
+                saturation=found_words.saturation,
+                saturation_per_octet=found_words.saturation_per_octet,
+            )
         depths = DEPTHS[Mode.HYBRID if text_share else Mode.SEMANTIC]
         await tx.execute(QUERIES["search_settings"], str(depths[0]))  # first: what is counted is planned by them too
         cold = await tx.fetchval(
@@ -197,7 +215,7 @@ async def search(
             rows = await tx.fetch(QUERIES["search_all_chunks"], *asked, limit)
             found = Found(_results(rows, asked, passport, namespace, as_of_ms), is_complete=True, is_exact=True)
         else:
-            found = await _by_index(tx, asked, passport, namespace, depths, limit, as_of_ms)
+            found = await _by_index(tx, asked, found_words, passport, namespace, depths, limit, as_of_ms)
         return replace(found, cold_hidden=cold)
 
 
@@ -213,6 +231,7 @@ def _comparable(vector: bytes | None, dimensions: int | None) -> bytes | None:
 async def _by_index(
     tx: Connection,
     asked: _Search,
+    words: AskedWords | None,
     passport: Passport,
     namespace: Row,
     depths: Sequence[int],
@@ -221,23 +240,34 @@ async def _by_index(
 ) -> Found:
     # Without vectors there is no such length, nor is it looked at.
     statement = QUERIES["search_near_chunks"].replace(_LENGTH, f"halfvec({namespace['dimensions'] or 1:d})")
+    by_words = (None, None) if words is None else (words.all_words, words.rare_words)
     results: tuple[Result, ...] = ()
     for depth in depths:
         if depth != depths[0]:
             await tx.execute(QUERIES["search_settings"], str(depth))
-        rows = await tx.fetch(statement, *asked, depth, limit, WORDED_MAX)
+        rows = await tx.fetch(statement, *asked, limit, depth, WORDED_MAX, *by_words)
         results = _results(rows, asked, passport, namespace, as_of_ms)
         if not rows:
             return Found((), is_complete=True, is_exact=False)
-        is_settled = _is_settled(results, rows[0], asked, depth, limit, as_of_ms)
-        are_words_known = asked.words is None or rows[0]["worded_count"] < WORDED_MAX
-        if is_settled:  # but for the words, of which deeper tells no more
-            return Found(results, is_complete=are_words_known, is_exact=False)
+        if _is_settled(
+            results, rows[0], asked, depth, limit, as_of_ms
+        ):  # but for the words, of which deeper tells no more
+            rest = 0.0 if words is None else words.rest
+            is_complete = _is_settled(results, rows[0], asked, depth, limit, as_of_ms, text_score=rest)
+            return Found(results, is_complete=is_complete, is_exact=False)
     return Found(results, is_complete=False, is_exact=False)
 
 
-def _is_settled(results: Sequence[Result], looked: Row, asked: _Search, depth: int, limit: int, as_of_ms: int) -> bool:
-    """Whether no chunk without the words that was not looked at scores higher than the last result."""
+def _is_settled(
+    results: Sequence[Result],
+    looked: Row,
+    asked: _Search,
+    depth: int,
+    limit: int,
+    as_of_ms: int,
+    text_score: float = 0.0,
+) -> bool:
+    """Whether no chunk that was not looked at scores higher than the last result, if its words weigh no more than this."""
     if looked["recent_count"] < depth:
         return True  # there are no others
     if len(results) < limit:
@@ -247,8 +277,8 @@ def _is_settled(results: Sequence[Result], looked: Row, asked: _Search, depth: i
         nearest = looked["near_cosine"]
         cosine = 1.0 if nearest is None else max(0.0, nearest + _HALF_PRECISION)
     decay = time_decay(age_days(None, to_ms(looked["recent_base"]), as_of_ms), asked.half_life_days)
-    text_score = None if asked.words is None else 0.0
-    bound = final_score(similarity_of(cosine, text_score, asked.text_share), decay, asked.alpha, asked.beta)
+    of_words = None if asked.words is None else text_score
+    bound = final_score(similarity_of(cosine, of_words, asked.text_share), decay, asked.alpha, asked.beta)
     return bound * (1 + _LAST_BITS) <= results[-1].final
 
 

@@ -13,7 +13,7 @@ class Statements(TypedDict):
 
     search_settings: str
     count_chunks_to_search: str
-    has_words: str
+    words_asked: str
     count_cold_chunks: str
     search_all_chunks: str
     search_near_chunks: str

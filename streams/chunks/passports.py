@@ -53,6 +53,7 @@ class Passport:
     grace_days: float
     archives_cold: bool
     is_open: bool
+    text_share: float
 
 
 # In the order of the fields, which is that of the columns.
@@ -196,4 +197,5 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "grace_days": _days,
     "archives_cold": _flag,
     "is_open": _flag,
+    "text_share": _weight,
 }

@@ -7,12 +7,17 @@ never below the score of any chunk that it is of, in the numbers of the machine 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 
 DAY_MS = 86_400_000
-# Of a search in hybrid mode so much of the similarity is what its words weigh, the rest is what it means. Vectors find what is
-# said in other words, words find names and numbers; neither may decide alone.
-TEXT_SHARE = 0.3
+# Of a search in hybrid mode so much of the similarity is what its words weigh, unless the passport says otherwise; the rest is
+# what it means. Vectors find what is said in other words, words find names and numbers; neither may decide alone. Of the shares
+# from 0.15 to 0.5 this one found most with the local model (`tests/bench/search_quality.py`).
+TEXT_SHARE = 0.4
+# BM25 (Robertson and Zaragoza 2009): a word that a chunk of mean length has so many times (k1) weighs half of what it can, and
+# this share (b) of that number grows with the length of the chunk. The values that most systems have.
+SATURATION, LENGTH_SHARE = 1.2, 0.75
 
 
 class Mode(StrEnum):
@@ -45,7 +50,7 @@ def youngest_past_ttl_ms(ttl_days: float) -> int:
     return age_ms
 
 
-def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool) -> float:
+def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool, text_share: float = TEXT_SHARE) -> float:
     """The share of words in a similarity: 0 in semantic mode, but all of it where there is no vector to compare with.
 
     Without that the order would be that of ages alone, whatever was asked.
@@ -54,7 +59,34 @@ def text_share_of(mode: Mode, *, has_vector: bool, has_words: bool) -> float:
         return 0.0
     if not has_vector:
         return 1.0
-    return TEXT_SHARE if mode is Mode.HYBRID else 0.0
+    return text_share if mode is Mode.HYBRID else 0.0
+
+
+def word_weights(counts: Sequence[int], chunks: int) -> list[float]:
+    """What the words of a question weigh, together 1: the rarer the more (inverse document frequency, as Lucene's BM25 has it).
+
+    Args:
+        counts: how many chunks have each word; at least one word.
+        chunks: how many chunks there are.
+    """
+    rarity = [math.log1p((max(chunks, count) - count + 0.5) / (count + 0.5)) for count in counts]
+    total = math.fsum(rarity)
+    return [one / total for one in rarity]
+
+
+def text_score(weights: Sequence[float], times: Sequence[int], octets: int, mean_octets: float) -> float:
+    """How well a chunk answers by its words: BM25 as a share of what a chunk of nothing but these words would have.
+
+    The statements compute the same. Unlike plain BM25 it is a number that can be set beside a cosine, and needs no other result.
+
+    Args:
+        weights: of the words, together 1.
+        times: how often the chunk has each.
+        octets: the length of the chunk's text.
+        mean_octets: the mean length of texts in its namespace.
+    """
+    saturation = SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * octets / mean_octets)
+    return math.fsum(weight * count / (count + saturation) for weight, count in zip(weights, times, strict=True))
 
 
 def similarity_of(cosine: float, text_score: float | None, text_share: float = TEXT_SHARE) -> float:

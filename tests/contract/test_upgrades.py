@@ -18,9 +18,9 @@ from tests import ROOT
 RELEASE = json.loads((ROOT / "tests" / "contract" / "last_release.json").read_text(encoding="utf-8"))
 LATER = sorted(set(known_migrations()) - set(RELEASE["migrations"]))
 # What the last release does not notice: something new, a column that it need not fill, rows brought to the form of a new column,
-# an index less. A trigger makes up for what it does not store.
+# an index less, another expression of a column that it cannot write. A trigger makes up for what it does not store.
 _EXPANDS = re.compile(
-    r"CREATE (TABLE|INDEX|UNIQUE INDEX|SEQUENCE|VIEW|FUNCTION|EXTENSION|CONSTRAINT TRIGGER)|INSERT INTO|UPDATE|DELETE FROM|"
+    r"CREATE (TABLE|INDEX|UNIQUE INDEX|SEQUENCE|VIEW|FUNCTION|EXTENSION|(CONSTRAINT )?TRIGGER)|INSERT INTO|UPDATE|DELETE FROM|"
     r"DROP INDEX|SET LOCAL",
 )
 _ADDS = re.compile(r"ADD COLUMN (IF NOT EXISTS )?\w+ (?P<rest>.*)", re.DOTALL)
@@ -41,6 +41,8 @@ def breaks(statement: str) -> str | None:
         r",\s*(?=(?:ADD|ALTER|DROP|RENAME|VALIDATE)\b)", re.sub(r"^ALTER TABLE (ONLY )?\w+ ", "", statement)
     )
     for action in actions:
+        if re.match(r"ALTER COLUMN \w+ SET EXPRESSION AS ", action):
+            continue
         found = _ADDS.match(action)
         if found is None:
             return f"does more than add columns: {action}"

@@ -38,6 +38,7 @@ class Rows:
             "grace_days": 7.0,
             "archives_cold": False,
             "is_open": True,
+            "text_share": 0.4,
             "created_at": to_datetime(NOW_MS),
             **columns,
         }

@@ -11,7 +11,7 @@ from highwater.connectors.chunks.indexes import ChunkIndexes
 from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.search import Found, NothingToCompareError, WrongVectorError, search
 from highwater.connectors.retrieval.statements import QUERIES
-from highwater.streams.chunks.scoring import TEXT_SHARE, Mode
+from highwater.streams.chunks.scoring import TEXT_SHARE, Mode, text_score, word_weights
 from highwater.streams.clock import ProductClock, to_datetime
 from tests.integration.chunks.chunk_rows import DAY_MS, NOW_MS, Rows
 
@@ -161,9 +161,47 @@ async def test_hybrid_weighs_words(rows: Rows):
     assert ids(await found(rows, [1.0, 0.0], words="outbox rows publishing")) == [("b", 0), ("a", 0)]
     best = told.results[0]
     assert best.text_score is not None
-    assert 0.6 < best.text_score <= 1.0
+    mean = (len("The outbox publishes rows") + len("Something else")) / 2
+    weights = word_weights([1, 1, 1], 2)
+    assert best.text_score == pytest.approx(text_score(weights, [1, 1, 1], len("The outbox publishes rows"), mean))
     expected = 0.8 * ((1 - TEXT_SHARE) * best.similarity + TEXT_SHARE * best.text_score) + 0.2
     assert best.final == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
+async def test_words_weigh_by_bm25(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
+    """Rare words weigh more, a word that is there more often too, and a long text less; of one namespace alone.
+
+    By how many chunks have a word, how often each has it, and how long they are, as the model says.
+    """
+    monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
+    texts = ["lag", "lag lag lag", "lag " * 70, "the lag of os.path_offset", "offset lag, Offset-lag", "nothing"]
+    await rows.namespace()
+    await rows.namespace("other")
+    await rows.put("a", texts, title="of words")
+    await rows.put("b", ["lag", "offset"], to_delete=True, marked_at=to_datetime(NOW_MS))
+    await rows.put("c", ["offset"] * 9, ns="other")
+    told = await found(rows, words="What is the lag of path/offset?")
+    octets = [len(text.strip()) + len("of words") for text in map(str.strip, texts)]
+    octets[2] += 1  # the last space
+    times = {0: (1, 0, 0), 1: (3, 0, 0), 2: (64, 0, 0), 3: (1, 1, 1), 4: (2, 2, 0), 5: (0, 0, 0)}
+    weights = word_weights([5, 2, 1], 6)
+    expected = {number: text_score(weights, one, octets[number], sum(octets) / 6) for number, one in times.items()}
+    scores = {one.chunk_no: one.text_score for one in told.results}
+    assert scores == pytest.approx(expected)
+    assert [one.chunk_no for one in told.results] == sorted(scores, key=lambda number: -expected[number])
+    assert told.is_complete
+
+
+async def test_the_share_of_words_is_the_namespaces(rows: Rows):
+    """By its passport words may decide alone, or vectors."""
+    for ns, share in (("docs", 0.0), ("words", 1.0)):
+        await rows.namespace(ns, dimensions=2, text_share=share)
+        await rows.put("a", ["outbox"], ns=ns, vector=[[0.0, 1.0]])
+        await rows.put("b", ["else"], ns=ns, vector=[[1.0, 0.0]])
+    assert ids(await found(rows, [1.0, 0.0], words="outbox", mode=Mode.HYBRID)) == [("b", 0), ("a", 0)]
+    words = Rows(rows.pool, "words")
+    assert ids(await found(words, [1.0, 0.0], words="outbox", mode=Mode.HYBRID)) == [("a", 0), ("b", 0)]
 
 
 async def test_order_of_equals(rows: Rows):
@@ -241,10 +279,10 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
     plans: list[str] = []
 
     async def explained(
-        tx: Any, asked: Any, passport: Any, namespace: Any, depths: Any, limit: int, as_of_ms: int
+        tx: Any, asked: Any, words: Any, passport: Any, namespace: Any, depths: Any, limit: int, as_of_ms: int
     ) -> Found:
         statement = QUERIES["search_near_chunks"].replace("halfvec(384)", f"halfvec({LENGTH})")
-        told = await tx.fetch(f"EXPLAIN {statement}", *asked, depths[0], limit, 500)
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depths[0], 500, words, words)
         plans.append("\n".join(row[0] for row in told))
         count = f"EXPLAIN {QUERIES['count_cold_chunks']}"
         cold = await tx.fetch(count, asked.ns, asked.slot, asked.source_ids, asked.oldest, chunk_search.COLD_COUNT_MAX)
@@ -289,3 +327,14 @@ async def test_filters_of_a_large_namespace(rows: Rows, monkeypatch: pytest.Monk
     assert [one.chunk_no for one in told.results] == best
     hybrid = await found(rows, None, words="odd", mode=Mode.HYBRID)
     assert {one.chunk_no % 2 for one in hybrid.results} == {1}
+
+
+async def test_a_rare_word_of_a_large_namespace_is_found(rows: Rows, monkeypatch: pytest.MonkeyPatch):
+    """However common the others are; that no other scores higher is said only where it is known."""
+    await _large(rows, monkeypatch, np.full(COUNT, 1.0))
+    await rows.put("rare", ["even tombstone"], age_days=1)
+    told = await found(rows, None, words="an even tombstone", mode=Mode.HYBRID)
+    assert told.results[0].source_id == "rare"
+    common = await found(rows, None, words="even", mode=Mode.HYBRID)
+    assert not common.is_complete
+    assert {one.chunk_no % 2 for one in common.results} == {0}

@@ -15,7 +15,9 @@ from highwater.streams.chunks.scoring import (
     final_score,
     is_past_ttl,
     similarity_of,
+    text_score,
     time_decay,
+    word_weights,
     youngest_past_ttl_ms,
 )
 
@@ -102,3 +104,23 @@ def test_a_bound_is_one(
     score = final_score(similarity_of(cosine, text), time_decay(age, half_life), alpha, beta)
     bound = final_score(similarity_of(cosine_max, text_max), time_decay(age_min, half_life), alpha, beta)
     assert score <= bound + abs(bound) * 1e-12
+
+
+def test_bm25_to_the_letter():
+    """Summed: rarity * (k1 + 1) * times / (times + k1 * (1 - b + b * length / mean)), as a share of its greatest value."""
+    chunks, counts, times, octets, mean = 1_000, [3, 400, 0], [2, 1, 0], 300, 200.0
+    rarity = [math.log(1 + (chunks - n + 0.5) / (n + 0.5)) for n in counts]
+    saturation = 1.2 * (1 - 0.75 + 0.75 * octets / mean)
+    plain = sum(one * 2.2 * n / (n + saturation) for one, n in zip(rarity, times, strict=True))
+    assert text_score(word_weights(counts, chunks), times, octets, mean) == pytest.approx(plain / (2.2 * sum(rarity)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 64)), min_size=1, max_size=8), st.integers(1, 9_000))
+def test_a_text_score_is_a_share(words: list[tuple[int, int]], octets: int):
+    """From 0, which has none of the words, to 1 at most; the weights are 1 together and none is negative."""
+    counts, times = [count for count, _ in words], [number for _, number in words]
+    weights = word_weights(counts, 1_000)
+    assert sum(weights) == pytest.approx(1)
+    assert min(weights) >= 0
+    assert 0 <= text_score(weights, times, octets, 200.0) < 1
+    assert (text_score(weights, times, octets, 200.0) > 0) == any(times)
