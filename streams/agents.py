@@ -24,12 +24,13 @@ from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams import relay_epochs
 from highwater.streams.clock import monotonic_seconds, wall_ns
 from highwater.streams.due import DueIndex
+from highwater.streams.folding import Batch
 from highwater.streams.heartbeat import Heartbeats
 from highwater.streams.intake import Intake, Record, Send, appended_ms, header_list, position_of
 from highwater.streams.relay_epochs import Epoch
 from highwater.streams.telemetry import RECORDS_OVERTAKEN, TICKS, TICKS_REFUSED, get_log
 from highwater.streams.ticks import Admission, LastTick, Verdict, admit
-from highwater.streams.tracing import begin_hop, end_hop
+from highwater.streams.tracing import TRACER, Hop, begin_hop, end_hop
 from highwater.streams.whole_tables import MARK_KEY, require_whole
 
 # The group of the worker in Kafka, also the beginning of its changelogs' names: never changed, or state and offsets are lost.
@@ -63,10 +64,17 @@ class Noted:
 
 
 OnEvent: TypeAlias = Callable[[Any, Record], Awaitable[None]]
+# Events of a partition in their order, and the partition.
+OnEvents: TypeAlias = Callable[[Sequence[Any], int], Awaitable[None]]
 
 
 def on(topic: TopicName[EventT], handler: Callable[[EventT, Record], Awaitable[None]]) -> tuple[str, OnEvent]:
     """A topic with what is done at its events; the type checker holds one against the other."""
+    return topic, handler
+
+
+def fold(topic: TopicName[EventT], handler: Callable[[Sequence[EventT], int], Awaitable[None]]) -> tuple[str, OnEvents]:
+    """A topic with what is done at many of its events at once: the same as at one after the other."""
     return topic, handler
 
 
@@ -78,6 +86,9 @@ class TableAgent(ABC):
     # Topics that another agent of the same worker reads as well and answers for, so that poison is put aside once.
     shared_topics: Sequence[str] = ()
     handlers: Mapping[str, OnEvent]
+    # Topics whose records come in batches; each has a handler as well, for a record that comes alone.
+    folded_topics: Sequence[str] = ()
+    folds: Mapping[str, OnEvents]
 
     def __init__(self, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         self._wiring = wiring
@@ -109,7 +120,7 @@ class TableAgent(ABC):
             self.is_at_event = True
             try:
                 self._require_whole(record.partition)
-                await self._deal_with(record)
+                await (self._deal_with_batch(record) if isinstance(record, Batch) else self._deal_with(record))
             except RowsLostError as error:
                 self._wiring.fail(str(error))
                 await asyncio.Event().wait()
@@ -144,6 +155,55 @@ class TableAgent(ABC):
         if hop is not None:
             end_hop(hop, f"{GROUP}.{self.name}", start_ns, wall_ns())
         self._wiring.heartbeats.moved(self.name, monotonic_seconds())
+
+    async def _deal_with_batch(self, batch: Batch) -> None:
+        """The same as `_deal_with` of each record in its order. Only plain events are folded; the others go that way."""
+        events = self._wiring.codec.decode_many(batch.topic, [record.value for record in batch.records])
+        plain: list[Any] = []
+        hops: list[Hop] = []
+        in_force: dict[bytes, int] = {}
+        start_ns = wall_ns()
+        for record, event in zip(batch.records, events, strict=True):
+            if event is None:
+                await self._fold(batch, plain)
+                plain = []
+                await self._deal_with(batch.alone(record))
+                in_force.clear()  # it may have raised an epoch
+            elif not self._is_overtaken_in(batch, record, in_force):
+                plain.append(event)
+                if TRACER.is_on:
+                    hops.extend(self._hop_of(batch.alone(record)))
+        await self._fold(batch, plain)
+        for hop in hops:
+            end_hop(hop, f"{GROUP}.{self.name}", start_ns, wall_ns())
+
+    async def _fold(self, batch: Batch, events: Sequence[Any]) -> None:
+        if events:
+            await self.folds[batch.topic](events, batch.partition)
+            self._intake.accept_many(batch.topic, batch.partition, len(events))
+        self._wiring.heartbeats.moved(self.name, monotonic_seconds())
+
+    def _hop_of(self, record: Record) -> Iterator[Hop]:
+        arrived_ms = appended_ms(record)
+        if arrived_ms is not None:
+            _, hop = begin_hop(self.name, position_of(record), header_list(record.headers), arrived_ms)
+            if hop is not None:
+                yield hop
+
+    def _is_overtaken_in(self, batch: Batch, record: Any, in_force: dict[bytes, int]) -> bool:
+        """`_is_overtaken` of a record in a batch. Of the epochs in force the header is known, with its shard."""
+        header = relay_epochs.header_of(record.headers) if record.headers else None
+        if header is None or header in in_force:
+            return False
+        alone = batch.alone(record)
+        if self._is_overtaken(alone):
+            return True
+        stamp = relay_epochs.stamp_of(batch.topic, alone.headers)
+        if stamp is not None and self._epochs[batch.topic, batch.partition][stamp.shard].epoch == stamp.epoch:
+            for other in [other for other, shard in in_force.items() if shard == stamp.shard]:
+                del in_force[other]
+            in_force[header] = stamp.shard
+        return False
 
     def _is_overtaken(self, record: Record) -> bool:
         """Whether a record comes from a relay that was overtaken; if not, its epoch is remembered."""

@@ -7,7 +7,7 @@ non-zero, so that a supervisor starts another; local state is a cache of the cha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from highwater.streams.chunks.passports import load_passports
 from highwater.streams.clock import Clock
 from highwater.streams.feeds.agents import ChannelAgent, FeedsOptions, UserAgent
 from highwater.streams.feeds.policy import Policy, load_policy
+from highwater.streams.folding_consumer import FoldingConsumer
 from highwater.streams.heartbeat import Heartbeats
 from highwater.streams.intake import Intake, Learn
 from highwater.streams.jobs.agents import UsageAgent
@@ -69,7 +70,7 @@ _CHANGELOG_BUFFER_MAX = 5_000
 _DEADLINE_REBUILDS = 4
 
 
-class _Consumer(driver.Consumer):  # type: ignore[misc]
+class _Consumer(FoldingConsumer):
     """The library's consumer, of which a rebalance loses no event.
 
     A rebalance throws away what was fetched and goes back to the committed offsets. The library goes on fetching meanwhile, and
@@ -99,7 +100,7 @@ class _Consumer(driver.Consumer):  # type: ignore[misc]
         finally:
             self._is_still.set()
         self._empty_fetches = 0 if records else self._empty_fetches + 1
-        return records if stops == self._stops else {}
+        return self._in_batches(records) if stops == self._stops else {}
 
     async def seek_wait(self, partitions: Any) -> None:
         """Go to offsets of changelogs; the flow is stopped."""
@@ -160,6 +161,7 @@ class _Transport(driver.Transport):  # type: ignore[misc]
     Consumer = _Consumer
     Producer = _Producer
     agents: Sequence[TableAgent] = ()
+    folded_topics: Collection[str] = ()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -224,6 +226,7 @@ def build_app(
         app.agent(topic, name=f"{app_id}.{agent.name}", concurrency=1)(agent.run)
         worker.agents.append(agent)
     app.transport.agents = worker.agents
+    app.transport.folded_topics = {topic for agent in worker.agents for topic in agent.folded_topics}
     app.transport.tables.update({topic: name for name, topic in changelogs_of(app).items()})
     _watch_assignments(worker)
     app.producer.buffer.max_messages = _CHANGELOG_BUFFER_MAX

@@ -34,6 +34,7 @@ from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, keyed_partition
 from highwater.streams import app
 from highwater.streams.agents import GROUP, TableAgent, Wiring
 from highwater.streams.feeds.policy import Policy, load_policy
+from highwater.streams.folding import Batch
 from highwater.streams.heartbeat import Heartbeats
 from highwater.streams.intake import Intake, Learn, Record
 from highwater.streams.settings import Settings, read_settings
@@ -198,12 +199,27 @@ class Driver:
         Raises:
             AgentFailedError: an agent cannot get past it.
         """
+        self._note_offset(record)
+        await self._run(record)
+
+    async def deliver_batch(self, records: Sequence[Record]) -> None:
+        """The same with two or more records of one partition at once, as a worker has them of folded topics.
+
+        Raises:
+            AgentFailedError: an agent cannot get past one of them.
+        """
+        self._note_offset(records[-1])
+        await self._run(_Batch(records[0].topic, records[0].partition, records))
+
+    def _note_offset(self, record: Record) -> None:
         place = record.topic, record.partition
         self._offsets[place] = max(self._offsets.get(place, 0), record.offset + 1)
-        for agent in self._readers.get(record.topic, ()):
+
+    async def _run(self, given: Record | _Batch) -> None:
+        for agent in self._readers.get(given.topic, ()):
             for table in self._tables.values():
-                table.partition = record.partition
-            await agent.run(_Stream(record))
+                table.partition = given.partition
+            await agent.run(_Stream(given))
 
     async def tick(
         self, now_ms: int, *, partitions: Iterable[int] | None = None, appended_ms: int | None = None
@@ -310,16 +326,27 @@ class Driver:
         return position
 
 
+@dataclass(frozen=True)
+class _Batch(Batch):
+    topic: str
+    partition: int
+    records: Sequence[Record]
+
+    def alone(self, record: Record) -> Record:
+        """The record."""
+        return record
+
+
 @dataclass(frozen=True, slots=True)
 class _Event:
-    message: Record
+    message: Record | _Batch
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
     """A stream of one record."""
 
-    record: Record
+    record: Record | _Batch
 
     async def events(self) -> AsyncIterator[_Event]:
         """The record, once."""

@@ -106,8 +106,12 @@ class Intake:
 
     def accept(self, record: Record) -> None:
         """The event of a record was dealt with."""
-        self._in_a_row.pop((record.topic, record.partition), None)
-        EVENTS_CONSUMED.labels(self._group, record.topic).inc()
+        self.accept_many(record.topic, record.partition, 1)
+
+    def accept_many(self, topic: str, partition: int, count: int) -> None:
+        """So many events of a partition were dealt with."""
+        self._in_a_row.pop((topic, partition), None)
+        EVENTS_CONSUMED.labels(self._group, topic).inc(count)
 
     async def dead_letter(self, record: Record, error: InvalidEventError | UnknownSchemaError) -> None:
         """Put a record aside and wait until the broker has it."""

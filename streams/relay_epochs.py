@@ -45,6 +45,14 @@ def is_stamped(topic: str) -> bool:
     return known is not None and "outbox" in known.producers
 
 
+def header_of(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:
+    """The header of a record, whatever its topic."""
+    for name, value in headers:
+        if name == HEADER:
+            return value
+    return None
+
+
 def stamp_of(
     topic: str, headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None
 ) -> Stamp | None:
@@ -54,8 +62,7 @@ def stamp_of(
     """
     if not headers or not is_stamped(topic):
         return None
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    value = next((value for name, value in pairs if name == HEADER), None)
+    value = header_of(headers.items() if isinstance(headers, Mapping) else headers)
     if value is None:
         return None
     shard, _, epoch = value.partition(b"/")

@@ -6,7 +6,7 @@ The law is that of `streams/agents.py`: send, await the acknowledgements, then w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from highwater.schemas.feeds import (
 )
 from highwater.schemas.positions import Position
 from highwater.schemas.streams import TICK, Tick
-from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, items_of, on
+from highwater.streams.agents import ROWS_PER_TURN, TableAgent, Wiring, fold, items_of, on
 from highwater.streams.due import DueIndex
 from highwater.streams.feeds.dirty import Channel, advance, clear, decode_channel, encode_channel, tick_quota
 from highwater.streams.feeds.novelty import Forget, Pending, Remember, judge, may_ask_at, pending_of
@@ -69,20 +69,33 @@ class ChannelAgent(TableAgent):
 
     name = "channels"
     topics = (CHANNEL_ADVANCED, TICK)
+    folded_topics = (CHANNEL_ADVANCED,)
 
     def __init__(self, options: FeedsOptions, wiring: Wiring, intake: Intake, rows: Any, ticks: Any) -> None:
         super().__init__(wiring, intake, rows, ticks)
         self._options = options
         self.handlers = dict((on(CHANNEL_ADVANCED, self._on_advanced), on(TICK, self._on_tick)))
+        self.folds = dict((fold(CHANNEL_ADVANCED, self._on_advances),))
 
     async def _on_advanced(self, event: ChannelAdvanced, record: Record) -> None:
-        key = event["channel_id"].encode()
-        channel = decode_channel(self._rows.get(key))
-        advance(channel, event["head"], event["arrived_at"], event["retractions"])
-        # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
-        self._rows[key] = encode_channel(channel)
-        if channel.dirty_since is not None:
-            self._index(record.partition).put(event["channel_id"], channel.dirty_since)
+        await self._on_advances([event], record.partition)
+
+    async def _on_advances(self, events: Sequence[ChannelAdvanced], partition: int) -> None:
+        channels: dict[str, Channel] = {}
+        for event in events:
+            channel_id = event["channel_id"]
+            channel = channels.get(channel_id)
+            if channel is None:
+                channel = channels[channel_id] = decode_channel(self._rows.get(channel_id.encode()))
+            advance(channel, event["head"], event["arrived_at"], event["retractions"])
+        index = self._index(partition)
+        for number, (channel_id, channel) in enumerate(channels.items(), start=1):
+            # Written even when nothing changed: a redelivery may be there because the changelog lost the first write.
+            self._rows[channel_id.encode()] = encode_channel(channel)
+            if channel.dirty_since is not None:
+                index.put(channel_id, channel.dirty_since)
+            if number % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     async def _on_tick(self, tick: Tick, record: Record) -> None:
         is_admitted = self._admit(tick, record)

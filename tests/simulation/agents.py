@@ -35,6 +35,8 @@ _LAST_TICKS, _CALM_TICKS = 6, 2
 # One port in so many kills the worker while there is trouble.
 _KILLED_ONE_IN = 25
 _COMMITTED_ONE_IN = 4
+# Records of a folded topic that an agent is given at once.
+_BATCH_MAX = 6
 _START_MS = 1_790_000_000_000
 _TICK_MS = 15_000
 
@@ -171,12 +173,14 @@ class Scenario:
         """Deal with everything, under trouble first; the last ticks come when all else is dealt with, in peace."""
         while waiting := self._waiting():
             place = self.dice.choice(waiting)
+            first = self.next.get(place, 0)
+            records = self.log[place][first : first + (self.dice.randint(1, _BATCH_MAX) if place[0] == ADVANCED else 1)]
             try:
-                await self.driver.deliver(self.log[place][self.next.get(place, 0)])
+                await (self.driver.deliver_batch(records) if len(records) > 1 else self.driver.deliver(records[0]))
             except KilledError:
                 self._follow()
                 continue
-            self.next[place] = self.next.get(place, 0) + 1
+            self.next[place] = first + len(records)
             if self.dice.randrange(_COMMITTED_ONE_IN) == 0:
                 self._flush()  # the library flushes before it commits
                 self.committed = dict(self.next)

@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.integration.agents import (
     partition_of,
     until,
 )
+from tests.integration.worker import backlog
 
 # As long as an answer of the broker may take in one test.
 ANSWER_SECONDS = 2.0
@@ -206,6 +208,43 @@ def test_partitions_that_move_while_they_are_restored_are_given_up(
         kafka.advanced(name, 8)
     for name in names:
         assert [answer.event["head"] for answer in the(lambda name=name: kafka.dirty(name), 2)] == [7, 8]
+
+
+async def test_a_backlog_is_folded_through_a_kill_and_a_rebalance(
+    parts: Addresses, kafka: Kafka, lone: Callable[..., Worker]
+) -> None:
+    """Rows are byte by byte those of one event after the other, all is committed, bad events are put aside, no lag is left."""
+    address = str(parts.kafka)
+    one = lone(settings={"HIGHWATER_TICK_SECONDS": "10000000"})  # no tick, which would change rows
+    records = backlog.Appending(address)
+    records.more(backlog.BACKLOG)
+
+    def consumed(worker: Worker) -> float:
+        return 0.0 if worker.ready() is None else worker.metric_of("highwater_events_consumed_total", backlog.TOPIC)
+
+    one.launch()
+    until(lambda: consumed(one) > 0, "some are folded")
+    one.end(signal.SIGKILL)
+    one.launch()
+    until(lambda: consumed(one) > 0, "some are folded again")
+    other = lone(app_id=one.app_id, settings=one.settings)
+    other.launch()
+
+    def have_moved() -> bool:
+        records.more(200)
+        return other.ready() == {} and one.ready() == {} and consumed(other) > 0
+
+    until(have_moved, "partitions have moved while records came")
+    until(lambda: is_caught_up(address, one.app_id, backlog.TOPIC), "all is committed")
+    expected = await backlog.rows_alone(records.count)
+    assert len(expected) == backlog.CHANNELS
+    assert backlog.rows_in_changelog(address, f"{one.app_id}-channel_heads-changelog") == expected
+    assert len(kafka.dead_letters(backlog.TOPIC)) >= records.count // backlog.BAD_EVERY
+    for worker in (one, other):
+        lag = partial(worker.metric_of, "highwater_lag_events", backlog.TOPIC)
+        until(lambda lag=lag: lag() == 0, "no lag is left")
+        assert worker.end(signal.SIGTERM) == 0
+    assert is_caught_up(address, one.app_id, backlog.TOPIC)
 
 
 def test_it_waits_for_a_broker_that_is_silent_for_longer_than_an_answer_may_take(

@@ -10,6 +10,7 @@ import pytest
 from faust.types import TP
 
 from highwater.streams.app import _Consumer
+from highwater.streams.folding import Handover
 
 
 class Message:
@@ -87,6 +88,7 @@ class Moving(Consumer):
         self._is_still.set()
         self.can_resume_flow, self.suspend_flow = asyncio.Event(), asyncio.Event()
         self._read_offset, self._committed_offset = {}, {}
+        self._handover, self._acked_index = Handover(()), {}
 
     def assignment(self) -> set[TP]:
         """All of them."""

@@ -1,0 +1,181 @@
+"""The stream library's consumer that hands over the records of folded topics in batches (`streams/folding.py`).
+
+Law: a batch is committed behind its last record, once an agent has acknowledged it and all before it. What was handed over before
+offsets moved is forgotten: it is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.errors import ConsumerStoppedError
+from faust.transport.drivers import aiokafka as driver
+from faust.types.tuples import ConsumerMessage
+
+from highwater.streams.clock import monotonic_seconds
+from highwater.streams.folding import BATCH_RECORDS_MAX, Batch, Handover, in_batches
+from highwater.streams.intake import Record
+
+# A fetch that leaves out partitions of which enough waits ends after this long, so that they are fetched soon again.
+_FULL_FETCH_SECONDS_MAX = 0.02
+
+
+class BatchMessage(ConsumerMessage, Batch):  # type: ignore[misc]
+    """Records of one partition as one message of the library; it stands at the offset of the last."""
+
+    records: Sequence[Any]
+
+    def alone(self, record: Any) -> Record:
+        """One of them as the library would have given it."""
+        message: Record = message_of(self.tp, record, self.generation_id)
+        return message
+
+
+def message_of(tp: Any, record: Any, generation_id: int | None, of: type[ConsumerMessage] = ConsumerMessage) -> Any:
+    """The library's message of a packed record; `of` is the class."""
+    return of(
+        tp.topic,
+        tp.partition,
+        record.offset,
+        None if record.timestamp is None else record.timestamp / 1000,
+        record.timestamp_type,
+        record.headers,
+        record.key,
+        record.value,
+        record.checksum,
+        tp=tp,
+        generation_id=generation_id,
+    )
+
+
+class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    """The library's client in its thread, which unpacks of each partition what a batch holds and leaves the rest packed.
+
+    The library unpacks all that was fetched: of a backlog of small records that is hundreds of MB a partition.
+    """
+
+    async def _fetch_records(
+        self,
+        consumer: Any,
+        active_partitions: Any,
+        timeout: float | None = None,  # noqa: ASYNC109 (the library's)
+        max_records: int | None = None,
+    ) -> Any:
+        if not self.consumer.flow_active or not active_partitions:
+            return {}
+        fetcher = consumer._fetcher  # noqa: SLF001 (as the library does; the versions are pinned)
+        if consumer._closed or fetcher._closed:  # noqa: SLF001
+            raise ConsumerStoppedError
+        ends_at = monotonic_seconds() + (timeout or 0)
+        with fetcher._subscriptions.fetch_context():  # noqa: SLF001
+            while True:
+                if fetcher._subscriptions.reassignment_in_progress:  # noqa: SLF001
+                    await fetcher._subscriptions.wait_for_assignment()  # noqa: SLF001
+                found = await _unpacked(fetcher, active_partitions, self.consumer.folded_topics)
+                left = ends_at - monotonic_seconds()
+                if found or left <= 0:
+                    return found
+                waiter = fetcher._create_fetch_waiter()  # noqa: SLF001
+                done, _ = await asyncio.wait([waiter], timeout=left)
+                if not done or fetcher._closed:  # noqa: SLF001
+                    waiter.cancel()
+                    return {}
+                waiter.result()  # a refusal of the broker
+
+
+async def _unpacked(fetcher: Any, partitions: Any, folded_topics: Collection[str]) -> dict[Any, Any]:
+    """Records that were fetched, by partition; of what the broker refused the error is raised once nothing else is found.
+
+    Those of folded topics are left as the parser gives them, without the object that the client makes of each.
+    """
+    found: dict[Any, Any] = {}
+    packed = fetcher._records  # noqa: SLF001
+    for place in list(packed):
+        if place not in partitions:
+            if not fetcher._subscriptions.is_assigned(place):  # noqa: SLF001
+                del packed[place]
+            continue
+        fetched = packed[place]
+        if not isinstance(fetched, FetchResult):
+            return found or await fetcher.fetched_records({place})
+        if place.topic in folded_topics and fetched.has_more():
+            fetched._partition_records._consumer_record = _as_it_is  # noqa: SLF001 (the client has no setting for it)
+        records = fetched.getall(BATCH_RECORDS_MAX)
+        if not fetched.has_more():
+            del packed[place]
+            fetcher._notify(fetcher._wait_consume_future)  # noqa: SLF001 (the next fetch of it may begin)
+        if records:
+            found[place] = records
+    return found
+
+
+def _as_it_is(_place: Any, record: Any) -> Any:
+    return record
+
+
+class FoldingConsumer(driver.Consumer):  # type: ignore[misc]
+    """Batches of the topics that its transport names in `folded_topics`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._handover = Handover(self.transport.folded_topics)
+
+    @property
+    def folded_topics(self) -> Collection[str]:
+        """Topics whose records come in batches."""
+        return self._handover.topics
+
+    def _new_consumer_thread(self) -> Any:
+        return Thread(self, loop=self.loop, beacon=self.beacon)
+
+    async def _getmany(self, active_partitions: Any, timeout: float) -> Any:  # noqa: ASYNC109 (the name is the library's)
+        full = self._handover.full(self._acked_index)
+        if not full:
+            return await super()._getmany(active_partitions, timeout)
+        wait, others = min(timeout, _FULL_FETCH_SECONDS_MAX), active_partitions - full
+        if others:
+            return await super()._getmany(others, wait)
+        await asyncio.sleep(wait)  # the library takes no partitions for all
+        return {}
+
+    def _in_batches(self, records: Mapping[Any, Sequence[Any]]) -> Mapping[Any, Any]:
+        """What was fetched, by partition, that of folded topics in batches."""
+        topics = self._handover.topics
+        return {place: in_batches(found) if place.topic in topics else found for place, found in records.items()}
+
+    def _to_message(self, tp: Any, record: Any) -> Any:
+        """What the library hands to agents of a record, or of a batch."""
+        if tp.topic not in self._handover.topics:
+            return super()._to_message(tp, record)
+        generation_id = self.app.consumer_generation_id
+        if not isinstance(record, list):
+            self._handover.note(tp, record.offset, 1)
+            return message_of(tp, record, generation_id)
+        self._handover.note(tp, record[-1].offset, len(record))
+        message = message_of(tp, record[-1], generation_id, BatchMessage)
+        message.records = record
+        return message
+
+    async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
+        """Note offsets that no message has. Those within a batch are no gap."""
+        if tp.topic not in self._handover.topics:
+            await super()._add_gap(tp, offset_from, offset_to)
+
+    def _new_offset(self, tp: Any) -> int | None:
+        """The offset to commit; None while there is nothing new."""
+        if tp.topic not in self._handover.topics:
+            found: int | None = super()._new_offset(tp)
+            return found
+        following = self._handover.following(tp, self._acked_index[tp])
+        if following is not None:
+            self._acked[tp] = [offset for offset in self._acked[tp] if offset >= following]
+            self._acked_index[tp] = set(self._acked[tp])
+        return following
+
+    async def perform_seek(self) -> None:
+        """Go back to the committed offsets; the flow is stopped."""
+        self._handover.forget()
+        await super().perform_seek()
