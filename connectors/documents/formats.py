@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from highwater.streams.documents.chunking import Block
 from highwater.streams.documents.structure import (
+    Run,
     UnreadableDocumentError,
     clean,
     decoded,
@@ -20,6 +22,7 @@ from highwater.streams.documents.structure import (
     html_charset,
     markdown_blocks,
     plain_blocks,
+    sized_blocks,
 )
 
 # Of an archive unpacked: a deck of 50 MB is pictures, which hardly shrink; what grows tenfold is made to.
@@ -81,11 +84,24 @@ def _pdf(raw: bytes) -> list[Block]:
     try:
         file = pypdf.PdfReader(io.BytesIO(raw))
         _check(is_good=not file.is_encrypted or bool(file.decrypt("")), problem="it is encrypted")
-        return [block for page in file.pages for block in plain_blocks(clean(page.extract_text()))]
+        return sized_blocks([_runs(page) for page in file.pages])
     except (UnreadableDocumentError, MemoryError):
         raise
     except Exception as error:  # (a broken file meets any line of the library)
         raise UnreadableDocumentError(f"it is no PDF that can be read: {_line(error)}") from error
+
+
+def _runs(page: Any) -> list[Run]:
+    """The text of a page with the sizes that it is set in, where the library gives them for the same text."""
+    runs: list[Run] = []
+
+    def note(text: str, page_matrix: Sequence[float], text_matrix: Sequence[float], _font: Any, size: float) -> None:
+        # What is drawn smaller or larger by a matrix is seen so; a turned line has its scale in the other place.
+        scales = [math.hypot(matrix[1], matrix[3]) for matrix in (page_matrix, text_matrix)]
+        runs.append(Run(clean(text), abs(size) * math.prod(scales)))
+
+    whole = clean(page.extract_text(visitor_text=note))
+    return runs if "".join(run.text for run in runs) == whole else [Run(whole, 0)]
 
 
 def _pptx(raw: bytes) -> list[Block]:
