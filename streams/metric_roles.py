@@ -32,7 +32,7 @@ batch_seconds batches_fenced batch_retries partitions_stopped outbox_published o
 outbox_rows outbox_age_seconds rebuilds rebuild_seconds rebuild_insights rebuild_retries insights_reembedded
 chunks_embedded cluster_titles query_runs query_stage_seconds query_context_characters query_context_found
 queries_fenced raw_log_failures alerts insight_conflicts rebuild_demands_skipped jobs_ended jobs_waiting jobs_fenced
-job_step_seconds llm_calls llm_tokens llm_cost_usd freshness_seconds
+vectors_waiting vectors_seconds_left job_step_seconds llm_calls llm_tokens llm_cost_usd freshness_seconds
 """
 _WORKER = "decisions ticks ticks_refused clock_error_seconds tick_lag_seconds"
 # A page or feed that nobody has made yet is made by the API when it is asked for; so are vectors of questions.

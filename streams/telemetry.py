@@ -107,6 +107,12 @@ MODEL_CALLS = Counter(
 INSIGHTS_REEMBEDDED = Counter(
     "highwater_insights_reembedded", "Insights given a vector in the basis that is rolled out."
 )
+VECTORS_WAITING = Gauge(
+    "highwater_vectors_waiting", "Insights or chunks that a service or the local model has still to read.", ["of"]
+)
+VECTORS_SECONDS_LEFT = Gauge(
+    "highwater_vectors_seconds_left", "How long that will take at the pace of the last minutes; 0: unknown.", ["of"]
+)
 LOCAL_TEXTS = Counter(
     "highwater_local_texts", "Texts given a vector by the local model, or unread by the built-in embedder.", ["outcome"]
 )

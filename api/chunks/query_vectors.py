@@ -1,13 +1,14 @@
 """Vectors of what is searched for, made by what makes those of chunks.
 
 Laws. A text is embedded once while it is remembered, however many ask for it at a time; who asks first pays. Vectors of two
-models are never compared: who asks says whose vectors he compares with, and gets none where they are another's.
+models are never compared: the caller names the model of the namespace, and searches by words where its vectors are
+not made here.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from highwater.connectors.models.embeddings import Embedder
 from highwater.connectors.postgres.shared_reads import SharedReads
@@ -17,42 +18,46 @@ TEXTS_MAX = 1_000
 
 
 class QueryVectors:
-    """Vectors by text, those asked for last."""
+    """Vectors by model and text, those asked for last."""
 
-    def __init__(self, embedder: Embedder, note: Callable[[str, int], None]) -> None:
-        """`note` is told the organization that pays and the tokens, of vectors that cost something."""
-        self._embedder = embedder
+    def __init__(self, embedders: Sequence[Embedder], note: Callable[[str, int], None]) -> None:
+        """`embedders`: the one that new namespaces take, then those of older ones.
+
+        `note` takes the organization that pays and the tokens, of vectors that cost something.
+        """
+        self.model = embedders[0].basis_id  # as it stands beside the vectors of chunks
+        self._embedders = {embedder.basis_id: embedder for embedder in reversed(embedders)}
         self._note = note
-        self._held: OrderedDict[str, bytes] = OrderedDict()
+        self._held: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._reads: SharedReads[bytes] = SharedReads()
 
-    @property
-    def model(self) -> str:
-        """Whose vectors they are, as it stands beside those of chunks."""
-        return self._embedder.basis_id
+    def makes(self, model: str | None) -> bool:
+        """Whether vectors of this model are made here."""
+        return model in self._embedders
 
-    def is_paid(self, text: str) -> bool:
+    def is_paid(self, model: str, text: str) -> bool:
         """Whether the vector of a text costs something now."""
-        return self._embedder.is_paid and text not in self._held
+        return self._embedders[model].is_paid and (model, text) not in self._held
 
-    async def of(self, text: str, payer: str | None) -> bytes:
+    async def of(self, model: str, text: str, payer: str | None) -> bytes:
         """The vector of a text, little-endian float32. `payer`: the organization of who asks; None: the operator pays.
 
         Raises:
             UnavailableError: the service does not answer.
             EmbeddingError: it answers something else.
         """
-        held = self._held.get(text)
+        wanted = (model, text)
+        held = self._held.get(wanted)
         if held is None:
-            held = await self._reads.read(text, lambda: self._embed(text, payer))
-            self._held[text] = held
+            held = await self._reads.read("\0".join(wanted), lambda: self._embed(model, text, payer))
+            self._held[wanted] = held
             while len(self._held) > TEXTS_MAX:
                 self._held.popitem(last=False)
-        self._held.move_to_end(text)
+        self._held.move_to_end(wanted)
         return held
 
-    async def _embed(self, text: str, payer: str | None) -> bytes:
-        made = await self._embedder.embed_counted([text])
+    async def _embed(self, model: str, text: str, payer: str | None) -> bytes:
+        made = await self._embedders[model].embed_counted([text])
         if payer is not None and made.tokens:
             self._note(payer, made.tokens)
         return made.vectors[0]

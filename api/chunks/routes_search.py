@@ -31,6 +31,7 @@ from highwater.api.core.resources import is_open
 from highwater.api.core.services import Services, Wired
 from highwater.connectors.chunks import read_model as chunk_reads
 from highwater.connectors.chunks.read_model import Lifecycle, Namespace
+from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.redis.link import Head
 from highwater.connectors.retrieval import search as chunk_search
 from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result
@@ -43,6 +44,7 @@ from highwater.streams.chunks.scoring import Mode
 from highwater.streams.chunks.validation import check_embedding
 from highwater.streams.clock import to_ms
 from highwater.streams.identity.rate_limits import RateLimit
+from highwater.streams.telemetry import get_log
 
 RATED, SWEPT = "chunks.namespace-rated", "chunks.sweep-requested"
 SEARCH_TOPICS = INGEST_TOPICS | {RATED, SWEPT}
@@ -59,6 +61,8 @@ MINUTE_MS = 60_000
 _READS_MAX = 3
 # base64 of 4,000 numbers, the most that an index takes.
 _VECTOR_CHARACTERS_MAX = 21_336
+
+_log = get_log("search")
 
 router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 
@@ -263,11 +267,15 @@ async def _compared(
                 f"vector has {len(vector) // 4} numbers; those of {found.ns!r} have {dimensions}", field="vector"
             )
         return (vector, "sent") if np.frombuffer(vector, "<f4").any() else (vector, by_words)
-    if not asked.q or model != chunks.query_vectors.model:
+    if not asked.q or not chunks.query_vectors.makes(model):
         return None, by_words
-    if payer is not None and chunks.query_vectors.is_paid(asked.q):
+    if payer is not None and chunks.query_vectors.is_paid(model, asked.q):
         await require_plan_allows(services, payer, is_query=True)
-    made = await chunks.query_vectors.of(asked.q, payer)
+    try:
+        made = await chunks.query_vectors.of(model, asked.q, payer)
+    except EmbeddingError as error:  # a damaged model, a service of other vectors: words find most of what is asked
+        _log.warning("searched_by_words_alone", reason=str(error)[:300])
+        return None, by_words
     is_comparable = len(made) == 4 * (dimensions or 0) and np.frombuffer(made, "<f4").any()
     return (made, model) if is_comparable else (None, by_words)
 

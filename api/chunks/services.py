@@ -14,7 +14,7 @@ from highwater.api.chunks.query_vectors import QueryVectors
 from highwater.api.chunks.served import ServedSearches
 from highwater.api.chunks.tokens_used import UsedTokens
 from highwater.api.core.services import Services
-from highwater.connectors.models.opening import open_embedder
+from highwater.connectors.models.opening import open_embedders
 from highwater.schemas.chunks import QUERIES_SERVED
 from highwater.schemas.jobs import TOKENS_USED
 from highwater.streams.chunks.passports import Passports
@@ -46,7 +46,7 @@ def make_chunks(core: Services) -> ChunkServices:
     async def publish_served(events: Sequence[Mapping[str, Any]]) -> None:
         await core.publisher.commands(QUERIES_SERVED, events, sink_wait_ms=0)
 
-    embedder = open_embedder(core.settings)
+    embedder, *older = open_embedders(core.settings)
     prices = parse_prices(core.settings.llm_prices)
 
     async def publish_used(events: Sequence[Mapping[str, Any]]) -> None:
@@ -60,7 +60,7 @@ def make_chunks(core: Services) -> ChunkServices:
 
     return ChunkServices(
         passports=core.passports,
-        query_vectors=QueryVectors(embedder, note_tokens),
+        query_vectors=QueryVectors([embedder, *older], note_tokens),
         served=ServedSearches(core.clock, publish_served),
         used_tokens=used_tokens,
     )

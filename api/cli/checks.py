@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from highwater.api.command.connection import ADDRESSES, database, kafka_client
-from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.schemas.errors import ConfigurationError, HighwaterError, UnavailableError
 from highwater.schemas.topics import keyed_partitions
 from highwater.streams.settings import Settings
 
@@ -273,6 +273,42 @@ async def check_redis(settings: Settings) -> list[Check]:
     return found
 
 
+async def check_embedder(settings: Settings) -> list[Check]:
+    """What makes vectors, whether its files are whole, and how much it has still to read."""
+    from highwater.connectors.models.embeddings import EmbeddingError
+    from highwater.connectors.models.local_model import MINILM, read_files
+    from highwater.connectors.models.opening import chosen_embedder
+
+    try:
+        chosen = chosen_embedder(settings)
+        if chosen == "local":
+            read_files(settings.model_dir)
+    except ConfigurationError as error:
+        return [Check("embedder", BAD, str(error), "correct HIGHWATER_EMBEDDER, or install what it names")]
+    except EmbeddingError as error:
+        remedy = "`python -m highwater.deploy.local.fetch --models`, or HIGHWATER_EMBEDDER=builtin"
+        return [Check("embedder", BAD, str(error), remedy)]
+    behind = await _vectors_behind(settings)
+    if chosen == "builtin" and settings.embedder is None:
+        remedy = "`make install` installs it; HIGHWATER_EMBEDDER=builtin says that it is not wanted"
+        return [Check("embedder", WARNING, f"builtin: {MINILM.why_missing(settings.model_dir)}{behind}", remedy)]
+    name = {"local": MINILM.basis_id, "service": settings.embeddings_model}.get(chosen)
+    return [Check("embedder", OK, chosen + (f": {name}" if name else "") + behind)]
+
+
+async def _vectors_behind(settings: Settings) -> str:
+    from highwater.connectors.chunks.statements import QUERIES as CHUNKS
+    from highwater.connectors.feeds.statements import QUERIES as FEEDS
+    from highwater.connectors.models.backlog import BACKLOG_COUNTED_MAX
+
+    if settings.database is None:
+        return ""
+    async with database(settings) as pool:
+        insights = await pool.fetchval(FEEDS["insights_behind"], BACKLOG_COUNTED_MAX)
+        chunks = await pool.fetchval(CHUNKS["chunks_behind"], BACKLOG_COUNTED_MAX)
+    return f"; {insights:,} insights and {chunks:,} chunks wait for a vector"
+
+
 async def check_lag(settings: Settings) -> list[Check]:
     """How far the consumers are behind."""
     from highwater.api.cli.lag import gather_lags
@@ -324,5 +360,6 @@ _CHECKERS: dict[str, Checker] = {
     "schema registry": check_registry,
     "database": check_database,
     "redis": check_redis,
+    "embedder": check_embedder,
     "consumers": check_lag,
 }

@@ -122,7 +122,7 @@ READ_MODELS: Mapping[str, ReadModel] = {
         schema_of(
             cluster_id=_TEXT, label=_TEXT, title=_TEXT, keywords=_TEXTS, summary=_TEXT, size=_WHOLE, representative_id=_TEXT,
             insight_ids=_TEXTS, x=_REAL, y=_REAL, radius=_REAL, born_version=_WHOLE, changed_version=_WHOLE,
-            nearby_ids=_TEXTS, nearby_confidences=pa.list_(_REAL), written_version=_WHOLE,
+            nearby_ids=_TEXTS, nearby_confidences=pa.list_(_REAL), written_version=_WHOLE, theme=_TEXT,
         ),
         "a user's clusters, one a row",
     ),

@@ -274,7 +274,13 @@ async def _check_jobs(services: Services, called: Asker, events: Sequence[JobSub
         args = parse_args(event["kind"], event["args"])
         await require_job_args(services, called.principal, event["organization_id"], args)
         is_new_deck = event["kind"] == Kind.GENERATION
-        await require_plan_allows(services, event["organization_id"], is_new_deck=is_new_deck, documents=args.documents)
+        await require_plan_allows(
+            services,
+            event["organization_id"],
+            is_new_deck=is_new_deck,
+            documents=args.documents,
+            features=args.features,
+        )
 
 
 async def _check_queries(services: Services, events: Sequence[QuerySubmitted]) -> None:

@@ -21,6 +21,7 @@ async def require_plan_allows(
     is_new_deck: bool = False,
     is_query: bool = False,
     documents: Collection[str] = (),
+    features: Collection[str] = (),
 ) -> None:
     """Refuse what the organization may not have made.
 
@@ -30,6 +31,7 @@ async def require_plan_allows(
         is_new_deck: whether it is a deck.
         is_query: whether it is a query.
         documents: hashes of the documents that are to be read, whose size has a limit too.
+        features: what the plan must have switched on.
 
     Raises:
         ForbiddenError: the organization is suspended.
@@ -43,7 +45,7 @@ async def require_plan_allows(
         )
     except UnavailableError:
         return
-    limit = refusal(found.plan, found.status, usage, is_new_deck=is_new_deck, is_query=is_query)
+    limit = refusal(found.plan, found.status, usage, is_new_deck=is_new_deck, is_query=is_query, features=features)
     if limit is None:
         return
     text = refusal_text(limit, organization_id, found.plan)

@@ -139,7 +139,9 @@ async def post_job(request: Request, body: Submission, called: Called, services:
         args = parse_args(body.kind, event["args"])
         await require_job_args(services, called.principal, organization_id, args)
         is_new_deck = body.kind == Kind.GENERATION
-        await require_plan_allows(services, organization_id, is_new_deck=is_new_deck, documents=args.documents)
+        await require_plan_allows(
+            services, organization_id, is_new_deck=is_new_deck, documents=args.documents, features=args.features
+        )
         positions = await services.publisher.publish(JOB_SUBMITTED, [encoded])
         known = await _known(services, job_id, key_text)  # of two at once, the one that came first
     if known is not None:
@@ -264,7 +266,9 @@ async def post_restart(request: Request, job_id: JobId, called: Called, services
         raise ConflictError(told, job_id=job_id, job_status=found.status)
     args = parse_args(found.kind, found.args)
     is_new_deck = found.kind == Kind.GENERATION
-    await require_plan_allows(services, found.organization_id, is_new_deck=is_new_deck, documents=args.documents)
+    await require_plan_allows(
+        services, found.organization_id, is_new_deck=is_new_deck, documents=args.documents, features=args.features
+    )
     event = {"job_id": job_id, "action": RESTART, "reason": RESTARTED_REASON, "ts": services.clock()}
     return Taken(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
 

@@ -2,7 +2,7 @@
 -- three are asked for: of a namespace whose vectors are another's, or of another length, none is made.
 
 -- A page of them in the order of their keys, by source, each with how many of it are on the page. $4 only those that are hot,
--- $5 to $7 the place after which, $8 how many, $9 hashes of chunks that are left aside
+-- $5 to $7 the place after which, $8 how many, $9 hashes of chunks that are left aside, $10 also of namespaces that have no vectors yet
 -- name: sources_to_fill
 SELECT ns, slot, source_id, count(*) AS chunks FROM (
     SELECT c.ns, c.slot, c.source_id
@@ -11,7 +11,7 @@ SELECT ns, slot, source_id, count(*) AS chunks FROM (
       AND coalesce(c.published_at, c.created_at) >= $1::timestamptz - n.ttl_days * interval '24 hours'
       AND (NOT $4::boolean
            OR n.is_hot AND coalesce(c.published_at, c.created_at) >= $1::timestamptz - n.hot_days * interval '24 hours')
-      AND coalesce(n.embedding_model = $2, true) AND coalesce(n.dimensions = $3::int, true)
+      AND coalesce(n.embedding_model = $2, $10::boolean) AND coalesce(n.dimensions = $3::int, true)
       AND c.content_hash <> ALL ($9::text[])
     ORDER BY c.ns, c.slot, c.source_id LIMIT $8
 ) AS page
@@ -59,6 +59,11 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::ve
 WHERE c.ns = v.ns AND c.slot = v.slot AND c.source_id = v.source_id AND c.chunk_no = v.chunk_no
   AND c.content_hash = v.content_hash AND NOT c.to_delete AND (c.embedding IS NULL OR c.embedding_stale)
 RETURNING c.ns, c.slot, c.source_id, c.chunk_no, c.content_hash, c.source_partition, c.source_offset
+
+-- Chunks that wait, up to $1, those among them that nobody fills.
+-- name: chunks_behind
+SELECT count(*) FROM (
+    SELECT FROM chunks WHERE (embedding IS NULL OR embedding_stale) AND NOT to_delete LIMIT $1) AS waiting
 
 -- Namespaces with chunks that nobody makes vectors for, since theirs are another's. $1 what makes them, $2 their length
 -- name: namespaces_not_filled

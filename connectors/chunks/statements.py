@@ -17,6 +17,7 @@ class Statements(TypedDict):
     namespaces_of_model: str
     hold_sources_to_fill: str
     store_vectors: str
+    chunks_behind: str
     namespaces_not_filled: str
     vector_indexes_wanted: str
     vector_indexes_left_over: str

@@ -69,11 +69,21 @@ START = SourceKey("", "", "")
 
 
 async def page(
-    tx: Connection, maker: Maker, *, is_hot: bool, after: SourceKey, aside: Sequence[str], now_ms: int
+    tx: Connection,
+    maker: Maker,
+    *,
+    is_hot: bool,
+    after: SourceKey,
+    aside: Sequence[str],
+    now_ms: int,
+    takes_new: bool = True,
 ) -> Page:
-    """The next sources with chunks that wait, of all or only of what is hot (R3.15); not those whose hashes are left aside."""
+    """The next sources with chunks that wait, of all or only of what is hot (R3.15); not those whose hashes are left aside.
+
+    `takes_new`: of namespaces that have no vector yet too.
+    """
     rows = await tx.fetch(
-        QUERIES["sources_to_fill"], to_datetime(now_ms), *maker, is_hot, *after, PAGE_CHUNKS, list(aside)
+        QUERIES["sources_to_fill"], to_datetime(now_ms), *maker, is_hot, *after, PAGE_CHUNKS, list(aside), takes_new
     )
     sources = {SourceKey(row["ns"], row["slot"], row["source_id"]): row["chunks"] for row in rows}
     return Page(sources, is_last=sum(sources.values()) < PAGE_CHUNKS)

@@ -9,7 +9,7 @@ from highwater.connectors.chunks.sink_ingests import IngestsSink
 from highwater.connectors.chunks.sink_namespaces import NamespacesSink, align
 from highwater.connectors.chunks.worker_backfill import Backfill
 from highwater.connectors.kafka.consumer import BatchConsumer
-from highwater.connectors.models.opening import open_embedder
+from highwater.connectors.models.opening import open_embedders
 from highwater.connectors.redaction import RedactionStep
 from highwater.connectors.wiring import Connector, Slice, Wiring
 from highwater.streams.chunks.passports import load_passports
@@ -26,7 +26,7 @@ async def _namespaces(w: Wiring) -> Connector:
 
 
 async def _backfill(w: Wiring) -> Connector:
-    return Backfill(w.database(), w.around, open_embedder(w.settings, in_background=True))
+    return Backfill(w.database(), w.around, *open_embedders(w.settings, in_background=True))
 
 
 def slice_of(redaction: Sequence[RedactionStep]) -> Slice:

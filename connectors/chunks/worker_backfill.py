@@ -18,6 +18,7 @@ from highwater.connectors.chunks.waiting import START, Maker, SourceKey, Waiting
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.kafka.handler import Handler, Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Event
+from highwater.connectors.models.backlog import BACKLOG_COUNTED_MAX, Backlog
 from highwater.connectors.models.embeddings import Embedder, EmbeddingError
 from highwater.connectors.postgres import leases
 from highwater.connectors.postgres.leases import LeaseKind
@@ -67,30 +68,37 @@ class BackfillRequests(Handler[EmbeddingRequested, None]):
 
 
 class Backfill:
-    """The connector: the consumer of requests, the worker, and the indexes of what it makes."""
+    """The connector: the consumer of requests, the workers, and the indexes of what they make.
+
+    `embedder` makes the vectors of new namespaces; each of `older` only those of namespaces that have vectors of it.
+    """
 
     group = BackfillRequests.group
 
-    def __init__(self, database_url: str, around: Surroundings, embedder: Embedder) -> None:
+    def __init__(self, database_url: str, around: Surroundings, embedder: Embedder, *older: Embedder) -> None:
         wake = asyncio.Event()
-        self._consumer = BatchConsumer(BackfillRequests(wake), around)
-        self._worker = BackfillWorker(database_url, around, embedder, wake)
+        self._worker = BackfillWorker(database_url, around, embedder, wake, made_elsewhere=[o.basis_id for o in older])
+        self._reporting: list[BatchConsumer | BackfillWorker] = [
+            BatchConsumer(BackfillRequests(wake), around),
+            self._worker,
+            *(BackfillWorker(database_url, around, one, wake, takes_new=False) for one in older),
+        ]
         self._indexes = ChunkIndexes(database_url, around.clock)
 
     @property
     def problem(self) -> str | None:
         """Why it is not ready."""
-        return self._consumer.problem or self._worker.problem
+        return next((one.problem for one in self._reporting if one.problem), None)
 
     @property
     def degraded(self) -> str | None:
         """What it waits for while the rest of the process works."""
-        return self._consumer.degraded or self._worker.degraded
+        return next((one.degraded for one in self._reporting if one.degraded), None)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set; the failure of one part ends the others."""
         async with asyncio.TaskGroup() as tasks:
-            for part in (self._consumer, self._worker, self._indexes):
+            for part in (*self._reporting, self._indexes):
                 tasks.create_task(part.run(stop))
 
 
@@ -99,7 +107,20 @@ class BackfillWorker:
 
     group = "backfill-worker"
 
-    def __init__(self, database_url: str, around: Surroundings, embedder: Embedder, wake: asyncio.Event) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        around: Surroundings,
+        embedder: Embedder,
+        wake: asyncio.Event,
+        *,
+        takes_new: bool = True,
+        made_elsewhere: Sequence[str] = (),
+    ) -> None:
+        """`takes_new`: namespaces without a vector become its own. `made_elsewhere`: models that others here make vectors by."""
+        self._made_elsewhere = frozenset(made_elsewhere)
+        self._takes_new = takes_new
+        self._backlog = Backlog("chunks", "backfill")
         self._url = database_url
         self._around = around
         self._embedder = embedder
@@ -142,6 +163,8 @@ class BackfillWorker:
     async def _turn(self, lane: _Lane, stop: asyncio.Event) -> None:
         self._wake.clear()
         try:
+            if self._takes_new and self._backlog.is_due():
+                self._backlog.show(await lane.connection.fetchval(QUERIES["chunks_behind"], BACKLOG_COUNTED_MAX))
             done = await self._batch(lane)
         except (UnavailableError, EmbeddingError) as error:
             lane.failures += 1
@@ -181,7 +204,13 @@ class BackfillWorker:
             is_round = after == START
             for _ in range(_PAGES_MAX):
                 page = await chunk_backfill.page(
-                    lane.connection, self._maker, is_hot=is_hot, after=after, aside=aside, now_ms=now_ms
+                    lane.connection,
+                    self._maker,
+                    is_hot=is_hot,
+                    after=after,
+                    aside=aside,
+                    now_ms=now_ms,
+                    takes_new=self._takes_new,
                 )
                 claimed = await chunk_backfill.claim(lane.connection, lane.claims, page.sources, chunks=lane.texts_max)
                 chunks = await chunk_backfill.waiting(
@@ -203,7 +232,8 @@ class BackfillWorker:
         Which of several texts a service refuses it does not say: after a failure fewer are asked for, down to one.
         """
         try:
-            made = await self._embedder.embed([chunk.text for chunk in chunks])
+            with self._backlog.making(len(chunks)):
+                made = await self._embedder.embed([chunk.text for chunk in chunks])
         except (UnavailableError, EmbeddingError):
             if len(chunks) == 1:
                 self._set_aside(chunks[0])
@@ -254,9 +284,11 @@ class BackfillWorker:
         if monotonic_seconds() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = monotonic_seconds()
+        if not self._takes_new:
+            return
         await leases.drop_ended(connection, LeaseKind.CHUNK_SOURCE)  # those of lanes that were killed
         for row in await connection.fetch(QUERIES["namespaces_not_filled"], *self._maker):
-            if row["ns"] not in self._named:
+            if row["ns"] not in self._named and row["embedding_model"] not in self._made_elsewhere:
                 self._named.add(row["ns"])
                 _log.warning(
                     "namespace_not_filled",

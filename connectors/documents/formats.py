@@ -27,6 +27,7 @@ from highwater.streams.documents.structure import (
 
 # Of an archive unpacked: a deck of 50 MB is pictures, which hardly shrink; what grows tenfold is made to.
 _UNPACKED_BYTES_MAX = 512 << 20
+_DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
 _PDF, _ZIP = b"%PDF-", b"PK\x03\x04"
 # What an HTML document may say of itself and be read at once. Of the other codecs some take the square of the length (punycode).
 _QUICK = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252", "utf-16"})
@@ -134,7 +135,11 @@ def _slide(slide: Any) -> Iterator[Block]:
 def _texts(shapes: Iterable[Any]) -> Iterator[str]:
     for shape in shapes:
         if shape.has_text_frame:
-            yield shape.text_frame.text
+            # A field (the number of the slide, a date) is filled in when the deck is shown; its text here is a stand-in.
+            if shape.element.find(f".//{{{_DRAWING}}}fld") is None:
+                yield shape.text_frame.text
+            else:
+                yield "\n".join("".join(run.text for run in one.runs) for one in shape.text_frame.paragraphs)
         elif getattr(shape, "has_table", False):
             for row in shape.table.rows:
                 yield "\t".join(cell.text for cell in row.cells)

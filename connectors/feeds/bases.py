@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.models.local_model import is_local_basis
 from highwater.connectors.postgres.locks import LockClass
 from highwater.connectors.postgres.pool import Connection, one_row
 from highwater.streams.feeds.basis import Basis
@@ -24,6 +25,11 @@ class ActiveBasis:
 
     basis_id: str
     next_id: str | None
+
+
+def preferred_basis(active: ActiveBasis) -> str:
+    """The basis to compare by where all insights have a vector in it: a local model's, else the active one."""
+    return active.next_id if active.next_id is not None and is_local_basis(active.next_id) else active.basis_id
 
 
 async def read_active(tx: Connection) -> ActiveBasis:

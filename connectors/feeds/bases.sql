@@ -53,6 +53,16 @@ SELECT insight_id, text, arrived_at, source_partition, source_offset, embedding 
 WHERE next_embedding IS NULL AND excluded_at IS NULL AND (embedding IS NULL OR next_model IS NOT NULL)
 ORDER BY channel_id, seq LIMIT $1
 
+-- Insights that wait for a vector of the next basis, or for any: new ones, or those the sweep has still to see, new ones among them
+-- as a rule; the greater of both, up to $1.
+-- name: insights_behind
+SELECT greatest(
+    (SELECT count(*) FROM (
+        SELECT FROM insights
+        WHERE next_embedding IS NULL AND excluded_at IS NULL AND (embedding IS NULL OR next_model IS NOT NULL) LIMIT $1) AS a),
+    (SELECT count(*) FROM (
+        SELECT FROM insights, reembedding AS r WHERE r.phase = 'embed' AND insight_id > r.swept_to LIMIT $1) AS b)) AS behind
+
 -- name: set_embeddings
 UPDATE insights AS i SET embedding = e.embedding, embedding_model = $3
 FROM unnest($1::text[], $2::bytea[]) AS e (insight_id, embedding)

@@ -30,6 +30,7 @@ class Statements(TypedDict):
     corpus_size: str
     corpus_sample: str
     awaited_insights: str
+    insights_behind: str
     set_embeddings: str
     set_next_embeddings: str
     insights_to_reembed: str

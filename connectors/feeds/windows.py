@@ -1,7 +1,7 @@
 """What a rebuild reads and what it stores: the window in one basis, the version before, and the forms of the new one.
 
 Law: vectors of two bases never meet. A window is compared in the one basis that most of its insights have; what has no
-vector in it is left out, counted and said, never compared.
+vector in it is left out, counted and said, never compared. Where a local model has read all of a window, it is compared by that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from highwater.connectors.feeds.bases import preferred_basis, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.feeds import ClusterEvolved
@@ -73,9 +74,10 @@ class Dataset:
 
 
 def choose_basis(held: Iterable[Collection[Kind]], active: str) -> Kind:
-    """The kind of vector that most insights have; of equals one of the active basis, then the first in order.
+    """The kind of vector that most insights have; of equals one of the basis `active`, then the first in order.
 
-    `held`: for each insight the kinds of its vectors. Without any: the active basis, of no length.
+    `held`: for each insight the kinds of its vectors. `active`: the active basis, or the local model's beside it. Without any
+    vector: that basis, of no length.
     """
     counts = Counter(kind for kinds in held for kind in kinds)
     return min(counts, key=lambda kind: (-counts[kind], kind[0] != active, kind), default=(active, 0))
@@ -87,7 +89,7 @@ async def read_dataset(
     insights_max: int,
 ) -> Dataset:
     """The insights of a span in one basis, newest first up to the bound (R0.35)."""
-    active = await tx.fetchval(QUERIES["read_active_basis"])
+    active = preferred_basis(await read_active(tx))
     rows = await tx.fetch(
         QUERIES["rebuild_insights"], *span.places, span.since, span.until, _TEXT_CHARACTERS, insights_max, True
     )
@@ -160,7 +162,8 @@ def is_same(
 
 
 def _cluster_of(stored: Mapping[str, Any]) -> Cluster:
-    values = {one.name: stored[one.name] for one in fields(Cluster)}
+    # A version that an older release stored has no themes.
+    values = {one.name: stored[one.name] for one in fields(Cluster) if one.name != "theme" or "theme" in stored}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return Cluster(**{**values, "positions": tuple((x, y) for x, y in stored["positions"])})
 

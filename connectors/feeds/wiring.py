@@ -14,7 +14,7 @@ from highwater.connectors.feeds.worker_fanout import Fanout
 from highwater.connectors.feeds.worker_rebuild import RebuildWorker
 from highwater.connectors.kafka.consumer import BatchConsumer
 from highwater.connectors.models.chat import open_chat_model
-from highwater.connectors.models.opening import open_remote_embedder
+from highwater.connectors.models.opening import open_local_embedder, open_remote_embedder
 from highwater.connectors.redaction import RedactionStep
 from highwater.connectors.redis.link import ResourceCache
 from highwater.connectors.wiring import Connector, Slice, Wiring, WithWatch
@@ -45,6 +45,7 @@ async def _embed(w: Wiring) -> Connector:
     return EmbedWorker(
         w.around,
         open_remote_embedder(w.settings),
+        local=open_local_embedder(w.settings, in_background=True),
         wait_seconds=w.settings.embed_wait_seconds,
         lease_seconds=w.settings.lease_seconds,
     )

@@ -5,6 +5,9 @@ ends, and stores nothing more. What is to be done is what PostgreSQL says is to 
 basis becomes active when every insight that has a vector of ours has one in it; until then nothing is compared in it. Vectors of
 producers are never touched.
 
+The vectors of a local model stand beside those of the active basis: its roll-out never ends in a switch, so that an insight has a
+vector at once, however far behind the model is (`windows.py` compares a window by the model where it has read all of it).
+
 A row that waits too long for a service is given up (R0.14): excluded and dead-lettered with its original bytes; it no longer
 holds back its channel's snapshot.
 """
@@ -26,6 +29,7 @@ from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import DeadLetter, Record, dead_letter_row, record_of
+from highwater.connectors.models.backlog import BACKLOG_COUNTED_MAX, Backlog
 from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.patience import pause
 from highwater.connectors.postgres.leases import LEASE_SECONDS, HeldLease, LeaseKind, LeaseLostError, holding
@@ -38,6 +42,7 @@ from highwater.streams.telemetry import INSIGHTS_REEMBEDDED, get_log
 
 if TYPE_CHECKING:
     from highwater.connectors.models.embedding_service import RemoteEmbedder
+    from highwater.connectors.models.local_model import LocalEmbedder
 
 log = get_log("embed")
 
@@ -46,8 +51,10 @@ _SOURCE = "/connectors/workers/embed"
 _TEXTS_MAX = 64
 # Built in, 1,000 texts take 50 ms, and as many rows are locked for no longer.
 _OWN_TEXTS_MAX = 1_000
-# A missing vector of a service is looked for this often; whether a basis is due, where nothing can be missing.
+# A missing vector of a service is looked for this often, which holds back its insight; one of the local model, which holds back
+# nothing; whether a basis is due, where nothing can be missing.
 _POLL_SECONDS = 0.5
+_LOCAL_POLL_SECONDS = 2.0
 _OWN_POLL_SECONDS = 5.0
 _READ_SECONDS = 10.0
 # Rows a sample is drawn from at most, by blocks: reading these takes seconds, of any table.
@@ -70,7 +77,10 @@ class BasisFitError(HighwaterError):
 
 
 class EmbedWorker:
-    """Polls for what is missing or due. `embedder` None: the built-in embedder, whose vectors the sink makes."""
+    """Polls for what is missing or due. `embedder` None: the built-in embedder, whose vectors the sink makes.
+
+    `local`: a model whose vectors stand beside those.
+    """
 
     group = "embed"
 
@@ -79,6 +89,7 @@ class EmbedWorker:
         around: Surroundings,
         embedder: RemoteEmbedder | None,
         *,
+        local: LocalEmbedder | None = None,
         wait_seconds: float,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
@@ -86,6 +97,8 @@ class EmbedWorker:
         self._lease_seconds = lease_seconds
         self._lease: HeldLease | None = None
         self._remote = embedder
+        self._local = local if embedder is None else None
+        self._backlog = Backlog("insights", "embed")
         self._embedders = Embedders()
         self._wait_ms = int(wait_seconds * 1000)
         self._looked_at = 0  # size of the corpus when a basis was last fitted, or found not to be possible
@@ -133,6 +146,7 @@ class EmbedWorker:
             try:
                 active = await read_active(tx)
                 done = await self._fill(tx, active) + await self._step(tx, active)
+                await self._tell_backlog(tx, active)
                 self._set_state()
             except (ModelUnavailableError, EmbeddingError) as error:
                 self._set_state(degraded=str(error))
@@ -146,7 +160,17 @@ class EmbedWorker:
                 await self._pause(stop)
 
     async def _pause(self, stop: asyncio.Event) -> None:
-        await pause(stop, _OWN_POLL_SECONDS if self._remote is None else _POLL_SECONDS)
+        if self._local is not None:
+            self._local.rest()
+        of_own = _OWN_POLL_SECONDS if self._local is None else _LOCAL_POLL_SECONDS
+        await pause(stop, of_own if self._remote is None else _POLL_SECONDS)
+
+    async def _tell_backlog(self, tx: Connection, active: ActiveBasis) -> None:
+        """Show how many insights the embedder has still to read."""
+        if active.next_id is None and self._remote is None:
+            self._backlog.clear()
+        elif self._backlog.is_due():
+            self._backlog.show(await tx.fetchval(QUERIES["insights_behind"], BACKLOG_COUNTED_MAX))
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 
@@ -155,23 +179,30 @@ class EmbedWorker:
         own = (await self._embedders.of(tx, active))[basis_id]
         if own is not None:
             return [row.astype("<f4").tobytes() for row in await asyncio.to_thread(own.embed, texts)]
-        assert self._remote is not None  # only asked for where `_can_make` says so
-        return await self._remote.embed(texts)
+        outside = self._outside
+        assert outside is not None  # only asked for where `_can_make` says so
+        with self._backlog.making(len(texts)):
+            return await outside.embed(texts)
+
+    @property
+    def _outside(self) -> RemoteEmbedder | LocalEmbedder | None:
+        """What makes vectors that the sink does not."""
+        return self._remote or self._local
 
     async def _can_make(self, tx: Connection, active: ActiveBasis, basis_id: str) -> bool:
         is_own = (await self._embedders.of(tx, active))[basis_id] is not None
-        return is_own or (self._remote is not None and self._remote.basis_id == basis_id)
+        return is_own or (self._outside is not None and self._outside.basis_id == basis_id)
 
-    @property
-    def _texts_max(self) -> int:
-        return _OWN_TEXTS_MAX if self._remote is None else _TEXTS_MAX
+    async def _texts_max(self, tx: Connection, active: ActiveBasis, basis_id: str) -> int:
+        is_own = (await self._embedders.of(tx, active))[basis_id] is not None
+        return _OWN_TEXTS_MAX if is_own else _TEXTS_MAX
 
     async def _fill(self, tx: Connection, active: ActiveBasis) -> int:
         """Make the vectors that rows wait for; returns of how many. Only what fails, and waited too long, is given up."""
         basis_id = active.next_id or active.basis_id
         if not await self._can_make(tx, active, basis_id):
             return 0
-        rows = await tx.fetch(QUERIES["awaited_insights"], self._texts_max)
+        rows = await tx.fetch(QUERIES["awaited_insights"], await self._texts_max(tx, active, basis_id))
         if active.next_id is None:
             rows = [row for row in rows if row["is_vectorless"]]
         if not rows:
@@ -203,14 +234,21 @@ class EmbedWorker:
         if wanted != active.basis_id:
             await self._roll_out(tx, active, wanted, "remote", b"", await tx.fetchval(QUERIES["corpus_size"]))
             return 1
-        if active.next_id is not None:
+        if self._local is None and active.next_id is not None:
             await self._call_off(tx, active)
             return 1
         basis = await self._fit_if_due(tx, active) if self._remote is None else None
-        if basis is None:
-            return 0
-        await self._roll_out(tx, active, basis.basis_id, "fitted", basis.to_bytes(), self._looked_at)
-        return 1
+        if basis is not None:
+            await self._roll_out(tx, active, basis.basis_id, "fitted", basis.to_bytes(), self._looked_at)
+            return 1
+        return 0 if self._local is None else await self._read_beside(tx, active, self._local.basis_id, sweep)
+
+    async def _read_beside(self, tx: Connection, active: ActiveBasis, basis_id: str, sweep: Row | None) -> int:
+        """A page of what the local model has not read. Its basis is `remote`, as older processes know it."""
+        if basis_id != active.next_id:
+            await self._roll_out(tx, active, basis_id, "remote", b"", await tx.fetchval(QUERIES["corpus_size"]))
+            return 1
+        return 0 if sweep is None else await self._reembed(tx, active, basis_id, sweep)
 
     async def _wanted(self, tx: Connection, active: ActiveBasis) -> str:
         """The service's basis where there is one; else that which is rolled out, active, or the newest of our own."""
@@ -243,7 +281,8 @@ class EmbedWorker:
 
     async def _reembed(self, tx: Connection, active: ActiveBasis, basis_id: str, sweep: Row) -> int:
         """A page of the sweep. One that is not full is the last: what came behind it since the roll-out began is in both."""
-        page = await tx.fetch(QUERIES["insights_to_reembed"], sweep["swept_to"], self._texts_max, basis_id)
+        texts_max = await self._texts_max(tx, active, basis_id)
+        page = await tx.fetch(QUERIES["insights_to_reembed"], sweep["swept_to"], texts_max, basis_id)
         due = [row for row in page if row["is_due"]]
         if page:
             vectors = await self._vectors(tx, active, basis_id, [row["text"] or "" for row in due]) if due else []
@@ -251,9 +290,13 @@ class EmbedWorker:
                 await tx.execute(QUERIES["set_next_embeddings"], [row["insight_id"] for row in due], vectors, basis_id)
                 await tx.execute(QUERIES["advance_reembedding"], page[-1]["insight_id"], len(due))
             INSIGHTS_REEMBEDDED.inc(len(due))
-        if len(page) == self._texts_max:
+        if len(page) == texts_max:
             return 1
-        if len(await tx.fetch(QUERIES["awaited_insights"], self._texts_max)) < self._texts_max:
+        if self._local is not None and basis_id == self._local.basis_id:
+            async with self._storing(tx):
+                await tx.execute(QUERIES["end_reembedding"])
+            log.info("basis_stands_beside", basis_id=basis_id, active=active.basis_id)
+        elif len(await tx.fetch(QUERIES["awaited_insights"], texts_max)) < texts_max:
             await self._switch(tx, active, basis_id, sweep["reembedded"] + len(due))
         return 1
 
@@ -297,6 +340,8 @@ class EmbedWorker:
     async def _fit_if_due(self, tx: Connection, active: ActiveBasis) -> Basis | None:
         corpus = await tx.fetchval(QUERIES["corpus_size"])
         made = await one_row(tx, QUERIES["corpus_of_basis"], active.basis_id)
+        if self._local is not None and made["kind"] != "hashed":
+            return None  # a fit more would have the model read everything again, for vectors that stand in for its own
         fitted_on = None if made["kind"] == "hashed" else made["corpus_size"]
         if not should_fit(corpus, fitted_on) or corpus < _LOOK_GROWTH * self._looked_at:
             return None

@@ -18,10 +18,10 @@ from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.steps import Done, JobFailedError
 from highwater.connectors.postgres.pool import reading
 from highwater.streams.clock import Clock
-from highwater.streams.jobs.args import GOOGLE_SLIDES, ExportArgs, parse_args
+from highwater.streams.jobs.args import GOOGLE_SLIDES, BrandKit, ExportArgs, parse_args
 from highwater.streams.jobs.file_names import MEDIA_TYPES, name_of_title
 from highwater.streams.jobs.jobs import Job
-from highwater.streams.jobs.layout import Deck, Slide
+from highwater.streams.jobs.layout import Deck, Slide, Table, Theme, UnreadableLogoError
 from highwater.streams.jobs.states import Kind
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Fifty slides of text are some 100 kB; a file above it is a defect.
 FILE_BYTES_MAX = 64 << 20
+# It stands on every page; a larger one is a photograph.
+LOGO_BYTES_MAX = 2 << 20
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
@@ -36,20 +38,20 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 class Format(NamedTuple):
     """How a format is written, and what it is."""
 
-    write: Callable[[Deck], bytes]
+    write: Callable[[Deck, Theme], bytes]
     media_type: str
 
 
-def _write_pptx(deck: Deck) -> bytes:
+def _write_pptx(deck: Deck, theme: Theme) -> bytes:
     from highwater.connectors.jobs.pptx_file import write_pptx  # noqa: PLC0415 - its library is loaded with the first deck
 
-    return write_pptx(deck)
+    return write_pptx(deck, theme)
 
 
-def _write_pdf(deck: Deck) -> bytes:
+def _write_pdf(deck: Deck, theme: Theme) -> bytes:
     from highwater.connectors.jobs.pdf_file import write_pdf  # noqa: PLC0415 - as above
 
-    return write_pdf(deck)
+    return write_pdf(deck, theme)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -81,11 +83,12 @@ class ExportSteps:
         args = parse_args(Kind.EXPORT, job.args)
         assert isinstance(args, ExportArgs)
         deck = await self._deck(job, args.presentation_id)
+        theme = await self._theme(job, args.brand_kit)
         if args.format == GOOGLE_SLIDES:
-            return await self._to_google(job, args, deck)
+            return await self._to_google(job, args, deck, theme)
         form = FORMATS[args.format]
         # Half a second of CPU for a large deck; the letters of a thread's fonts are those of all.
-        content = await asyncio.to_thread(form.write, deck)
+        content = await asyncio.to_thread(_written, form.write, deck, theme)
         file_name = name_of_title(deck.title, args.format)
         put = await blobs.put(
             self._pool,
@@ -107,13 +110,27 @@ class ExportSteps:
             }
         )
 
-    async def _to_google(self, job: Job, args: ExportArgs, deck: Deck) -> Done:
+    async def _to_google(self, job: Job, args: ExportArgs, deck: Deck, theme: Theme) -> Done:
         if self._google is None:
             raise JobFailedError(NOT_CONFIGURED)
-        content = await asyncio.to_thread(_write_pptx, deck)
+        content = await asyncio.to_thread(_written, _write_pptx, deck, theme)
         made = await self._google.write(job.id, deck.title, content)
         shown = {"presentation_id": args.presentation_id, "format": args.format}
         return Done({"file_id": made.file_id, "url": made.url, **shown})
+
+    async def _theme(self, job: Job, brand_kit: BrandKit) -> Theme:
+        """How the deck is to look; what the brand kit leaves out is as shipped."""
+        logo = None
+        if brand_kit.logo is not None:
+            owned = await blobs.known(self._pool, [brand_kit.logo], job.organization_id)
+            blob = owned.get(brand_kit.logo)
+            if blob is None:
+                raise JobFailedError(f"the logo {brand_kit.logo} is not there; put it as a blob first")
+            if blob.size_bytes > LOGO_BYTES_MAX:
+                raise JobFailedError(f"the logo {brand_kit.logo} is larger than {LOGO_BYTES_MAX} bytes")
+            logo = b"".join([part async for part in blobs.read(self._pool, blob)])
+        shipped = Theme()
+        return Theme(brand_kit.primary or shipped.primary, brand_kit.accent or shipped.accent, logo)
 
     async def _deck(self, job: Job, presentation_id: str) -> Deck:
         async with reading(self._pool) as connection:
@@ -124,7 +141,33 @@ class ExportSteps:
 
 
 def _slide(slide: Mapping[str, Any]) -> Slide:
-    return Slide(slide["title"], tuple(slide["bullets"]), slide["notes"])
+    """A slide as it is stored; those of before it was kept have neither sources nor a table."""
+    table = slide.get("table")
+    return Slide(
+        slide["title"],
+        tuple(slide["bullets"]),
+        slide["notes"],
+        tuple(None if source is None else _shown(source) for source in slide.get("sources", ())),
+        None if table is None else Table(tuple(table["header"]), tuple(map(tuple, table["rows"]))),
+    )
+
+
+def _shown(source: Mapping[str, Any]) -> str:
+    """A source as a reader finds it: the document's name, the headings above the passage, its number from 1."""
+    name = source["name"] or f"document {source['document'][:12]}"
+    return ", ".join(filter(None, (name, source["heading"], f"passage {source['place'] + 1}")))
+
+
+def _written(write: Callable[[Deck, Theme], bytes], deck: Deck, theme: Theme) -> bytes:
+    """The file.
+
+    Raises:
+        JobFailedError: the logo is no picture.
+    """
+    try:
+        return write(deck, theme)
+    except UnreadableLogoError as error:
+        raise JobFailedError(str(error)) from error
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

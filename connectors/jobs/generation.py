@@ -23,7 +23,7 @@ from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.streams.clock import Clock
-from highwater.streams.documents.structure import UnreadableDocumentError
+from highwater.streams.documents.structure import UnreadableDocumentError, clean, markdown_blocks
 from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
     OUTLINE,
@@ -36,11 +36,14 @@ from highwater.streams.jobs.decks import (
     outline_of,
     outline_prompt,
     passages_of,
+    passages_of_blocks,
     read_outline,
     read_slide,
     slide_id,
     slide_prompt,
+    slide_sources,
     slide_stage,
+    slide_wanted,
     sources_hash,
 )
 from highwater.streams.jobs.jobs import Job
@@ -48,6 +51,7 @@ from highwater.streams.jobs.local_deck import local_deck_answer
 from highwater.streams.jobs.progress import SLIDE_COMPLETED, SLIDE_STARTED, Told
 from highwater.streams.jobs.questions import normalised
 from highwater.streams.models.answers import UnusableAnswerError, clean_text, json_object_in
+from highwater.streams.queries.words import query_words
 
 # Of a job's documents so much is read, of each its beginning, which says what it is about: 1,000 pages of text, which are
 # searched for each slide in some 0.3 s.
@@ -56,6 +60,8 @@ SOURCE_BYTES_MAX = 4 << 20
 _CHUNKS = 100
 # What needs no reader; it takes a process of its own.
 _PLAIN = ("text/plain", "text/markdown")
+# Chunks of each open namespace that a deck without documents is told of.
+_INGESTED_MAX = 30
 # Jobs whose documents are kept between two slides; as many as one process works on at once by default.
 _KEPT_MAX = 16
 # An outline of 50 slides with five points each; a slide.
@@ -108,7 +114,7 @@ class GenerationSteps:
         return self._done(job, args, held)
 
     async def _found(self, job: Job, args: GenerationArgs) -> Done | None:
-        if self._cache is None or not args.cache:
+        if self._cache is None or not args.cache or await self._is_of_ingested(job, args):
             return None
         deck = await self._cache.lookup(_wanted(job, args), self._clock())
         if deck is None:
@@ -118,6 +124,10 @@ class GenerationSteps:
         is_worded_alike = normalised(deck.get("query", "")) == normalised(args.query)
         title = deck["title"] if is_worded_alike else " ".join(args.query.split())[:TITLE_CHARACTERS_MAX]
         return Done(_result(job, title, slides, is_cached=True), told, Deck(title, slides, is_cached=True))
+
+    async def _is_of_ingested(self, job: Job, args: GenerationArgs) -> bool:
+        """Whether a deck is made of what was ingested: what that is changes, and nothing tells a kept deck of it."""
+        return not args.source_document_ids and bool(await self._ingested(job, args.query, OUTLINE_CHARACTERS_MAX))
 
     async def _outline(self, job: Job, args: GenerationArgs) -> Ask:
         passages = await self._passages(job, args, args.query, OUTLINE_CHARACTERS_MAX)
@@ -132,13 +142,13 @@ class GenerationSteps:
 
     async def _slide(self, job: Job, args: GenerationArgs, held: Any) -> Ask:
         outline, number = outline_of(held["outline"]), len(held["slides"]) + 1
-        planned = outline.slides[number - 1]
-        wanted = " ".join((planned.title, *planned.points)) or args.query
-        passages = await self._passages(job, args, wanted, SLIDE_CHARACTERS_MAX)
-        system, user = await asyncio.to_thread(slide_prompt, args.query, outline, number, passages)
+        passages = await self._passages(job, args, slide_wanted(args.query, outline, number), SLIDE_CHARACTERS_MAX)
+        sources = await asyncio.to_thread(slide_sources, args.query, outline, number, passages)
+        said = [bullet for slide in held["slides"] for bullet in slide["bullets"]]
+        system, user = slide_prompt(args.query, outline, number, sources, said)
 
         def concluded(text: str) -> Step:
-            slide = _checked(lambda: read_slide(json_object_in(text), number))
+            slide = _checked(lambda: read_slide(json_object_in(text), number, sources))
             made = [*held["slides"], as_json(slide)]
             checkpoint = {**held, "slide_ids": [one["slide_id"] for one in made], "slides": made}
             told = Told(SLIDE_COMPLETED, number, slide.slide_id, slide.title)
@@ -152,7 +162,7 @@ class GenerationSteps:
 
         async def afterwards(stored: Job) -> None:
             self._kept.pop(job.id, None)
-            if self._cache is not None:
+            if self._cache is not None and (args.source_document_ids or not _quoted(slides)):
                 response = {"query": args.query, "title": title, "slides": list(slides)}
                 await self._cache.store(
                     _wanted(job, args), response, tokens_saved=stored.tokens, provider=self._model, now_ms=self._clock()
@@ -165,7 +175,7 @@ class GenerationSteps:
         """What the documents say: of those that were ingested the chunks that answer best, of others all, to be chosen from."""
         ids = args.source_document_ids
         if not ids:
-            return []
+            return await self._ingested(job, wanted, characters_max)
         owned = await blobs.known(self._pool, ids, job.organization_id)
         for one in ids:
             if one not in owned:
@@ -173,10 +183,32 @@ class GenerationSteps:
         ingested, found = await self._chunks.of_documents(
             ids, wanted, Work(job.id, None), characters_max=characters_max, as_of_ms=self._clock()
         )
-        texts = [(one.source_id, f"{one.title}\n{one.content}" if one.title else one.content) for one in found]
-        passages = [Passage(document, clean_text(text)) for document, text in texts]
+        passages = [
+            Passage(
+                one.source_id,
+                clean_text(one.content),
+                clean_text(one.title or ""),
+                one.chunk_no,
+                owned[one.source_id].file_name,
+            )
+            for one in found
+        ]
         others = [owned[one] for one in ids if one not in ingested]
         return [*passages, *await self._whole(job, others, len(ids))]
+
+    async def _ingested(self, job: Job, wanted: str, characters_max: int) -> list[Passage]:
+        """What was ingested into open namespaces and answers best, as a query is told of it; nothing where nothing is near."""
+        found = await self._chunks.of_query(
+            wanted, query_words(wanted), Work(job.id, None), limit=_INGESTED_MAX, as_of_ms=self._clock()
+        )
+        passages: list[Passage] = []
+        for one in sorted(found, key=lambda one: -one.final):
+            characters_max -= len(one.content)
+            if characters_max < 0:
+                break
+            text, heading = clean_text(one.content), clean_text(one.title or "")
+            passages.append(Passage(one.source_id, text, heading, one.chunk_no, f"{one.ns}/{one.source_id}"))
+        return sorted(passages, key=lambda one: (one.document, one.place))
 
     async def _whole(self, job: Job, documents: Sequence[blobs.Blob], of: int) -> list[Passage]:
         """Documents that were not ingested, read once a job; `of` so many, each its share."""
@@ -197,29 +229,36 @@ class GenerationSteps:
                 raw += part
                 if len(raw) >= bytes_max:
                     break
-            return await asyncio.to_thread(_cut, blob.sha256, bytes(raw[:bytes_max]))
+            return await asyncio.to_thread(_cut, blob, bytes(raw[:bytes_max]))
         try:
             chunked = await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
         except UnreadableDocumentError as error:
             raise JobFailedError(f"the source document {blob.sha256} cannot be read: {error}") from error
         with contextlib.closing(chunked):
-            return await asyncio.to_thread(_told, blob.sha256, chunked, bytes_max)
+            return await asyncio.to_thread(_told, blob, chunked, bytes_max)
 
 
-def _told(document: str, chunked: Chunked, bytes_max: int) -> list[Passage]:
+def _told(blob: blobs.Blob, chunked: Chunked, bytes_max: int) -> list[Passage]:
     passages: list[Passage] = []
     first = 0
     while first < chunked.count and bytes_max > 0:
         part = chunked.part(first, _CHUNKS)
         first += len(part)
         for chunk in part:
-            passages += passages_of(document, clean_text(chunk.content))
+            content, heading = clean_text(chunk.content), clean_text(chunk.title or "")
+            passages += passages_of(blob.sha256, content, heading, name=blob.file_name, first=len(passages))
             bytes_max -= len(chunk.content)
     return passages
 
 
-def _cut(document: str, raw: bytes) -> list[Passage]:
-    return passages_of(document, clean_text(raw.decode("utf-8", "replace")))
+def _cut(blob: blobs.Blob, raw: bytes) -> list[Passage]:
+    text = clean(clean_text(raw.decode("utf-8", "replace")))
+    return passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
+
+
+def _quoted(slides: Sequence[Any]) -> bool:
+    """Whether a deck quotes a source."""
+    return any(source is not None for slide in slides for source in slide.get("sources", ()))
 
 
 def _checked(read: Callable[[], T]) -> T:

@@ -13,6 +13,7 @@ from highwater.connectors.identity import organizations
 from highwater.connectors.identity.organizations import Organization
 from highwater.connectors.postgres.pool import Connection
 from highwater.streams.identity.plans import Plan, Usage, refusal, refusal_text
+from highwater.streams.jobs.args import Args
 from highwater.streams.jobs.states import Kind
 
 
@@ -38,12 +39,12 @@ class Judge:
         used = await organizations.usages_of(tx, names, now_ms)
         return cls(known, used, await organizations.sizes_of(tx, documents))
 
-    def refused(self, kind: Kind, organization_id: str, documents: Collection[str]) -> str | None:
+    def refused(self, kind: Kind, organization_id: str, args: Args) -> str | None:
         """Why an organization may not have a job made; None: it may, and the job counts from now on."""
         found, used = self._known[organization_id], self._used[organization_id]
-        largest = max((self._sizes.get(document, 0) for document in documents), default=0)
+        largest = max((self._sizes.get(document, 0) for document in args.documents), default=0)
         wanted = replace(used, file_bytes=largest)
-        limit = refusal(found.plan, found.status, wanted, is_new_deck=kind is Kind.GENERATION)
+        limit = refusal(found.plan, found.status, wanted, is_new_deck=kind is Kind.GENERATION, features=args.features)
         if limit is not None:
             return refusal_text(limit, organization_id, found.plan)
         if kind is Kind.GENERATION:

@@ -1,52 +1,86 @@
 """Decks as PPTX.
 
 Law: the same deck gives the same bytes, whoever writes it when, so that a file written twice is one blob: the entries of its
-archive have one date, and so has the deck. Texts stand in the placeholders of titles and bodies, where programs look for them.
+archive have one date, and so has the deck. Texts stand in the placeholders of titles and bodies, where programs look for them;
+charts are charts, with their numbers; colours are the theme's, so that whoever edits the deck changes them in one place.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from datetime import datetime
 from typing import Any
 
 from pptx import Presentation
-from pptx.enum.text import MSO_AUTO_SIZE
+from pptx.chart.data import CategoryChartData
+from pptx.dml.color import RGBColor
+from pptx.enum.chart import XL_CHART_TYPE, XL_LEGEND_POSITION
+from pptx.enum.dml import MSO_THEME_COLOR
+from pptx.enum.text import MSO_AUTO_SIZE, PP_ALIGN
+from pptx.opc.constants import RELATIONSHIP_TYPE
+from pptx.oxml import parse_xml
 from pptx.util import Pt
 
+from highwater.connectors.jobs.pictures import check_logo
 from highwater.streams.jobs.layout import (
+    BAND_WIDTH,
     BODY_BOTTOM,
+    FOOT_SIZE,
+    FOOT_TOP,
+    LOGO_HEIGHT,
+    LOGO_WIDTH_MAX,
     MARGIN,
+    NUMBER_SIZE,
+    NUMBER_TOP,
     PAGE_HEIGHT,
     PAGE_WIDTH,
     POINT_GAP,
     TEXT_WIDTH,
     TITLE_TOP,
+    Chart,
     Deck,
     Page,
+    Slide,
+    Table,
+    Theme,
+    chart_of,
     lay_out,
     lay_out_title,
     plain,
+    sources_of,
     wide_measure,
 )
 
 # The earliest that an archive can name, for every deck: when it was made is told by the job.
 _DATE = (1980, 1, 1, 0, 0, 0)
+_TIME = b"1980-01-01T00:00:00Z"
+_WHEN = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 # The layouts of the library's template, by place.
 _ONLY_TITLE, _TITLE_AND_BODY = 5, 1
+_NAMES = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"'
+_INK, _FAINT = "1C2129", "737A85"
+_TABLE_SIZE = 14.0
 
 
-def write_pptx(deck: Deck) -> bytes:
-    """The file of a deck: its title, then its slides."""
+def write_pptx(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it cannot be changed)
+    """The file of a deck: its title, then its slides.
+
+    Raises:
+        UnreadableLogoError: the logo is no picture.
+    """
+    if theme.logo is not None:
+        check_logo(theme.logo)
     file = Presentation()
     file.slide_width, file.slide_height = Pt(PAGE_WIDTH), Pt(PAGE_HEIGHT)
+    _dress(file, theme)
     first = lay_out_title(deck, wide_measure)
     _describe(file, first.title)
-    _add_title(file, first)
+    _add_title(file, first, theme)
     for slide in deck.slides:
         for page in lay_out(slide, wide_measure):
-            _add(file, page, plain(slide.notes) if page.part == 1 else "")
+            _add(file, page, _notes(slide) if page.part == 1 else "", theme)
     out = io.BytesIO()
     file.save(out)
     return _dateless(out)
@@ -58,24 +92,136 @@ def _describe(file: Any, title: str) -> None:
     about.created = about.modified = datetime(*_DATE)  # noqa: DTZ001 (the library takes naive times for UTC)
 
 
-def _add_title(file: Any, page: Page) -> None:
-    shape = file.slides.add_slide(file.slide_layouts[_ONLY_TITLE]).shapes.title
+def _dress(file: Any, theme: Theme) -> None:
+    """Give the master the theme's colours and fonts, and a band at its edge."""
+    part = file.slide_master.part.part_related_by(RELATIONSHIP_TYPE.THEME)
+    xml = part.blob.decode()
+    for name, colour in (("dk2", theme.primary), ("accent1", theme.primary), ("accent2", theme.accent)):
+        xml = re.sub(rf"(<a:{name}>).*?(</a:{name}>)", rf'\1<a:srgbClr val="{colour}"/>\2', xml, flags=re.DOTALL)
+    part._blob = xml.encode()  # noqa: SLF001 - the library has no other way to a theme
+    band = (
+        f'<p:sp {_NAMES}><p:nvSpPr><p:cNvPr id="99" name="Band"/><p:cNvSpPr/><p:nvPr userDrawn="1"/></p:nvSpPr><p:spPr>'
+        f'<a:xfrm><a:off x="0" y="0"/><a:ext cx="{Pt(BAND_WIDTH)}" cy="{Pt(PAGE_HEIGHT)}"/></a:xfrm>'
+        '<a:prstGeom prst="rect"><a:avLst/></a:prstGeom><a:solidFill><a:schemeClr val="accent2"/></a:solidFill>'
+        "<a:ln><a:noFill/></a:ln></p:spPr></p:sp>"
+    )
+    file.slide_master.shapes._spTree.insert(2, parse_xml(band))  # noqa: SLF001 - as above
+
+
+def _add_title(file: Any, page: Page, theme: Theme) -> None:
+    slide = file.slides.add_slide(file.slide_layouts[_ONLY_TITLE])
+    slide.background.fill.solid()
+    slide.background.fill.fore_color.theme_color = MSO_THEME_COLOR.ACCENT_1
+    shape = slide.shapes.title
     _place(shape, TITLE_TOP, PAGE_HEIGHT - 2 * TITLE_TOP)
     _write(shape.text_frame, [page.title], page.title_size)
+    for paragraph in shape.text_frame.paragraphs:
+        paragraph.alignment, paragraph.font.bold = PP_ALIGN.LEFT, True
+        paragraph.font.color.rgb = _colour(theme.on_primary)
+    _add_logo(slide, theme)
 
 
-def _add(file: Any, page: Page, notes: str) -> None:
-    slide = file.slides.add_slide(file.slide_layouts[_TITLE_AND_BODY])
-    title, body = slide.shapes.title, slide.placeholders[1]
+def _add(file: Any, page: Page, notes: str, theme: Theme) -> None:
+    has_body = bool(page.paragraphs)
+    slide = file.slides.add_slide(file.slide_layouts[_TITLE_AND_BODY if has_body else _ONLY_TITLE])
+    title = slide.shapes.title
     _place(title, TITLE_TOP, page.body_top - TITLE_TOP)
     _write(title.text_frame, [page.shown_title], page.title_size)
-    if page.paragraphs:
-        _place(body, page.body_top, max(page.body_size, PAGE_HEIGHT - page.body_top - BODY_BOTTOM))
+    for paragraph in title.text_frame.paragraphs:
+        paragraph.alignment, paragraph.font.bold = PP_ALIGN.LEFT, True
+        paragraph.font.color.theme_color = MSO_THEME_COLOR.TEXT_2
+    height = max(page.body_size, PAGE_HEIGHT - page.body_top - BODY_BOTTOM)
+    if has_body:
+        body = slide.placeholders[1]
+        _place(body, page.body_top, height)
         _write(body.text_frame, [paragraph.text for paragraph in page.paragraphs], page.body_size)
-    else:
-        body.element.getparent().remove(body.element)  # an empty one asks for a text on the screen
+    if page.table is not None:
+        _add_table(slide, page.table, page.body_top, height)
+    _add_line(slide, MARGIN, FOOT_TOP, TEXT_WIDTH - 60, "\n".join(page.foot), FOOT_SIZE)
+    _add_number(slide)
+    _add_logo(slide, theme)
     if notes:
         slide.notes_slide.notes_text_frame.text = notes
+
+
+def _notes(slide: Slide) -> str:
+    sources = [f"[{number}] {source}" for number, source in enumerate(sources_of(slide), start=1)]
+    return "\n".join(filter(None, (plain(slide.notes), *sources)))
+
+
+def _add_table(slide: Any, table: Table, top: float, height: float) -> None:
+    """A chart where the table is numbers by category, else the table."""
+    area = Pt(MARGIN), Pt(top), Pt(TEXT_WIDTH), Pt(height)
+    chart = chart_of(table)
+    if chart is not None:
+        _fill_chart(slide, chart, area)
+        return
+    grid = slide.shapes.add_table(
+        len(table.rows) + 1, len(table.header), *area[:3], Pt(min(height, 28 * (len(table.rows) + 1)))
+    ).table
+    for number, row in enumerate((table.header, *table.rows)):
+        for place, text in enumerate(row):
+            cell = grid.cell(number, place)
+            cell.text = plain(text)
+            cell.text_frame.paragraphs[0].font.size = Pt(_TABLE_SIZE)
+
+
+def _fill_chart(slide: Any, chart: Chart, area: tuple[Any, ...]) -> None:
+    data: Any = CategoryChartData()  # type: ignore[no-untyped-call]
+    data.categories = [plain(one) for one in chart.categories]
+    for name, numbers in chart.series:
+        data.add_series(plain(name), numbers)
+    drawn = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *area, data).chart
+    drawn.font.size = Pt(_TABLE_SIZE)
+    drawn.has_title = len(chart.series) == 1
+    if drawn.has_title:
+        drawn.chart_title.text_frame.text = plain(chart.series[0][0])
+    drawn.has_legend = len(chart.series) > 1
+    if drawn.has_legend:
+        drawn.legend.position, drawn.legend.include_in_layout = XL_LEGEND_POSITION.BOTTOM, False
+    plot = drawn.plots[0]
+    plot.has_data_labels = len(chart.series) * len(chart.categories) <= 24
+
+
+def _add_line(slide: Any, left: float, top: float, width: float, text: str, size: float) -> Any:
+    if not text:
+        return None
+    frame = slide.shapes.add_textbox(Pt(left), Pt(top), Pt(width), Pt(size * 1.5 * (text.count("\n") + 1))).text_frame
+    frame.word_wrap = True
+    frame.margin_left = frame.margin_right = frame.margin_top = frame.margin_bottom = 0
+    frame.text = text
+    for paragraph in frame.paragraphs:
+        paragraph.font.size = Pt(size)
+        paragraph.font.color.rgb = _colour(_FAINT)
+    return frame
+
+
+def _add_number(slide: Any) -> None:
+    """The number of the page as a field, which stays right when pages are moved."""
+    frame = _add_line(slide, PAGE_WIDTH - MARGIN - 40, NUMBER_TOP, 40, " ", NUMBER_SIZE)
+    paragraph = frame.paragraphs[0]
+    paragraph.alignment = PP_ALIGN.RIGHT
+    for run in list(paragraph.runs):
+        run._r.getparent().remove(run._r)  # noqa: SLF001 - the library has no fields
+    field = (
+        f'<a:fld {_NAMES} id="{{5B1B8E3C-0000-4000-8000-000000000001}}" type="slidenum">'
+        f'<a:rPr lang="en" sz="{int(NUMBER_SIZE * 100)}"><a:solidFill><a:srgbClr val="{_FAINT}"/></a:solidFill></a:rPr>'
+        "<a:t>\u2039#\u203a</a:t></a:fld>"
+    )
+    paragraph._p.append(parse_xml(field))  # noqa: SLF001 - as above
+
+
+def _colour(name: str) -> Any:
+    return RGBColor.from_string(name)  # type: ignore[no-untyped-call]
+
+
+def _add_logo(slide: Any, theme: Theme) -> None:
+    if theme.logo is None:
+        return
+    picture = slide.shapes.add_picture(io.BytesIO(theme.logo), 0, 0, height=Pt(LOGO_HEIGHT))
+    picture.width = min(picture.width, Pt(LOGO_WIDTH_MAX))
+    picture.left, picture.top = Pt(PAGE_WIDTH - MARGIN) - picture.width, Pt(12)
+    picture.name = "Logo"
 
 
 def _place(shape: Any, top: float, height: float) -> None:
@@ -94,12 +240,17 @@ def _write(frame: Any, texts: list[str], size: float) -> None:
 
 
 def _dateless(archive: io.BytesIO) -> bytes:
-    """The archive with one date for all its entries."""
+    """The archive with one date for all its entries, those of the workbooks of charts too."""
     out = io.BytesIO()
     with zipfile.ZipFile(archive) as dated, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as written:
         for entry in dated.infolist():
             info = zipfile.ZipInfo(entry.filename, _DATE)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o600 << 16
-            written.writestr(info, dated.read(entry))
+            content = dated.read(entry)
+            if entry.filename.endswith(".xlsx"):
+                content = _dateless(io.BytesIO(content))
+            elif entry.filename == "docProps/core.xml":
+                content = _WHEN.sub(_TIME, content)
+            written.writestr(info, content)
     return out.getvalue()

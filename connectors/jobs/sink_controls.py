@@ -155,7 +155,7 @@ def _change(job: Job, event: Event[JobControl], judge: Judge, now_ms: int) -> Ch
         after = replace(revoked(job, error, now_ms), caused_by=at)
         return Change(job, after, now_ms, (Told(ERROR, error_message=error),))
     if action == RESTART and job.status is JobStatus.FAILED:
-        limit = judge.refused(job.kind, job.organization_id, parse_args(job.kind, job.args).documents)
+        limit = judge.refused(job.kind, job.organization_id, parse_args(job.kind, job.args))
         if limit is not None:
             after = replace(job, error=limit, caused_by=at, updated_ms=now_ms)
             return Change(job, after, now_ms, (Told(ERROR, error_message=limit),))

@@ -117,7 +117,7 @@ async def _new_ones(
 def _judged(judge: Judge, event: Event[JobSubmitted], said: Submission, now_ms: int) -> Job:
     """The job of a submission: pending, or failed by a limit."""
     job = _pending(event, said, now_ms)
-    error = judge.refused(said.kind, said.organization_id, said.args.documents)
+    error = judge.refused(said.kind, said.organization_id, said.args)
     return job if error is None else replace(failed(job, error, now_ms), seq=1)
 
 

@@ -384,4 +384,5 @@ async def _store_deck(tx: Connection, job: Job, deck: Deck, now_ms: int) -> None
     slides = orjson.dumps(deck.slides).decode()
     given = (job.id, job.organization_id, job.user_id, deck.title, slides, job.position, to_datetime(now_ms))
     await tx.execute(QUERIES["store_presentation"], *given)
-    await redactions.tag_deck(tx, job.id, parse_args(job.kind, job.args).documents)
+    quoted = {source["document"] for slide in deck.slides for source in slide.get("sources", ()) if source is not None}
+    await redactions.tag_deck(tx, job.id, sorted({*parse_args(job.kind, job.args).documents, *quoted}))

@@ -19,7 +19,8 @@ class Embedded(NamedTuple):
 class Embedder(Protocol):
     """Texts to vectors: little-endian float32 of unit length. So many calls at once make it faster, and no more.
 
-    `is_of_meaning`: texts of the same meaning in other words are near; otherwise only those that share words are.
+    `is_of_meaning`: questions that are near in it ask the same in other words and may share an answer; otherwise only those
+    of the same words may.
     `is_paid`: its calls cost tokens; `model` is what has a price.
     """
 

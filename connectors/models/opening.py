@@ -80,3 +80,9 @@ def open_embedder(settings: Settings, *, in_background: bool = False) -> Embedde
     embedder = found or BuiltInEmbedder()
     _log.info("embedder", embedder=chosen_embedder(settings), basis_id=embedder.basis_id)
     return embedder
+
+
+def open_embedders(settings: Settings, *, in_background: bool = False) -> list[Embedder]:
+    """The same, and behind it the built-in embedder, whose vectors older namespaces have: it needs nothing and costs nothing."""
+    embedder = open_embedder(settings, in_background=in_background)
+    return [embedder] if isinstance(embedder, BuiltInEmbedder) else [embedder, BuiltInEmbedder()]

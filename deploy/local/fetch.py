@@ -118,6 +118,20 @@ def install(root: Path | None = None, lock_path: Path = LOCK_PATH) -> bool:
     return True
 
 
+def install_models(root: Path | None = None, lock_path: Path = LOCK_PATH) -> None:
+    """Install the local model alone, where the services are somebody else's (`deploy/Dockerfile`).
+
+    Raises:
+        FetchError: it could not be had, or is not what was locked.
+    """
+    folder = (root or install_root()) / "models"
+    with tempfile.TemporaryDirectory(prefix="highwater-models-") as scratch:
+        context = _context(Path(scratch))
+        for file in read_lock(lock_path):
+            if file.part == "models":
+                _unpack_model(_download(context, file), folder)
+
+
 def write_lock(lock_path: Path = LOCK_PATH) -> int:
     """Resolve the roots anew and write the lock; return the number of files in it."""
     with tempfile.TemporaryDirectory(prefix="highwater-lock-") as scratch:
@@ -233,12 +247,15 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Install, or with --write-lock make the lock anew; return the exit status."""
-    if arguments not in ([], ["--write-lock"]):
-        sys.stderr.write("usage: python -m highwater.deploy.local.fetch [--write-lock]\n")
+    """Install, with --models the local model alone, or with --write-lock make the lock anew; return the exit status."""
+    if arguments not in ([], ["--models"], ["--write-lock"]):
+        sys.stderr.write("usage: python -m highwater.deploy.local.fetch [--models | --write-lock]\n")
         return 2
     os.umask(0o022)  # the database's unprivileged user and others on the machine may read what is installed
     try:
+        if arguments == ["--models"]:
+            install_models()
+            return 0
         if arguments:
             sys.stdout.write(f"{LOCK_PATH.name}: {write_lock()} files\n")
             return 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
@@ -20,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from highwater.streams.feeds.naming import CLOSENESS_UNIT, Members, capitalised, cut, name_clusters
+from highwater.streams.feeds.naming import CLOSENESS_UNIT, Members, Name, capitalised, cut, joined, name_clusters
 from highwater.streams.feeds.phrases import FloatArray, IntArray, Reading, unfiled
+from highwater.streams.feeds.roots import Roots
+from highwater.streams.feeds.themes import group_clusters
 from highwater.streams.feeds.tokens import TEXT_CHARACTERS_MAX, root_of
 
 # What a reader takes in at a glance; measures of coherence ask for ten.
@@ -52,13 +54,17 @@ _DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """One cluster as a reader gets it. `insight_ids` are in the order of the input; `keywords` best first."""
+    """One cluster as a reader gets it.
+
+    `insight_ids` are in the order of the input; `keywords` best first; `theme` is what it and the clusters like it are called.
+    """
 
     label: str
     keywords: tuple[str, ...]
     insight_ids: tuple[str, ...]
     representative_id: str
     size: int
+    theme: str = ""
 
 
 def describe_clusters(
@@ -70,13 +76,14 @@ def describe_clusters(
     *,
     keywords_max: int = KEYWORDS_MAX,
     former: Mapping[str, Collection[str]] | None = None,
+    former_themes: Mapping[str, Collection[str]] | None = None,
 ) -> list[ClusterDescription]:
     """Describe every cluster, the largest first, then by representative id.
 
     `labels` int (n,) with -1 for noise, `probabilities` float64 (n,) in 0..1, `vectors` float32 (n, d), `texts` and
     `insight_ids` of length n. `keywords_max`: keywords of each, at most. `former`: labels of the last version, each with
-    the ids of its insights. Without one readable word the keyword is the beginning of the representative's text, or its
-    id. Two clusters never share a label. Source: R0.36; Grootendorst 2022.
+    the ids of its insights, as `former_themes` those of its themes. Without one readable word the keyword is the beginning of
+    the representative's text, or its id. Two clusters never share a label. Source: R0.36; Grootendorst 2022.
 
     Raises:
         ValueError: the lengths differ.
@@ -89,16 +96,15 @@ def describe_clusters(
     owned = [tuple(insight_ids[row] for row in rows.tolist()) for rows in members]
     called = _called(owned, insight_ids, former or {})
     reading = Reading(texts)
-    weights = [_weights(rows, strengths, texts, reading) for rows in members]
-    topics = _topics(reading, weights)
     centres = [_Centre.of(rows, strengths, vectors, insight_ids) for rows in members]
-    names = name_clusters(
-        reading,
-        [
-            _members(rows, centre, texts, topic, before)
-            for rows, centre, topic, before in zip(members, centres, topics, called, strict=True)
-        ],
-    )
+    tallies = _tallied(reading, members, strengths, texts, centres)
+    topics = _topics(reading, tallies)
+    told = [
+        Members(len(rows), tally.numbers, tally.copies, tally.closeness, topic.terms.tolist(), before)
+        for rows, tally, topic, before in zip(members, tallies, topics, called, strict=True)
+    ]
+    roots = Roots(reading)
+    names = name_clusters(roots, told)
     described = []
     for rows, own, ids, centre, name in zip(members, topics, owned, centres, names, strict=True):
         representative = centre.representative
@@ -113,20 +119,72 @@ def describe_clusters(
                 size=len(rows),
             )
         )
+    themes = group_clusters([centre.point for centre in centres], [one.representative_id for one in described])
+    described = _with_themes(described, themes, told, roots, _Former(insight_ids, former_themes or {}))
     described.sort(key=lambda one: (-one.size, one.representative_id))
     return _told_apart(described)
+
+
+@dataclass(frozen=True, slots=True)
+class _Former:
+    """What themes were called in the last version, by the ids of their insights; and all that are in this one."""
+
+    insight_ids: Sequence[str]
+    called: Mapping[str, Collection[str]]
+
+
+def _with_themes(
+    described: Sequence[ClusterDescription],
+    themes: Sequence[int],
+    members: Sequence[Members],
+    roots: Roots,
+    former: _Former,
+) -> list[ClusterDescription]:
+    """With what their themes are called: by the same rule, over the members of all clusters of each."""
+    places = [[place for place, number in enumerate(themes) if number == theme] for theme in sorted(set(themes))]
+    # The largest theme first, so that of two that are called the same the smaller one gets the number.
+    places.sort(
+        key=lambda own: (
+            -sum(described[place].size for place in own),
+            min(described[place].representative_id for place in own),
+        )
+    )
+    owned = [[insight_id for place in own for insight_id in described[place].insight_ids] for own in places]
+    before = _called(owned, former.insight_ids, former.called)
+    many = [number for number, own in enumerate(places) if len(own) > 1]
+    names = name_clusters(
+        roots, [joined([members[place] for place in places[number]], before[number]) for number in many]
+    )
+    name_of = dict(zip(many, names, strict=True))
+    result = list(described)
+    taken: set[str] = set()
+    for number, own in enumerate(places):
+        label = name_of.get(number, _NO_NAME).label or described[own[0]].label
+        label = next(one for one in _numbered(label) if one.lower() not in taken)
+        taken.add(label.lower())
+        for place in own:
+            result[place] = replace(described[place], theme=label)
+    return result
+
+
+_NO_NAME = Name("")
+
+
+def _numbered(label: str) -> Iterator[str]:
+    yield label
+    for number in count(2):
+        yield f"{label} ({number})"
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
     """What can be said of one cluster.
 
-    `weights`: of its texts, by number. `terms` int (t,), best first, with `scores` (t,). `together` (t, t): in how many of
+    `terms` int (t,), best first, with `scores` (t,). `together` (t, t): in how many of
     its texts two terms stand; the diagonal says it of one.
     """
 
     reading: Reading
-    weights: Mapping[int, int]
     terms: IntArray
     scores: FloatArray
     together: FloatArray
@@ -161,35 +219,55 @@ class _Topic:
         return [int(self.terms[i]) for i in chosen]
 
 
-def _weights(
-    rows: NDArray[np.intp], strengths: FloatArray, texts: Sequence[str | None], reading: Reading
-) -> dict[int, int]:
-    """What each distinct text of a cluster counts: mean membership by the root of its copies, in whole units, from 1.
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """The distinct texts of a cluster by number, ascending: int (t,).
 
-    So a hundred copies count ten times, and one that comes or goes moves little.
+    Parallel to them float64 (t,), all whole numbers: how many members hold each (`copies`), how close these are to the centre
+    (`closeness`), and what it counts (`weights`): mean membership by the root of its copies, from 1. So a hundred copies count
+    ten times, and one that comes or goes moves little.
     """
-    copies: Counter[int] = Counter()
-    strength: Counter[int] = Counter()
-    for row in rows.tolist():
-        text = texts[row]
-        if text:
-            number = reading.number_of[text]
-            copies[number] += 1
-            strength[number] += round(MEMBERSHIP_UNIT * float(strengths[row]))
-    return {number: max(1, round(strength[number] / math.sqrt(copies[number]))) for number in sorted(copies)}
+
+    numbers: IntArray
+    copies: FloatArray
+    closeness: FloatArray
+    weights: FloatArray
 
 
-def _topics(reading: Reading, weights: Sequence[Mapping[int, int]]) -> list[_Topic]:
+def _tallied(
+    reading: Reading,
+    members: Sequence[NDArray[np.intp]],
+    strengths: FloatArray,
+    texts: Sequence[str | None],
+    centres: Sequence[_Centre],
+) -> list[_Tally]:
+    number_of_row = np.array([reading.number_of[text] if text else -1 for text in texts], dtype=np.int64)
+    units = np.round(MEMBERSHIP_UNIT * strengths)
+    tallies = []
+    for rows, centre in zip(members, centres, strict=True):
+        number = number_of_row[rows]
+        is_said = number >= 0
+        numbers, place = np.unique(number[is_said], return_inverse=True)
+        copies = np.bincount(place, minlength=len(numbers)).astype(np.float64)
+        strength = np.bincount(place, units[rows][is_said], minlength=len(numbers))
+        closeness: FloatArray = np.zeros(len(numbers))
+        np.add.at(closeness, place, centre.closeness[is_said])
+        weights = np.maximum(1.0, np.round(strength / np.sqrt(copies)))
+        tallies.append(_Tally(numbers, copies, closeness, weights))
+    return tallies
+
+
+def _topics(reading: Reading, tallies: Sequence[_Tally]) -> list[_Topic]:
     """The best terms of each cluster by share * ln(1 + 1 / share in the window) * nearness to its peak in any cluster."""
-    bounds = np.cumsum([0, *map(len, weights)])
-    numbers = np.array([number for own in weights for number in own], dtype=np.int64)
-    units = np.array([unit for own in weights for unit in own.values()], dtype=np.float64)
-    shape = (len(weights), len(reading.texts))
+    bounds = np.cumsum([0, *(len(own.numbers) for own in tallies)])
+    numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(own.numbers for own in tallies)])
+    units = np.concatenate([np.zeros(0), *(own.weights for own in tallies)])
+    shape = (len(tallies), len(reading.texts))
     heard = csr_array((units, numbers, bounds), shape=shape) @ reading.holds
     texts_with = csr_array((np.ones(len(units)), numbers, bounds), shape=shape) @ reading.holds
     heard.sort_indices()
     texts_with.sort_indices()
-    totals = np.array([max(1, sum(own.values())) for own in weights], dtype=np.float64)
+    totals = np.array([max(1.0, own.weights.sum()) for own in tallies])
     shares = heard.data / np.repeat(totals, np.diff(heard.indptr))
     peaks = np.zeros(heard.shape[1])
     np.maximum.at(peaks, heard.indices, np.where(texts_with.data >= TEXTS_MIN, shares, 0.0))
@@ -198,46 +276,22 @@ def _topics(reading: Reading, weights: Sequence[Mapping[int, int]]) -> list[_Top
     peak = np.minimum(1.0, shares / np.maximum(peaks, np.finfo(float).tiny)[heard.indices]) ** PEAK_POWER
     scores = np.round(shares * idf[heard.indices] * peak, _DIGITS)
     topics = []
-    for cluster, own in enumerate(weights):
+    for cluster, own in enumerate(tallies):
         part = slice(heard.indptr[cluster], heard.indptr[cluster + 1])
-        topics.append(_topic(reading, own, heard.indices[part], scores[part], texts_with.data[part]))
+        topics.append(_topic(reading, own.numbers, heard.indices[part], scores[part], texts_with.data[part]))
     return topics
 
 
-def _topic(
-    reading: Reading, weights: Mapping[int, int], term: IntArray, score: FloatArray, texts_with: FloatArray
-) -> _Topic:
-    shared = texts_with >= min(TEXTS_MIN, len(weights))
+def _topic(reading: Reading, numbers: IntArray, term: IntArray, score: FloatArray, texts_with: FloatArray) -> _Topic:
+    shared = texts_with >= min(TEXTS_MIN, len(numbers))
     telling = reading.is_telling[term]
     # The strictest choice that leaves something.
-    choices = (telling & shared & (texts_with >= TERM_SHARE_MIN * len(weights)), telling & shared, telling, shared)
+    choices = (telling & shared & (texts_with >= TERM_SHARE_MIN * len(numbers)), telling & shared, telling, shared)
     kept = next((choice for choice in choices if choice.any()), np.ones(len(term), dtype=bool))
     best = np.flatnonzero(kept)
     best = best[np.lexsort((term[best], -score[best]))[:CANDIDATES_MAX]]
-    held = reading.holds[np.fromiter(weights, np.int64, len(weights))][:, term[best]]
-    return _Topic(reading, weights, term[best], score[best], (held.T @ held).toarray())
-
-
-def _members(
-    rows: NDArray[np.intp], centre: _Centre, texts: Sequence[str | None], topic: _Topic, before: str | None
-) -> Members:
-    """What a name is made of."""
-    copies: Counter[int] = Counter()
-    closeness: Counter[int] = Counter()
-    for row, unit in zip(rows.tolist(), centre.closeness, strict=True):
-        text = texts[row]
-        if text:
-            number = topic.reading.number_of[text]
-            copies[number] += 1
-            closeness[number] += unit
-    numbers = sorted(copies)
-    return Members(
-        size=len(rows),
-        copies={number: copies[number] for number in numbers},
-        closeness={number: closeness[number] for number in numbers},
-        terms=topic.terms.tolist(),
-        former=before,
-    )
+    held = reading.holds[numbers][:, term[best]]
+    return _Topic(reading, term[best], score[best], (held.T @ held).toarray())
 
 
 def _called(
@@ -269,10 +323,14 @@ def _is_form(word: str, other: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Centre:
-    """The row that stands for a cluster, and how close each of its rows is to its centre: cosines in `CLOSENESS_UNIT`."""
+    """The row that stands for a cluster, its centre as a `point`, float64 (d,), and how close each of its rows is to that.
+
+    `closeness` are cosines in `CLOSENESS_UNIT`, whole numbers, float64 (rows,).
+    """
 
     representative: int
-    closeness: list[int]
+    point: FloatArray
+    closeness: FloatArray
 
     @classmethod
     def of(
@@ -289,9 +347,9 @@ class _Centre:
         best = order[int(np.round(lengths - 2.0 * along, _DIGITS).argmin())]
         scale = np.sqrt(lengths) * math.sqrt(float(centroid @ centroid))
         cosines = np.divide(along, scale, out=np.zeros(len(order)), where=scale > 0)
-        closeness = np.empty(len(order), dtype=np.int64)
-        closeness[order] = np.round(CLOSENESS_UNIT * cosines).astype(np.int64)
-        return cls(int(rows[best]), closeness.tolist())
+        closeness = np.empty(len(order))
+        closeness[order] = np.round(CLOSENESS_UNIT * cosines)
+        return cls(int(rows[best]), centroid, closeness)
 
 
 def _plain(text: str | None) -> str:

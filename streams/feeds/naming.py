@@ -16,21 +16,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import numpy as np
 
-from highwater.streams.feeds.phrases import FAINT, BoolArray, FloatArray, IntArray, Reading
+from highwater.streams.feeds.phrases import FAINT, BoolArray, FloatArray, IntArray
 from highwater.streams.feeds.roots import Roots
+from highwater.streams.feeds.sparse import sparse_rows
 
 LABEL_CHARACTERS_MAX = 72
 MIXED, EXAMPLES = "Mixed", ", e.g. "
 # The rule: what half of the members say.
 COVERAGE_MIN = 0.5
-# A faint word (`kind_of`) is a subject where it is this many times as common as elsewhere, or where nearly all say it alone.
-# What is done may be done in several clusters of a window (bump, update).
+# A faint word (`kind_of`) is a subject where so many say it, this many times as often as elsewhere, or where nearly all say it
+# alone. What is done may be done in several clusters of a window (bump, update).
 FAINT_LIFT_MIN = 3.0
+FAINT_SHARE_MIN = 0.6
 ACTION_LIFT_MIN = 1.5
 FAINT_COVERAGE_MIN = 0.9
 # A run of w telling roots (a faint one counts half) scores w ** LENGTH_POWER times its coverage: a pair in 60 % beats a word
@@ -55,6 +58,8 @@ NAMESAKE_SHARE_MIN = 0.03
 NAMESAKE_LIFT_MIN = 1.5
 # A former label stays while what it says is worth this share of what the new one does.
 FORMER_WORTH_MIN = 0.5
+# Of a cluster that is joined with others this many terms, and of all of them this many, may be examples.
+JOINED_TERMS, JOINED_TERMS_MAX = 10, 60
 # Closeness is counted in whole units, so that sums do not depend on the order of rows.
 CLOSENESS_UNIT = 1_000
 # Of a phrase's places this many decide how it is written.
@@ -65,16 +70,19 @@ _NUMBERED = re.compile(r" \(\d+\)$")
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The members of a cluster: `size`; by number of text, how many hold it (`copies`) and how close they are to its centre.
+    """The `size` members of a cluster by their distinct texts: `numbers` int (t,), ascending.
 
-    `closeness` sums the cosines of these copies, in `CLOSENESS_UNIT`. `terms` are what may be an example, best first.
+    Parallel to them float64 (t,), whole numbers: how many members hold each (`copies`), and the sum of their cosines with the
+    cluster's centre, in `CLOSENESS_UNIT`. `terms` are what may be an example, best first. `former`: the label before.
     """
 
     size: int
-    copies: Mapping[int, int]
-    closeness: Mapping[int, int]
+    numbers: IntArray
+    copies: FloatArray
+    closeness: FloatArray
     terms: Sequence[int] = ()
     former: str | None = None
+    mixed_share: float = MIXED_SHARE_MIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +105,31 @@ def is_mixed(head: str) -> bool:
     return head == MIXED or head.startswith(f"{MIXED}: ")
 
 
-def name_clusters(reading: Reading, members: Sequence[Members]) -> list[Name]:
+def joined(parts: Sequence[Members], former: str | None) -> Members:
+    """The members of several clusters together, whose best terms take turns."""
+    numbers, place = np.unique(np.concatenate([part.numbers for part in parts]), return_inverse=True)
+    copies: FloatArray = np.zeros(len(numbers))
+    closeness: FloatArray = np.zeros(len(numbers))
+    np.add.at(copies, place, np.concatenate([part.copies for part in parts]))
+    np.add.at(closeness, place, np.concatenate([part.closeness for part in parts]))
+    turns = zip_longest(*(part.terms[:JOINED_TERMS] for part in parts))
+    terms = list(dict.fromkeys(term for turn in turns for term in turn if term is not None))
+    size = sum(part.size for part in parts)
+    return Members(size, numbers, copies, closeness, terms[:JOINED_TERMS_MAX], former, MIXED_SHARE_MIN / 2)
+
+
+def name_clusters(roots: Roots, members: Sequence[Members]) -> list[Name]:
     """The name of each cluster, told apart as far as examples can; two may still be the same. Pure.
 
     A name of a cluster whose texts hold no word has no head.
     """
-    roots = Roots(reading)
-    everywhere = np.asarray(roots.says.sum(axis=0)).ravel()
-    views = [_View(roots, everywhere, one) for one in members]
+    everywhere = roots.says.sum(axis=0)
+    said = _heard(roots, members, [one.copies for one in members])
+    texts = _heard(roots, members, [np.ones(len(one.copies)) for one in members])
+    views = [
+        _View(roots, copies, _elsewhere(roots, everywhere - own, len(one.numbers)), one)
+        for copies, own, one in zip(said, texts, members, strict=True)
+    ]
     names = [view.name() for view in views]
     siblings: dict[frozenset[int], list[int]] = defaultdict(list)
     for place, name in enumerate(names):
@@ -114,6 +139,22 @@ def name_clusters(reading: Reading, members: Sequence[Members]) -> list[Name]:
         _with_examples(name, views, place, own) if len(own := siblings.get(name.roots, [])) > 1 else name
         for place, name in enumerate(names)
     ]
+
+
+def _elsewhere(roots: Roots, holding: FloatArray, own: int) -> FloatArray:
+    """The share of the window's other texts that hold each root; half a text more, so that none is 0."""
+    others = len(roots.reading.texts) - own
+    # Without another text everything is the cluster's own.
+    return (holding + 0.5) / (others + 1.0) if others else np.full(len(holding), 1.0 / LIFT_FULL)
+
+
+def _heard(roots: Roots, members: Sequence[Members], counts: Sequence[FloatArray]) -> FloatArray:
+    """What is counted of the texts that hold each root: float64 (clusters, roots)."""
+    bounds = np.cumsum([0, *(len(one.numbers) for one in members)])
+    numbers = np.concatenate([np.zeros(0, dtype=np.int64), *(one.numbers for one in members)])
+    own = sparse_rows((np.concatenate([np.zeros(0), *counts]), numbers, bounds), (len(members), roots.says.shape[0]))
+    heard: FloatArray = (own @ roots.says).toarray()
+    return heard
 
 
 def _with_examples(name: Name, views: Sequence[_View], place: int, siblings: Sequence[int]) -> Name:
@@ -138,29 +179,15 @@ class _Subject:
 class _View:
     """A cluster as its texts show it. Arrays are parallel to its distinct texts."""
 
-    def __init__(self, roots: Roots, everywhere: FloatArray, members: Members) -> None:
+    def __init__(self, roots: Roots, copies: FloatArray, elsewhere: FloatArray, members: Members) -> None:
+        """`copies`: members that hold each root. `elsewhere`: the share of the window's other texts that do. Both (roots,)."""
         self._roots, self._members = roots, members
-        self._numbers = np.fromiter(members.copies, np.int64, len(members.copies))
-        self._copies = np.fromiter(members.copies.values(), np.float64, len(members.copies))
-        self._close = np.fromiter(members.closeness.values(), np.float64, len(members.closeness))
-        self._says = roots.says[self._numbers].tocsc() if len(self._numbers) else None
-        size = max(1, members.size)
-        self.coverage: FloatArray = (
-            np.zeros(len(roots.roots))
-            if self._says is None
-            else np.round(np.asarray(self._says.T @ self._copies).ravel() / size, _DIGITS)
-        )
-        self._lift = self.coverage / self._elsewhere(everywhere)
+        self._numbers, self._copies, self._close = members.numbers, members.copies, members.closeness
+        self.coverage: FloatArray = np.round(copies / max(1, members.size), _DIGITS)
+        self._lift = self.coverage / elsewhere
         weight = np.where(roots.kinds > FAINT, 1.0, np.where(roots.kinds == FAINT, FAINT_WEIGHT, 0.0))
         distinct = 0.5 + 0.5 * np.clip(np.log(np.maximum(self._lift, 1.0)) / np.log(LIFT_FULL), 0.0, 1.0)
         self._worth = weight * distinct
-
-    def _elsewhere(self, everywhere: FloatArray) -> FloatArray:
-        """The share of the window's other texts that hold each root; half a text more, so that none is 0."""
-        own = 0.0 if self._says is None else np.asarray(self._says.sum(axis=0)).ravel()
-        others = len(self._roots.reading.texts) - len(self._numbers)
-        # Without another text everything is the cluster's own.
-        return (everywhere - own + 0.5) / (others + 1.0) if others else np.full(len(everywhere), 1.0 / LIFT_FULL)
 
     def name(self) -> Name:
         """The former label while it is about as true as the best, else the best."""
@@ -186,7 +213,7 @@ class _View:
             return Name(head, said, self.examples(said) if self._telling(tuple(said)) <= 1 else ())
         if not (self.coverage > 0).any() or not len(self._numbers):
             return Name("")
-        words = self._diverse(frozenset(), max(2, MIXED_SHARE_MIN * self._members.size), MIXED_MAX)
+        words = self._diverse(frozenset(), max(2, self._members.mixed_share * self._members.size), MIXED_MAX)
         roots = frozenset(root for root in self._roots.numbers_of(" ".join(words)) if root is not None)
         return Name(cut(f"{MIXED}: {', '.join(words)}") if words else MIXED, roots)
 
@@ -195,7 +222,9 @@ class _View:
         kinds = self._roots.kinds
         is_common = self.coverage >= COVERAGE_MIN
         lift_min = np.where(self._roots.is_action, ACTION_LIFT_MIN, FAINT_LIFT_MIN)
-        is_edge = is_common & ((kinds > FAINT) | ((kinds == FAINT) & (self._lift >= lift_min)))
+        share_min = np.where(self._roots.is_action, COVERAGE_MIN, FAINT_SHARE_MIN)
+        is_faint = (kinds == FAINT) & (self._lift >= lift_min) & (self.coverage >= share_min)
+        is_edge = is_common & ((kinds > FAINT) | is_faint)
         if not is_edge.any():
             is_edge = (kinds == FAINT) & (self.coverage >= FAINT_COVERAGE_MIN)
         if not is_edge.any():
@@ -286,7 +315,7 @@ class _View:
         reading, terms = self._roots.reading, list(self._members.terms)
         if not terms or not len(self._numbers):
             return []
-        roots = [frozenset(self._roots.numbers_of(" ".join(reading.stems_of(term)))) for term in terms]
+        roots = [self._roots.numbers_of_stems(reading.stems_of(term)) for term in terms]
         held = reading.holds[self._numbers][:, terms].toarray() > 0
         left = [i for i in range(len(terms)) if all(self._is_more(roots[i], other) for other in others)]
         worth = [self._distinct(roots[i]) for i in range(len(terms))]
@@ -300,30 +329,31 @@ class _View:
             if not gains:
                 break
             best = max(gains, key=lambda i: (round(gains[i] * worth[i], _DIGITS), -i))
+            # FastAPI for fast, bulk insert for insert.
+            longer = [i for i in gains if roots[best] < roots[i] and gains[i] >= LONGER_SHARE_MIN * gains[best]]
+            best = max(longer, key=lambda i: (gains[i], -i)) if longer else best
             chosen.append(best)
             free &= ~held[:, best]
-            taken |= frozenset(root for root in roots[best] if root is not None)
+            taken |= roots[best]
         return [reading.shown(terms[i]) for i in chosen]
 
-    def _is_said(self, roots: frozenset[int | None], said: frozenset[int]) -> bool:
+    def _is_said(self, roots: frozenset[int], said: frozenset[int]) -> bool:
         """Whether a root was said, or another form of it (connect, connector)."""
         names = self._roots.roots
-        return any(
-            root is None or root in said or any(_is_form(names[root], names[other]) for other in said) for root in roots
-        )
+        return any(root in said or any(_is_form(names[root], names[other]) for other in said) for root in roots)
 
-    def _distinct(self, roots: frozenset[int | None]) -> float:
-        own = [self._worth[root] for root in roots if root is not None]
+    def _distinct(self, roots: frozenset[int]) -> float:
+        own = [self._worth[root] for root in roots]
         return float(np.mean(own)) * len(own) ** 0.5 if own else 0.0
 
-    def _is_more(self, roots: frozenset[int | None], other: _View) -> bool:
-        own = min((self.coverage[root] for root in roots if root is not None), default=0.0)
-        its = min((other.coverage[root] for root in roots if root is not None), default=0.0)
+    def _is_more(self, roots: frozenset[int], other: _View) -> bool:
+        own = min((self.coverage[root] for root in roots), default=0.0)
+        its = min((other.coverage[root] for root in roots), default=0.0)
         return bool(own >= NAMESAKE_LIFT_MIN * its)
 
     def _former(self) -> Name | None:
         """The former label, where it still keeps the rule."""
-        if not self._members.former or self._says is None:
+        if not self._members.former:
             return None
         plain = _NUMBERED.sub("", self._members.former)
         head, _, examples = plain.partition(EXAMPLES)
@@ -334,11 +364,10 @@ class _View:
             return None
         said = [root for root in roots if root is not None]
         if is_without:
-            is_true = min(self.coverage[said]) >= MIXED_SHARE_MIN / 2
+            is_true = min(self.coverage[said]) >= self._members.mixed_share / 2
         else:
-            is_true = (
-                self._copies[(self._says[:, said].toarray() > 0).all(axis=1)].sum() >= COVERAGE_MIN * self._members.size
-            )
+            holds = (self._roots.says[self._numbers][:, said].toarray() > 0).all(axis=1)
+            is_true = self._copies[holds].sum() >= COVERAGE_MIN * self._members.size
         told = [root for root in beside if root is not None]
         if not is_true or any(self.coverage[told] < EXAMPLE_SHARE_MIN / 2):
             return None

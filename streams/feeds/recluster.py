@@ -43,6 +43,7 @@ def recluster(window: Window) -> NewVersion:
         window.texts,
         ids,
         former={one.label: one.insight_ids for one in last.clusters},
+        former_themes=_themes_of(last),
     )
     evolution = match_clusters(
         [
@@ -122,7 +123,17 @@ def _cluster(
         changed_version=tracked.changed_version,
         nearby_ids=nearby.ids,
         nearby_confidences=nearby.confidences,
+        theme=description.theme,
     )
+
+
+def _themes_of(last: LastVersion) -> dict[str, list[str]]:
+    """The insights of each theme of a version."""
+    themes: dict[str, list[str]] = {}
+    for one in last.clusters:
+        if one.theme:
+            themes.setdefault(one.theme, []).extend(one.insight_ids)
+    return themes
 
 
 def _draw(

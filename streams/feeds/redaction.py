@@ -116,15 +116,31 @@ def redact_clusters(
     """
     kept: list[dict[str, Any]] = []
     names: set[str] = set()
+    touched: set[str] = set()
     for one in stored:
         cluster = _without(one, _NEARBY, retracted) if "nearby_ids" in one else dict(one)
         if not retracted.isdisjoint(one["insight_ids"]):
+            touched.add(str(one.get("theme") or ""))
             if retracted.issuperset(one["insight_ids"]):
                 continue
             cluster = _named_apart(_redacted(cluster, retracted, texts), names)
         names.add(str(cluster.get("label") or "").lower())
         kept.append(cluster)
+    for theme in touched - {""}:
+        _redact_theme(theme, kept, texts)
     return kept
+
+
+def _redact_theme(theme: str, clusters: Iterable[dict[str, Any]], texts: Mapping[str, str | None]) -> None:
+    """Take out of a theme what neither the given texts nor the words of its clusters, which are redacted, say."""
+    own = [one for one in clusters if one.get("theme") == theme]
+    ids = {insight_id for one in own for insight_id in one["insight_ids"]}
+    words = (word for one in own for word in (str(one["label"]), *one.get("keywords", ())))
+    said = Said([*(text for insight_id, text in texts.items() if insight_id in ids), *words])
+    gone = {part for part in parts_of(theme) if part not in said}
+    if gone:
+        for one in own:
+            one["theme"] = label_without(theme, gone)
 
 
 def _redacted(cluster: Mapping[str, Any], retracted: frozenset[str], texts: Mapping[str, str | None]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Its law: that of `phrases`: it depends on the set of texts alone.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,6 +49,10 @@ class Roots:
         """The roots of a label's words but function words, None for one that no text says."""
         stems = (stem_of(written[first:last].lower()) for first, last in spelled_words_of(written))
         return [self._number.get(root_of(stem)) for stem in stems if _kind(stem) != STOP]
+
+    def numbers_of_stems(self, stems: Sequence[str]) -> frozenset[int]:
+        """The roots of stems that were read."""
+        return frozenset(self._number[root_of(stem)] for stem in stems)
 
     def runs(self, numbers: IntArray, is_common: BoolArray, is_edge: BoolArray) -> dict[tuple[int, ...], list[int]]:
         """Where runs of common roots begin in texts: up to `PHRASE_PARTS_MAX` different ones, edges at both ends, once a text."""

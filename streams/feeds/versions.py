@@ -24,7 +24,8 @@ class Cluster:
     which each entered this cluster) and `positions` on the map. `nearby_ids` are noise that leans towards it, most
     confident first, with the share of their ties that do; they are not members. `changed_version`: the last version in
     which its members changed by anything else than leaving the window. `title` and `summary` are a language model's when
-    `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts.
+    `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts. `theme`: what
+    it and the clusters that are read with it are called; "" in versions from before there were themes.
     """
 
     cluster_id: str
@@ -45,6 +46,7 @@ class Cluster:
     nearby_ids: tuple[str, ...]
     nearby_confidences: tuple[float, ...]
     written_version: int = 0
+    theme: str = ""
 
 
 @dataclass(frozen=True, slots=True)

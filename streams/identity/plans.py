@@ -6,7 +6,7 @@ API, which answers at once, and the sink, which has the last word, say the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,8 @@ from highwater.streams.toml_files import read_plan_tables
 
 PLAN_NAMES = ("free", "pro", "team", "enterprise")
 FALLBACK_PLAN = "free"
-FEATURES = ("brand_kit", "api_access", "webhooks")
+BRAND_KIT = "brand_kit"
+FEATURES = (BRAND_KIT, "api_access", "webhooks")
 # How a limit that is none is written, in Redis and JSON (R2.32).
 UNLIMITED = "unlimited"
 MEBIBYTE, GIBIBYTE = 1 << 20, 1 << 30
@@ -48,6 +49,7 @@ class Limit(StrEnum):
     TOKENS = "ai_tokens_per_month"
     FILE_SIZE = "max_file_size_mb"
     STORAGE = "storage_gb"
+    FEATURES = "features"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ def refusal(
     is_new_deck: bool = False,
     is_query: bool = False,
     is_upload: bool = False,
+    features: Collection[str] = (),
 ) -> Limit | None:
     """The limit that stands in the way of one more job, of a query, or of an upload; None: go ahead.
 
@@ -108,6 +111,7 @@ def refusal(
         Limit.PRESENTATIONS: is_new_deck and _is_reached(plan.max_presentations_per_month, usage.presentations),
         Limit.TOKENS: calls_model and _is_reached(plan.ai_tokens_per_month, usage.tokens),
         Limit.FILE_SIZE: usage.file_bytes > plan.file_bytes_max,
+        Limit.FEATURES: not set(features) <= set(plan.features),
         Limit.STORAGE: is_upload and usage.stored_bytes > plan.storage_bytes_max,
     }
     return next((limit for limit, is_there in stands_in_the_way.items() if is_there), None)
@@ -123,6 +127,8 @@ def refusal_text(limit: Limit, organization_id: str, plan: Plan) -> str:
         return f"the organization {organization_id} is suspended"
     if limit is Limit.PAST_DUE:
         return f"the organization {organization_id} is past_due: no presentations or answers are made until it has paid"
+    if limit is Limit.FEATURES:
+        return f"the organization {organization_id} asks for a feature that the plan {plan.name} has not: see features"
     verb = "is above" if limit in (Limit.FILE_SIZE, Limit.STORAGE) else "has reached"
     return f"the organization {organization_id} {verb} {limit}, which is {getattr(plan, limit)} in the plan {plan.name}"
 

@@ -16,6 +16,7 @@ import orjson
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import JobSubmitted
 from highwater.streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
+from highwater.streams.identity.plans import BRAND_KIT
 from highwater.streams.jobs.states import Kind
 
 # A deck that nobody sits through; each slide is a call that somebody pays for.
@@ -30,6 +31,7 @@ GOOGLE_SLIDES = "google_slides"
 FORMATS = ("pptx", "pdf", GOOGLE_SLIDES)
 
 _SHA256 = re.compile("[0-9a-f]{64}")
+_COLOUR = re.compile("#[0-9a-fA-F]{6}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,11 @@ class GenerationArgs:
         """The documents that the job reads."""
         return self.source_document_ids
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the plan of its organization must have switched on: nothing."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True)
 class IngestionArgs:
@@ -63,6 +70,20 @@ class IngestionArgs:
         """The documents that the job reads."""
         return self.document_ids
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the plan of its organization must have switched on: nothing."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrandKit:
+    """How a deck is to look: colours as `RRGGBB`, a logo as the SHA-256 of a PNG or JPEG; None: as shipped."""
+
+    primary: str | None = None
+    accent: str | None = None
+    logo: str | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class ExportArgs:
@@ -70,11 +91,17 @@ class ExportArgs:
 
     presentation_id: str
     format: Literal["pptx", "pdf", "google_slides"]
+    brand_kit: BrandKit = BrandKit()
 
     @property
     def documents(self) -> tuple[str, ...]:
         """The documents that the job reads: none."""
         return ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the plan of its organization must have switched on."""
+        return () if self.brand_kit == BrandKit() else (BRAND_KIT,)
 
 
 Args = GenerationArgs | IngestionArgs | ExportArgs
@@ -117,7 +144,7 @@ def parse_args(kind: Kind | str, text: str) -> Args:
 _FIELDS: Mapping[Kind, Mapping[str, bool]] = {
     Kind.GENERATION: {"query": True, "slides": False, "source_document_ids": False, "cache": False},
     Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True},
-    Kind.EXPORT: {"presentation_id": True, "format": True},
+    Kind.EXPORT: {"presentation_id": True, "format": True, "brand_kit": False},
 }
 
 
@@ -164,7 +191,32 @@ def _export(args: Mapping[str, Any]) -> ExportArgs:
     wanted = _text(args, "format")
     if wanted not in FORMATS:
         raise InvalidEventError("bad_format", f"format is none of {', '.join(FORMATS)}", field="args.format")
-    return ExportArgs(presentation_id, cast("Literal['pptx', 'pdf', 'google_slides']", wanted))
+    return ExportArgs(
+        presentation_id, cast("Literal['pptx', 'pdf', 'google_slides']", wanted), _brand_kit(args.get("brand_kit"))
+    )
+
+
+def _brand_kit(value: Any) -> BrandKit:
+    if value is None:
+        return BrandKit()
+    if not isinstance(value, dict) or not value.keys() <= {"primary", "accent", "logo"}:
+        detail = "brand_kit is not an object of primary, accent and logo"
+        raise InvalidEventError("bad_brand_kit", detail, field="args.brand_kit")
+    logo = value.get("logo")
+    if logo is not None and not (isinstance(logo, str) and is_sha256(logo)):
+        detail = "logo is not the SHA-256 of a blob in lower-case hexadecimal"
+        raise InvalidEventError("bad_document", detail, field="args.brand_kit.logo")
+    return BrandKit(_colour(value, "primary"), _colour(value, "accent"), logo)
+
+
+def _colour(kit: Mapping[str, Any], name: str) -> str | None:
+    """A colour of a brand kit as `RRGGBB`."""
+    value = kit.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or _COLOUR.fullmatch(value) is None:
+        raise InvalidEventError("bad_colour", f"{name} is not a colour as #RRGGBB", field=f"args.brand_kit.{name}")
+    return value[1:].upper()
 
 
 _PARSERS: Mapping[Kind, Callable[[Mapping[str, Any]], Args]] = {

@@ -1,15 +1,20 @@
 """How a deck is laid out on pages, whatever writes them: sizes of letters, lines, and pages that go on.
 
 Law: no title or point of a deck is lost. Letters get smaller down to what can be read from the back of a room; what does not fit
-then goes on on another page of the same title. The measure of letters is an argument, so that each writer lays out with its own.
+then goes on on another page of the same title. A table has a page of its own, as a chart where its columns are numbers. The
+measure of letters is an argument, so that each writer lays out with its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from highwater.schemas.errors import HighwaterError
+
+# Pixels of a logo: a picture of a few bytes may unpack to gigabytes.
+LOGO_PIXELS_MAX = 16_000_000
 # (text, size) -> width, both in points of 1/72 inch.
 Measure = Callable[[str, float], float]
 
@@ -19,7 +24,12 @@ MARGIN = 54.0
 TEXT_WIDTH = PAGE_WIDTH - 2 * MARGIN
 # A point begins after its bullet.
 INDENT = 24.0
-TITLE_TOP, BODY_GAP, BODY_BOTTOM = 40.0, 18.0, 48.0
+TITLE_TOP, BODY_GAP, BODY_BOTTOM = 40.0, 18.0, 62.0
+# Sources stand in two small lines at most; all are in the notes.
+FOOT_TOP, FOOT_SIZE, FOOT_LINES = PAGE_HEIGHT - 50.0, 9.0, 2
+NUMBER_TOP, NUMBER_SIZE = PAGE_HEIGHT - 24.0, 12.0
+# A band in the accent colour at the left edge of each page, and the logo at the right of its foot.
+BAND_WIDTH, LOGO_HEIGHT, LOGO_WIDTH_MAX = 10.0, 26.0, 120.0
 # From the back of a room 14 points are read, less is not; a title stands out from 20 on.
 TITLE_SIZES = (32.0, 28.0, 24.0, 20.0)
 BODY_SIZES = (24.0, 20.0, 18.0, 16.0, 14.0)
@@ -33,12 +43,33 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\uff
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a header, each as long as it."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Numbers by category: of each series its name and a number for each category."""
+
+    categories: tuple[str, ...]
+    series: tuple[tuple[str, tuple[float, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Slide:
-    """A slide as it was made; `notes` are what its speaker says, for formats that have a place for them."""
+    """A slide as it was made; `notes` are what its speaker says, for formats that have a place for them.
+
+    `sources`: of each point where it is from, as it is shown; None, or nothing behind the last, where nothing is known.
+    """
 
     title: str
     points: tuple[str, ...] = ()
     notes: str = ""
+    sources: tuple[str | None, ...] = ()
+    table: Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +78,31 @@ class Deck:
 
     title: str
     slides: tuple[Slide, ...]
+
+
+class UnreadableLogoError(HighwaterError):
+    """The logo is no PNG or JPEG that can be read. Put another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """How a deck looks: two colours as `RRGGBB`, and a logo as PNG or JPEG. `brand_kit` of an export sets it."""
+
+    primary: str = "1F3A5F"
+    accent: str = "C8641B"
+    logo: bytes | None = None
+
+    @property
+    def on_primary(self) -> str:
+        """Black or white, whichever is read better on the primary colour (WCAG 2.2, contrast ratio)."""
+        return "FFFFFF" if luminance(self.primary) < 0.179 else "000000"  # the luminance at which both contrast alike
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of `RRGGBB`, 0 to 1 (WCAG 2.2)."""
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (0, 2, 4))
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +129,8 @@ class Page:
     body_size: float = BODY_SIZES[0]
     part: int = 1
     parts: int = 1
+    foot: tuple[str, ...] = ()
+    table: Table | None = None
 
     @property
     def body_top(self) -> float:
@@ -103,17 +161,81 @@ def lay_out_title(deck: Deck, measure: Measure) -> Page:
 
 
 def lay_out(slide: Slide, measure: Measure) -> list[Page]:
-    """The pages of a slide, at least one."""
+    """The pages of a slide, at least one; its table has one of its own behind them."""
     title = plain(slide.title)
     title_size, title_lines = _title_lines(title, measure)
-    empty = Page(title, title_lines, title_size)
+    sources = sources_of(slide)
+    foot = _foot(sources, measure)
+    empty = Page(title, title_lines, title_size, foot=foot)
     # However long its title, a page has room for a line.
     height = max(PAGE_HEIGHT - empty.body_top - BODY_BOTTOM, BODY_SIZES[-1] * LEADING)
-    points = [plain(point) for point in slide.points]
-    bodies, size = _fit([point for point in points if point], measure, height)
-    return [
-        Page(title, title_lines, title_size, body, size, part, len(bodies)) for part, body in enumerate(bodies, start=1)
+    points = [plain(point) + _mark(slide, place, sources) for place, point in enumerate(slide.points) if plain(point)]
+    bodies, size = _fit(points, measure, height)
+    parts = len(bodies) + (slide.table is not None)
+    pages = [
+        replace(empty, paragraphs=body, body_size=size, part=part, parts=parts)
+        for part, body in enumerate(bodies, start=1)
     ]
+    return pages if slide.table is None else [*pages, replace(empty, table=slide.table, part=parts, parts=parts)]
+
+
+def sources_of(slide: Slide) -> list[str]:
+    """The sources of a slide in the order of its points, each once; the n-th is marked `[n]`."""
+    return list(dict.fromkeys(plain(one) for one in slide.sources if one))
+
+
+def _mark(slide: Slide, place: int, sources: Sequence[str]) -> str:
+    source = slide.sources[place] if place < len(slide.sources) else None
+    return f" [{sources.index(plain(source)) + 1}]" if source else ""
+
+
+def _foot(sources: Sequence[str], measure: Measure) -> tuple[str, ...]:
+    """The sources in the lines that there are for them."""
+    text = "   ".join(f"[{number}] {source}" for number, source in enumerate(sources, start=1))
+    lines = wrap(text, FOOT_SIZE, TEXT_WIDTH - 60, measure)
+    if len(lines) > FOOT_LINES:
+        lines = [*lines[: FOOT_LINES - 1], lines[FOOT_LINES - 1].rstrip() + " \u2026"]
+    return tuple(line.rstrip() for line in lines)
+
+
+# What a cell may have around its number; a unit or currency is told by the header.
+_NUMBER = re.compile(r"[-+\u2212]?\d{1,3}(?:[ ,\u00a0\u202f]\d{3})*(?:\.\d+)?|[-+\u2212]?\d+(?:\.\d+)?")
+# More bars or series than this nobody tells apart.
+CATEGORIES_MAX, SERIES_MAX = 12, 4
+# Beside a column that is this many times as high, one is a line.
+SCALE_MAX = 20
+_UNIT = re.compile(r"\(([^)]*)\)")
+
+
+def chart_of(table: Table) -> Chart | None:
+    """A table as a chart: its first column names categories, each once, and the others are numbers; None where they are not."""
+    categories = tuple(row[0] for row in table.rows)
+    if not 2 <= len(categories) <= CATEGORIES_MAX or len(set(categories)) < len(categories):
+        return None
+    series: list[tuple[str, tuple[float, ...]]] = []
+    for place, name in enumerate(table.header[1:], start=1):
+        numbers = [_number(row[place]) for row in table.rows]
+        told = tuple(one for one in numbers if one is not None)
+        if len(told) < len(numbers):
+            return None
+        series.append((name, told))
+    # Numbers of other units have no axis in common.
+    if len({tuple(_UNIT.findall(name)) for name, _ in series}) > 1 or (series and _is_dwarfed(series)):
+        return None
+    return Chart(categories, tuple(series)) if 1 <= len(series) <= SERIES_MAX else None
+
+
+def _is_dwarfed(series: Sequence[tuple[str, tuple[float, ...]]]) -> bool:
+    """Whether one series would be too small beside another to be seen."""
+    highest = [max(map(abs, numbers)) for _, numbers in series]
+    return max(highest) > SCALE_MAX * min(highest)
+
+
+def _number(cell: str) -> float | None:
+    text = cell.strip().rstrip("%").strip()
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    return float(re.sub("[ ,\u00a0\u202f]", "", text).replace("\u2212", "-"))
 
 
 def _title_lines(title: str, measure: Measure) -> tuple[float, tuple[str, ...]]:

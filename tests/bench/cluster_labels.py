@@ -17,7 +17,7 @@ from highwater.streams.feeds.clustering import cluster_embeddings
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
 from highwater.streams.feeds.naming import EXAMPLES, MIXED
 from highwater.streams.feeds.tokens import STOP_WORDS, clean, root_of, spelled_words_of, stem_of
-from tests.bench.cluster_quality import LATEST, user_window
+from tests.bench import cluster_quality
 from tests.bench.data import insights, vectors
 
 # Members shown are evenly spread over a cluster in the order of its membership, so that its edge is seen too.
@@ -42,8 +42,8 @@ def _of_year(year: str, channels: Sequence[str]) -> Callable[[Sequence[dict[str,
 
 # A user's window, the largest that the bench clusters, one small project alone, and two users of other years.
 WINDOWS: Mapping[str, Callable[[Sequence[dict[str, str]]], list[int]]] = {
-    "user, 60 days": user_window,
-    "latest 10,000": lambda rows: list(range(len(rows)))[-LATEST:],
+    "user, 60 days": cluster_quality.user_window,
+    "latest 10,000": lambda rows: list(range(len(rows)))[-cluster_quality.LATEST :],
     "arroyo, all": lambda rows: [place for place, row in enumerate(rows) if row["channel_id"] == "getsentry/arroyo"],
     "web in 2023": _of_year("2023", ("encode/httpx", "encode/starlette", "hynek/structlog", "simonw/datasette")),
     "kafka in 2021": _of_year("2021", ("apache/kafka", "Aiven-Open/karapace", "tchiotludo/akhq", "aio-libs/aiokafka")),
@@ -100,6 +100,12 @@ def main() -> None:
         print(f"== {name}: {len(found.clusters)} clusters, described in {found.seconds:.2f} s of CPU")
         for one in found.clusters[: chosen.top]:
             print(shown(one, found.texts, chosen.texts))
+        for theme in dict.fromkeys(one.theme for one in found.clusters):
+            own = [one for one in found.clusters if one.theme == theme]
+            texts = [found.texts[insight_id] for one in own for insight_id in one.insight_ids]
+            print(
+                f"theme {len(texts):5}  {coverage(theme, texts):4.0%}  {theme} = {' | '.join(one.label for one in own)}"
+            )
 
 
 if __name__ == "__main__":

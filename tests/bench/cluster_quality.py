@@ -35,7 +35,16 @@ from numpy.typing import NDArray
 from tests import ROOT
 from tests.bench.data import insights, vectors
 from tests.bench.figures import Figure, figure
-from tests.bench.quality import NOISE, agreement, class_words, evaluate, members_of, softly_assigned, tokens_of
+from tests.bench.quality import (
+    NOISE,
+    agreement,
+    class_words,
+    evaluate,
+    members_of,
+    softly_assigned,
+    tokens_of,
+    word_coverage,
+)
 from tests.bench.topic_peers import INSTALL, Topics, bertopic_pipeline, is_umap_installed, plain_hdbscan
 
 WINDOW = timedelta(days=60)
@@ -254,7 +263,8 @@ def _scores(data: DataSet, topics: Topics) -> dict[tuple[str, str], float]:
     texts: Sequence[str | None] = data.texts or [None] * len(labels)
     own = evaluate(labels, probabilities, texts, topics.words)
     seen = evaluate(labels, probabilities, texts, topics.words, top=WORDS_SEEN)
-    shared = evaluate(labels, probabilities, texts, class_words(members, texts))
+    words = class_words(members, texts)
+    shared = evaluate(labels, probabilities, texts, words)
     found = {
         ("clusters", "count"): own["clusters"],
         ("noise, membership < 0.3", "%"): 100 * own["noise"],
@@ -274,6 +284,8 @@ def _scores(data: DataSet, topics: Topics) -> dict[tuple[str, str], float]:
             ("one procedure, NPMI", "-1..1"): shared["npmi"],
             ("one procedure, NPMI by size", "-1..1"): shared["npmi_weighted"],
             ("one procedure, diversity", "0..1"): shared["diversity"],
+            ("one procedure, word coverage", "0..1"): word_coverage(members, texts, words),
+            **_label_scores(members, data),
         }
     if data.truth is not None:
         found |= {
@@ -283,6 +295,23 @@ def _scores(data: DataSet, topics: Topics) -> dict[tuple[str, str], float]:
         if topics.soft is not None:
             found["ARI, own soft assignment", "ARI"] = agreement(data.truth, topics.soft)
     return {measure: value for measure, value in found.items() if not math.isnan(value)}
+
+
+def _label_scores(members: NDArray[np.intp], data: DataSet) -> dict[tuple[str, str], float]:
+    """What the product's labels say of any system's clusters: members that say the label, and clusters without a subject."""
+    from highwater.streams.feeds.labels import describe_clusters
+    from highwater.streams.feeds.naming import is_mixed
+    from tests.bench.cluster_labels import coverage
+
+    assert data.texts is not None
+    ids = [str(row) for row in range(len(data.texts))]
+    described = describe_clusters(members, np.ones(len(members)), data.vectors, data.texts, ids)
+    told = [one for one in described if not is_mixed(one.label)]
+    shares = [coverage(one.label, [data.texts[int(row)] for row in one.insight_ids]) for one in told]
+    return {
+        ("one rule of labels, coverage", "0..1"): statistics.fmean(shares) if shares else math.nan,
+        ("one rule of labels, mixed", "%"): 100 * (1 - len(told) / len(described)) if described else math.nan,
+    }
 
 
 def _ratios(data: DataSet, measured: dict[str, list[Measurement]]) -> list[Figure]:

@@ -9,6 +9,7 @@ every system is scored by the same code on the same texts, and a word or a point
   that no text holds is -1, so a word that no text holds has -1 with every other one; a pair that all texts hold is 1.
   A topic of fewer than two words has no pair: it is left out of the mean and counted.
 - *Topic diversity* (Dieng et al. 2020): distinct words as a share of all topics' first ten.
+- *Word coverage*: the share of a topic's members that hold one of its words, the mean over its words and then over topics.
 - *Class-based TF-IDF* (Grootendorst 2022): tf x ln(1 + A / f), tf being a word's share of its class's tokens, f its
   count in all classes and A the mean number of tokens of a class. Noise is a class too, as BERTopic has it.
 
@@ -108,6 +109,21 @@ def coherences(topics: Mapping[int, Sequence[str]], texts: Sequence[str | None])
         pairs = list(itertools.combinations(holders, 2))
         found[label] = math.fsum(_npmi(len(a), len(b), len(a & b), len(texts)) for a, b in pairs) / len(pairs)
     return found
+
+
+def word_coverage(members: IntArray, texts: Sequence[str | None], topics: Mapping[int, Sequence[str]]) -> float:
+    """How much of its members a topic's words stand in, 0..1; NaN without a topic that has words.
+
+    `members` int (n,) as `members_of` gives them.
+    """
+    corpus = _read(tuple(texts))
+    shares = []
+    for label, words in topics.items():
+        own = frozenset(np.flatnonzero(members == label).tolist())
+        if own and words:
+            held = [len(corpus.texts_with(word) & own) / len(own) for word in words]
+            shares.append(math.fsum(held) / len(held))
+    return math.fsum(shares) / len(shares) if shares else math.nan
 
 
 def diversity(topics: Mapping[int, Sequence[str]]) -> float:

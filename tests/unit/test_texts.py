@@ -77,3 +77,22 @@ def test_a_deck_loses_the_lines_that_quote_what_was_deleted() -> None:
     (left,) = redacted_slides([slide], Quotations([SECRET]))
     assert left == {**slide, "bullets": [WITHDRAWN, "A branch"], "notes": WITHDRAWN}
     assert redacted_title(SECRET, Quotations([SECRET])) == WITHDRAWN
+
+
+def test_sources_and_tables_of_a_deck_are_redacted_too() -> None:
+    """A bullet keeps its source, a withdrawn one has none; a heading that quotes, and a table with a row that does, go."""
+    source = {"document": "d", "name": "a.md", "heading": "A", "place": 1}
+    table = {"header": ["k", "v"], "rows": [["Falcon buys Acme", "tomorrow at noon"]]}
+    slide = {
+        "title": "Plans",
+        "notes": "",
+        "bullets": ["A branch", SECRET, "Another", f"So: {SECRET}"],
+        "sources": [source, source, {**source, "heading": SECRET}, None],
+        "table": table,
+    }
+    (left,) = redacted_slides([slide], Quotations([SECRET]))
+    assert left["bullets"] == ["A branch", WITHDRAWN, "Another"]
+    assert left["sources"] == [source, None, {**source, "heading": WITHDRAWN}]
+    assert left["table"] is None
+    kept = {**slide, "table": {"header": ["k", "v"], "rows": [["a", "1"]]}}
+    assert redacted_slides([kept], Quotations([SECRET]))[0]["table"] == kept["table"]

@@ -319,6 +319,23 @@ async def test_the_topic_wakes_it(case: Case, stack: Stack, monkeypatch: pytest.
         await case.filled()
 
 
+async def test_a_namespace_keeps_the_model_of_its_vectors(case: Case):
+    """Beside a new model the one before goes on with the namespaces that have vectors of it; without vectors, or with the new
+    model's, they are the new one's. None is named as left over.
+    """
+    older = Scripted(basis_id="older@4")
+    for ns, model in (("old", older.basis_id), ("new", case.embedder.basis_id), ("empty", None)):
+        await case.rows.namespace(ns, dimensions=None if model is None else LENGTH, embedding_model=model)
+        await case.rows.put(f"of {ns}", [f"text of {ns}"], ns=ns)
+    connector = Backfill(case.url, replace(case.around, clock=lambda: LATER_MS), case.embedder, older)
+    async with case.working(connector):
+        await case.filled()
+    assert (older.texts, sorted(case.embedder.texts)) == (["text of old"], ["text of empty", "text of new"])
+    found = await case.rows.pool.fetch("SELECT ns, embedding_model FROM chunk_namespaces ORDER BY ns")
+    assert [tuple(row) for row in found] == [("empty", "scripted@4"), ("new", "scripted@4"), ("old", "older@4")]
+    assert connector._worker._named == set()
+
+
 async def test_an_index_that_was_left_half_made_is_made_again(case: Case, monkeypatch: pytest.MonkeyPatch):
     """An invalid index is dropped and built; names that need quoting are quoted; one is built by one process at a time."""
     monkeypatch.setattr(chunk_indexes, "COMPARED_MAX", 5)

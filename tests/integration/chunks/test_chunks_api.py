@@ -6,6 +6,7 @@ import asyncio
 import base64
 import http.server
 import json
+import shutil
 import struct
 import threading
 import uuid
@@ -23,12 +24,14 @@ from highwater.connectors.identity.sink_tokens import TokensSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
 from highwater.connectors.models.embeddings import BuiltInEmbedder
+from highwater.connectors.models.local_model import MINILM, LocalEmbedder
 from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.retrieval import search as chunk_search
 from highwater.schemas.jobs import TOKENS_USED, USAGE_RECORDED, TokensUsed
 from highwater.schemas.positions import parse_position
 from highwater.streams.chunks.passports import PASSPORT_KEYS, load_passports
 from highwater.streams.chunks.temperature import temperature
+from highwater.streams.settings import read_settings
 from tests.integration.api_server import NOW, Api, eventually, running_api
 from tests.integration.chunks.making import FINISHED, SUBMITTED, bump, store_chunk, store_ingest, store_namespace
 from tests.integration.connecting import event, fresh, in_outbox, in_transaction, surroundings
@@ -338,6 +341,36 @@ async def test_a_question_is_embedded_as_the_chunks_were(api, seeds, ns):
     vector = base64.urlsafe_b64encode((await embedder.embed(contents[1:2]))[0]).rstrip(b"=").decode()
     own = (await api.get(SEARCH, params={**params, "vector": vector})).json()
     assert (own["compared_by"], own["results"][0]["chunk_no"]) == ("sent", 1)
+
+
+async def test_a_question_has_the_model_of_the_namespace(own_settings, seeds, ns, tmp_path):
+    """With the local model a namespace of its vectors finds what means the same in other words; one of built-in
+    vectors is compared by those. Of a damaged model words are left.
+    """
+    local, older = LocalEmbedder(read_settings({}).model_dir), BuiltInEmbedder()
+    contents = ["the suite was repaired by Anna", "apples and pears", "partitions of a topic"]
+    for name, embedder in ((ns, local), (f"{ns}-older", older)):
+        await store_namespace(seeds, name, dimensions=384, embedding_model=embedder.basis_id)
+        for number, vector in enumerate(await embedder.embed(contents)):
+            await store_chunk(seeds, name, number, content=contents[number], embedding=vector_text(vector))
+        await bump(seeds, name)
+    question = "who fixed the broken tests"
+    with running_api(own_settings(HIGHWATER_EMBEDDER="local")) as here:
+        for name, embedder in ((ns, local), (f"{ns}-older", older)):
+            answer = (await here.get(SEARCH, params={"ns": name, "q": question})).json()
+            assert answer["compared_by"] == embedder.basis_id
+            wanted = np.frombuffer(b"".join(await embedder.embed([question, *contents])), "<f4").reshape(-1, 384)
+            expected = dict(enumerate(wanted[1:] @ wanted[0]))
+            found = {one["chunk_no"]: one["similarity"] for one in answer["results"]}
+            assert found == {number: pytest.approx(expected[number], abs=1e-5) for number in found}
+            if embedder is local:
+                assert answer["results"][0]["chunk_no"] == 0
+    damaged = tmp_path / "models"
+    shutil.copytree(read_settings({}).model_dir, damaged)
+    (damaged / f"{MINILM.name}-tokenizer.json").write_bytes(b"{}")
+    with running_api(own_settings(HIGHWATER_EMBEDDER="local", HIGHWATER_MODEL_DIR=damaged)) as here:
+        answer = (await here.get(SEARCH, params={"ns": ns, "q": "repaired suite"})).json()
+        assert (answer["compared_by"], answer["results"][0]["chunk_no"]) == ("words", 0)
 
 
 async def test_what_a_search_has_embedded_is_paid_by_its_organization(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,11 @@ from typing import Any
 import asyncpg
 from confluent_kafka import Producer
 
+from highwater.api.cli.checks import Check, check_embedder
 from highwater.connectors.kafka.admin import Admin
 from highwater.connectors.kafka.groups import committed
+from highwater.connectors.models.local_model import MINILM
+from highwater.streams.settings import read_settings
 from tests.integration.commands import PROGRAM, printed, run, tail
 
 TOPIC = "feeds.user-active"
@@ -191,11 +195,33 @@ def test_describe_shows_what_the_broker_holds(environment):
     assert (shown["key"], len(shown["live"]["partitions"]), shown["live"]["differences"]) == ("user_id", 8, [])
 
 
+async def test_doctor_says_what_makes_vectors(environment, tmp_path):
+    """The model by its name and what waits for it; one that is missing, damaged or not there to be asked for, with the remedy."""
+
+    async def check(**more: str) -> Check:
+        (found,) = await check_embedder(read_settings({"DATABASE_URL": environment["DATABASE_URL"], **more}))
+        return found
+
+    found = await check()
+    assert (found.state, found.detail.startswith(f"local: {MINILM.basis_id}; ")) == ("ok", True)
+    assert found.detail.endswith("wait for a vector")
+    shutil.copytree(read_settings({}).model_dir, tmp_path / "models")
+    (tmp_path / "models" / f"{MINILM.name}.onnx").write_bytes(b"other")
+    found = await check(HIGHWATER_MODEL_DIR=str(tmp_path / "models"))
+    assert (found.state, "fetch --models" in found.remedy) == ("bad", True)
+    found = await check(HIGHWATER_MODEL_DIR=str(tmp_path), HIGHWATER_EMBEDDER="local")
+    assert (found.state, "is missing" in found.detail) == ("bad", True)
+    found = await check(HIGHWATER_MODEL_DIR=str(tmp_path))
+    assert (found.state, found.detail.startswith("builtin: ")) == ("warning", True)
+
+
 def test_doctor_finds_fresh_parts_well(environment):
     """Every part of a stack is well; one that is away is bad, named, and makes the status 1."""
     # The consumers of this session's stack are run by other tests, if at all: their lag is none of this one's business.
     checks = {row["name"]: row["state"] for row in json.loads(run(environment, "doctor", "--json").stdout)}
-    assert {"ok"} == {checks[name] for name in ("kafka", "topics", "schemas", "database", "migrations", "redis")}
+    assert {"ok"} == {
+        checks[name] for name in ("kafka", "topics", "schemas", "database", "migrations", "redis", "embedder")
+    }
     away = run({**environment, "REDIS_URL": "redis://127.0.0.1:1/0"}, "doctor", "--json")
     assert away.returncode == 1
     assert next(row["state"] for row in json.loads(away.stdout) if row["name"] == "redis") == "bad"

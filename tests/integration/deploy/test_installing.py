@@ -235,5 +235,9 @@ def test_files_that_arrived_before_a_kill_are_not_downloaded_again(maven: _Maven
     assert (root / "registry" / "app.jar").read_bytes() == b"the registry"
     models = {path.name: path.read_bytes() for path in (root / "models").iterdir()}
     assert models == {"small.onnx": b"numbers", "small-tokenizer.json": b"{}"}
+    alone = FETCH.replace("fetch.install(", "fetch.install_models(")
+    environment = {**os.environ, "HOME": str(home)}
+    subprocess.run([sys.executable, "-c", alone, tmp_path / "image", lock], env=environment, check=True)
+    assert sorted(path.name for path in (tmp_path / "image").rglob("*.*")) == ["small-tokenizer.json", "small.onnx"]
     assert subprocess.run([root / "redis" / "redis-server"], capture_output=True, check=True).stdout == b"Redis\n"
     assert not scratch.exists()

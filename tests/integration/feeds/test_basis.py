@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +17,25 @@ from highwater.connectors.feeds import worker_embed as embed
 from highwater.connectors.feeds.bases import read_active
 from highwater.connectors.feeds.sink_insights import InsightsSink
 from highwater.connectors.feeds.statements import QUERIES
+from highwater.connectors.feeds.windows import Span, read_dataset
 from highwater.connectors.feeds.worker_embed import BasisFitError, EmbedWorker
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.models.embedding_service import RemoteEmbedder
+from highwater.connectors.models.local_model import MINILM, LocalEmbedder
 from highwater.connectors.postgres.leases import LeaseKind, LeaseLostError, holding
 from highwater.schemas.feeds import BASIS_CHANGED, INSIGHT_INGESTED
+from highwater.streams.clock import to_datetime
 from highwater.streams.feeds.basis import UNFITTED_ID, Basis
 from highwater.streams.feeds.embedding import TextEmbedder
 from highwater.streams.retry import MODEL_CALL
+from highwater.streams.settings import read_settings
 from tests.conftest import Stack
 from tests.integration.connecting import event, fresh, in_outbox, in_transaction, running, until
 from tests.integration.databases import own_database
 from tests.integration.feeds.embedding_server import DIMENSIONS, Service
 from tests.unit.feeds import sample
 
+MODELS = read_settings({}).model_dir
 OWN = b"\x00\x00\x80?" * DIMENSIONS
 
 
@@ -37,6 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches, so that there are many of them, and short waits."""
     monkeypatch.setattr(embed, "_OWN_TEXTS_MAX", 300)
     monkeypatch.setattr(embed, "_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(embed, "_LOCAL_POLL_SECONDS", 0.02)
     monkeypatch.setattr(embed, "_OWN_POLL_SECONDS", 0.02)
 
 
@@ -81,6 +89,16 @@ class Store:
         return EmbedWorker(
             self.around, RemoteEmbedder(url, None, model=model, dimensions=DIMENSIONS), wait_seconds=60
         )  # fmt: skip
+
+    def local(self) -> EmbedWorker:
+        """A worker with the model that is installed."""
+        return EmbedWorker(self.around, None, local=LocalEmbedder(MODELS), wait_seconds=60)
+
+    async def beside(self) -> int:
+        """Insights that the local model has read."""
+        return int(await self.around.pool.fetchval(
+            "SELECT count(*) FROM insights WHERE next_model = $1 AND next_embedding IS NOT NULL", MINILM.basis_id
+        ))  # fmt: skip
 
     async def active(self) -> str:
         """The active basis."""
@@ -385,6 +403,94 @@ async def test_a_silent_service_changes_nothing(store: Store, service: Service, 
         assert "the embedding service fails" in (worker.degraded or "")
         service.mode = "good"
         await until(lambda: store.is_settled_in("one@384"), "it recovers")
+
+
+async def test_the_local_model_reads_behind_the_sink(store: Store):
+    """Insights have a vector of the active basis at once, the model's follow, of what was there and of what comes; each is the
+    one that the model gives for the text. Taken out of the settings, nothing of it is left.
+    """
+    await store.ingest_foreign()
+    await store.ingest(70)
+    async with running(store.local()):
+
+        async def are_read() -> bool:
+            return await store.beside() == store.count - 1 and not await store.around.pool.fetchval(
+                "SELECT count(*) FROM reembedding"
+            )
+
+        await until(are_read, "all are read")
+        assert await store.around.pool.fetchval("SELECT next_id FROM active_basis") == MINILM.basis_id
+        await store.ingest(5)
+        assert (await store.active(), await store.lacking()) == (UNFITTED_ID, 0)
+        await until(are_read, "those that came later too")
+    rows = await store.around.pool.fetch("SELECT text, next_embedding FROM insights WHERE next_embedding IS NOT NULL")
+    made = LocalEmbedder(MODELS).embed_now([row["text"] for row in rows])
+    assert b"".join(row["next_embedding"] for row in rows) == made.astype("<f4").tobytes()
+    assert await store.changes() == []
+    async with running(store.worker()):
+        await until(lambda: store.is_settled_in(UNFITTED_ID), "all is as without it")
+    await store.check_vectors()
+
+
+async def test_the_local_model_waits_for_the_first_fit(store: Store):
+    """At 1,000 insights the built-in basis is fitted and switched to; then the model reads everything, and no fit follows."""
+    await store.ingest(30)
+    worker = store.local()
+    for _ in range(3):
+        await step(store, worker)
+    assert await store.beside() == 30
+    await store.ingest(1_300)
+    while not (await store.active()).startswith("text-384.v2-"):
+        assert await step(store, worker) > 0
+        assert await store.lacking() == 0
+    while await step(store, worker):
+        assert await store.lacking() == 0
+    assert await store.beside() == 1_330
+    assert [change["kind"] for change in await store.changes()] == ["fitted"]
+    await store.ingest(150)
+    await store.around.pool.execute("UPDATE bases SET corpus_size = 100 WHERE kind = 'fitted'")  # it has grown tenfold
+    worker = store.local()
+    while await step(store, worker):
+        pass
+    assert await store.beside() == 1_480
+    assert await store.around.pool.fetchval("SELECT count(*) FROM bases WHERE kind = 'fitted'") == 1
+
+
+async def test_a_damaged_model_keeps_nobody_waiting(store: Store, tmp_path: Path):
+    """A file that is not the one that is locked is refused by name; insights keep their vectors, and none is given up."""
+    shutil.copytree(MODELS, tmp_path / "models")
+    path = tmp_path / "models" / f"{MINILM.name}.onnx"
+    with path.open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"damaged")
+    await store.ingest(10)
+    worker = EmbedWorker(store.around, None, local=LocalEmbedder(tmp_path / "models"), wait_seconds=0.001)
+    async with running_until_stopped(worker):
+        await until(lambda: worker.degraded, "it says so")
+        assert str(path) in (worker.degraded or "")
+        assert (await store.active(), await store.lacking()) == (UNFITTED_ID, 0)
+    assert await store.around.pool.fetchval("SELECT count(*) FROM insights WHERE excluded_at IS NOT NULL") == 0
+
+
+async def test_a_window_is_compared_by_the_model_where_it_has_read_all(store: Store):
+    """Until then by the active basis, whole: nothing is left out for want of the model's vector."""
+    await store.ingest(40)
+    worker = store.local()
+    span = Span([store.channel], [0], [1_000], to_datetime(0), to_datetime(10_000))
+
+    async def dataset() -> tuple[str, int, int]:
+        async with store.around.pool.acquire() as tx:
+            found = await read_dataset(tx, span, 1_000)
+        return found.basis_id, len(found), found.left_out
+
+    assert await dataset() == (UNFITTED_ID, 40, 0)
+    for _ in range(3):
+        await step(store, worker)
+    assert await dataset() == (MINILM.basis_id, 40, 0)
+    await store.ingest(1)
+    assert await dataset() == (UNFITTED_ID, 41, 0)
+    await step(store, worker)
+    assert await dataset() == (MINILM.basis_id, 41, 0)
 
 
 async def test_rows_of_an_older_store_are_in_the_unfitted_basis(store: Store):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pptx
 import pypdf
 import pytest
+from PIL import Image
+from pptx.opc.constants import RELATIONSHIP_TYPE
 
 from highwater.api.jobs.routes import result_url
 from highwater.connectors.jobs import blobs
@@ -47,10 +50,15 @@ async def deck(j: Jobs, *, organization: str = "acme") -> str:
     return presentation_id
 
 
-async def exported(j: Jobs, presentation_id: str, form: str) -> dict[str, Any]:
+async def once(content: bytes) -> AsyncIterator[bytes]:
+    """Bytes as an upload."""
+    yield content
+
+
+async def exported(j: Jobs, presentation_id: str, form: str, **more: Any) -> dict[str, Any]:
     """The row of a job that exports a deck, once it has ended."""
     worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time))
-    job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": presentation_id, "format": form})
+    job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": presentation_id, "format": form, **more})
     await j.request(worker, job_id)
     row = await j.until_status(job_id, "completed")
     return dict(json.loads(row["result"]))
@@ -122,6 +130,40 @@ async def test_a_deck_of_others_is_not_there(j: Jobs, organization: str | None):
     row = await j.until_status(job_id, "failed")
     assert row["error"] == f"there is no presentation {presentation_id}"
     assert await j.around.pool.fetchval("SELECT count(*) FROM blobs") == 0
+
+
+async def test_a_brand_kit_is_what_a_deck_looks_like(j: Jobs):
+    """Its colours are those of the theme, its logo stands on every page; in a PDF too."""
+    logo = io.BytesIO()
+    Image.new("RGB", (40, 10), "#AA0000").save(logo, "PNG")
+    sha256 = hashlib.sha256(logo.getvalue()).hexdigest()
+    now = j.time()
+    put = {"media_type": "image/png", "organization_id": "acme", "now_ms": now, "bytes_max": 1 << 20}
+    await blobs.put(j.around.pool, once(logo.getvalue()), file_name=None, **put)
+    presentation_id = await deck(j)
+    kit = {"primary": "#FFD400", "accent": "#006644", "logo": sha256}
+    content, _ = await content_of(j, (await exported(j, presentation_id, "pptx", brand_kit=kit))["sha256"])
+    file = pptx.Presentation(io.BytesIO(content))
+    theme = file.slide_master.part.part_related_by(RELATIONSHIP_TYPE.THEME).blob.decode()
+    assert ('<a:accent1><a:srgbClr val="FFD400"/>' in theme, '<a:accent2><a:srgbClr val="006644"/>' in theme) == (
+        True,
+        True,
+    )
+    assert all(any(shape.name == "Logo" for shape in slide.shapes) for slide in file.slides)
+    assert str(file.slides[0].shapes.title.text_frame.paragraphs[0].font.color.rgb) == "000000"  # on yellow
+    content, _ = await content_of(j, (await exported(j, presentation_id, "pdf", brand_kit=kit))["sha256"])
+    assert len(pypdf.PdfReader(io.BytesIO(content)).pages[1].images) == 1
+
+
+async def test_a_logo_that_is_not_there_fails_the_job(j: Jobs):
+    """With its name; so does a document that is no picture."""
+    worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time))
+    text = await j.put("no picture")
+    for logo, told in (("a" * 64, "is not there"), (text, "no picture that can be read")):
+        args = {"presentation_id": await deck(j), "format": "pptx", "brand_kit": {"logo": logo}}
+        job_id = await j.submit(kind=Kind.EXPORT, args=args)
+        await j.request(worker, job_id)
+        assert told in (await j.until_status(job_id, "failed"))["error"]
 
 
 # -- Google Slides --------------------------------------------------------------------------------------------------------

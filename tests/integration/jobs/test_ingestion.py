@@ -73,8 +73,8 @@ async def cut(j: Jobs, *documents: str) -> list[dict[str, Any]]:
             "application/pdf",
             [
                 ("Streams", None),
-                ("• A log is ordered.\n• It is kept.\n1 / 2", "Logs"),
-                ("• They share.\n2 / 2", "Groups"),
+                ("• A log is ordered.\n• It is kept.\n2", "Logs"),
+                ("• They share.\n3", "Groups"),
             ],
         ),
         (

@@ -344,6 +344,20 @@ async def test_a_document_may_be_as_large_as_the_plan_says(customer: Customer):
     assert (await customer.row(team.value["job_id"]))["status"] == "pending"
 
 
+async def test_a_brand_kit_needs_a_plan_that_has_it(customer: Customer):
+    """A free organization is refused by name of the limit, a team is not; without a kit nobody is."""
+    args = {"presentation_id": str(uuid.uuid4()), "format": "pdf"}
+    branded = customer.wants("export", args={**args, "brand_kit": {"primary": "#112233"}})
+    plain = customer.wants("export", args=args)
+    assert await customer.stores(branded, plain) == []
+    await _is_refused(customer, branded, "features")
+    assert (await customer.row(plain.value["job_id"]))["status"] == "pending"
+    await customer.has("team")
+    again = customer.wants("export", args={**args, "brand_kit": {"primary": "#112233"}})
+    assert await customer.stores(again) == []
+    assert (await customer.row(again.value["job_id"]))["status"] == "pending"
+
+
 # -- controls ------------------------------------------------------------------------------------------------------------
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pytest
 
-from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs import blobs, store
 from highwater.connectors.jobs.generation import GenerationSteps
+from highwater.connectors.jobs.steps import Ask, Done
 from highwater.connectors.models.call_rows import Totals, totals_of
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.models.embeddings import Embedded
@@ -19,6 +22,8 @@ from highwater.connectors.queries.stages import Stages
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.jobs.jobs import Job
+from highwater.streams.jobs.local_deck import local_deck_answer
+from highwater.streams.jobs.states import JobStatus, Kind
 from highwater.streams.models.costs import parse_prices
 from tests.integration.chunks.chunk_rows import NOW_MS, Rows
 
@@ -155,7 +160,36 @@ async def test_a_deck_is_made_of_its_documents_chunks(rows: Rows, monkeypatch: p
     args = type("Args", (), {"source_document_ids": (ids["plain"], ids["ingested"])})()
     job: Job = type("AJob", (), {"id": "j", "organization_id": "o"})()
     told = await steps._passages(job, args, "sails", 8_000)
-    assert [(one.document, one.text) for one in told] == [
-        (ids["ingested"], "T\na chunk of sails"),
-        (ids["plain"], "plain: all of the document"),
+    assert [(one.document, one.heading, one.text, one.place) for one in told] == [
+        (ids["ingested"], "T", "a chunk of sails", 0),
+        (ids["plain"], "", "plain: all of the document", 0),
     ]
+
+
+async def test_a_deck_without_documents_is_made_of_what_was_ingested(rows: Rows):
+    """As an answer is: of open namespaces, what has its words; it is tagged with its sources, so what is withdrawn leaves it."""
+    for ns, is_open in (("open", True), ("closed", False)):
+        await rows.namespace(ns, is_open=is_open)
+        await rows.put("guide", ["Sails are mended by hand."], ns=ns, title="Boats")
+        await rows.put("other", ["Nothing of it."], ns=ns, title="Trees")
+    steps = GenerationSteps(rows.pool, None, lambda: NOW_MS, model="small")
+    job = Job(
+        WORK.id, Kind.GENERATION, "acme", WORK.user_id, '{"query": "How are sails mended?", "slides": 1}', JobStatus.RUNNING
+    )  # fmt: skip
+    step = await steps.next(job)
+    while isinstance(step, Ask):
+        assert [(one["heading"], one["text"]) for one in json.loads(step.user)["sources"]] == [
+            ("Boats", "Sails are mended by hand.")
+        ]
+        made = step.conclude(local_deck_answer(step.stage, step.user))
+        job = replace(job, checkpoint=json.loads(json.dumps(made.checkpoint)))
+        step = await steps.next(job)
+    assert isinstance(step, Done)
+    assert step.deck is not None
+    (slide,) = step.deck.slides
+    assert slide["bullets"] == ["Sails are mended by hand."]
+    assert slide["sources"] == [{"document": "guide", "name": "open/guide", "heading": "Boats", "place": 0}]
+    async with rows.pool.acquire() as tx, tx.transaction():
+        await store._store_deck(tx, job, step.deck, NOW_MS)
+    tags = await rows.pool.fetch("SELECT space FROM surrogate_keys WHERE document = $1", f"deck:{job.id}")
+    assert "source:open|s|guide" in {row["space"] for row in tags}

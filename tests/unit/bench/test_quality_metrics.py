@@ -22,6 +22,7 @@ from tests.bench.quality import (
     members_of,
     softly_assigned,
     tokens_of,
+    word_coverage,
 )
 from tests.bench.topic_peers import Topics
 
@@ -74,6 +75,14 @@ def test_diversity_is_the_share_of_distinct_words():
     """Six words, four of them distinct."""
     assert diversity({0: ["a", "b", "c"], 1: ["b", "c", "d"]}) == pytest.approx(4 / 6)
     assert math.isnan(diversity({0: []}))
+
+
+def test_word_coverage_is_the_mean_share_of_members_that_hold_a_topics_words():
+    """Of two members both hold the one word and one the other; a word that none holds is 0; without words there is none."""
+    members = np.array([0, 0, 1, -1])
+    texts = ["alpha beta", "alpha", "gamma", "beta"]
+    assert word_coverage(members, texts, {0: ["alpha", "beta"], 1: ["delta"]}) == pytest.approx((0.75 + 0) / 2)
+    assert math.isnan(word_coverage(members, texts, {0: [], 2: ["alpha"]}))
 
 
 def test_coverage_counts_memberships_inclusively():

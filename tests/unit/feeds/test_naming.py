@@ -75,8 +75,8 @@ def test_a_subject_that_clusters_share_is_said_with_its_difference() -> None:
 @pytest.mark.parametrize(
     ("texts", "label"),
     [
-        (["fix(ui): page of a", "fix(ui): the editor", "The UI hangs", "UI of b"], "UI"),
-        (["Release notes for a", "Release notes for b", "release the notes", "Release notes"], "Release notes"),
+        (["fix(ui): page of a", "fix(ui): the editor", "fix(ui): c", "UI of b"], "UI"),
+        ([*(f"Release notes for {name}" for name in FRUIT), "Release plum", "a release", "releases"], "Release notes"),
         (["documentation of offsets", "documents offsets", "docs: offsets", "offset docs"], "Docs, offsets"),
         (["migrate the broker", "migration of a broker", "migrated broker", "Broker migrations"], "broker"),
     ],
@@ -85,6 +85,39 @@ def test_words_are_counted_in_all_their_forms_and_shown_as_they_are_written(text
     """Plurals, tenses and abbreviations are one word; abbreviations are shown in capitals where texts have them."""
     (found,) = labels_of(texts)
     assert label in found
+
+
+def test_an_example_is_a_whole_word_and_not_a_part_of_one() -> None:
+    """`fast` is said by whoever writes FastAPI, and tells nobody."""
+    texts = [
+        "FastAPI router",
+        "a FastAPI app",
+        "include fig",
+        "include plum",
+        "one pear",
+        "a quince",
+        "cherry",
+        "apple",
+    ]
+    assert labels_of(texts, ["kafka broker"] * 5)[0] == "Mixed: FastAPI, include"
+
+
+def test_a_word_of_manner_needs_more_than_half() -> None:
+    """Half of a cluster that says `unused` makes it no cluster of what is unused."""
+    half = ["unused apple", "unused pear", "unused fig", "docker image", "docker build", "docker run"]
+    brokers = [f"kafka broker {name}" for name in FRUIT]
+    assert labels_of(half, brokers)[0].startswith("Docker")
+    assert labels_of([*half[:5], "plum"], brokers)[0].startswith("Mixed")
+    assert labels_of([*half[:4], "unused plum", "unused quince"], brokers)[0].startswith("Unused")
+
+
+def test_an_example_of_a_namesake_is_its_own() -> None:
+    """What both say tells neither apart, though it is the commonest word beside the subject."""
+    first = [*(f"Bump ruff {name}" for name in FRUIT[:2]), "Bump mypy", "Bump mypy now", "Bump uv", "Bump ty"]
+    second = [*(f"Bump ruff {name}" for name in FRUIT[2:4]), "Bump vite", "Bump vite now", "Bump eslint", "Bump react"]
+    both = labels_of(first, second, [f"kafka broker {name}" for name in FRUIT])[:2]
+    assert all(label.startswith("Bump") and "ruff" not in label for label in both)
+    assert both[0] != both[1]
 
 
 def test_a_former_label_that_was_never_true_goes() -> None:

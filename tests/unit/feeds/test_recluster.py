@@ -68,6 +68,7 @@ def test_the_same_window_again_changes_nothing_a_reader_sees():
     assert members(again) == members(first)
     for before, after in zip(first.clusters, again.clusters, strict=True):
         assert (before.label, before.since, before.changed_version) == (after.label, after.since, after.changed_version)
+        assert before.theme == after.theme != ""
         np.testing.assert_allclose(after.positions, before.positions, atol=0.02)
 
 
@@ -135,8 +136,8 @@ def test_order_and_history_do_not_change_a_version(first, length, step, seed):
                tuple(given_window.insight_ids[i] for i in order), given_window.last)
     )  # fmt: skip
     assert members(permuted) == members(usual)
-    assert [(one.cluster_id, one.label, one.keywords) for one in permuted.clusters] == [
-        (one.cluster_id, one.label, one.keywords) for one in usual.clusters
+    assert [(one.cluster_id, one.label, one.keywords, one.theme) for one in permuted.clusters] == [
+        (one.cluster_id, one.label, one.keywords, one.theme) for one in usual.clusters
     ]
     assert permuted.changes == usual.changes
 

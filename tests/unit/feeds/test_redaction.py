@@ -105,6 +105,28 @@ def test_what_is_in_no_cluster_loses_its_place_too() -> None:
     assert redact_outside(outside, frozenset({"i1"})) == {"insight_ids": ["i2"], "positions": [None]}
 
 
+def test_a_theme_loses_what_only_retracted_texts_say_in_all_its_clusters() -> None:
+    """What another cluster of the theme says in its own words stays; other themes are not touched."""
+    theme = "Mixed: falcon merger, css theme, kafka"
+    clusters = [
+        _cluster("Css theme", ["css theme"], theme=theme),
+        cluster("b", ["i8"], label="Kafka", theme=theme),
+        cluster("c", ["i9"], label="Falcon", theme="Falcon"),
+    ]
+    assert [one["theme"] for one in _left(*clusters)] == ["Mixed: css theme, kafka"] * 2 + ["Falcon"]
+    assert [one["theme"] for one in _left(*clusters[1:])] == [theme, "Falcon"]
+
+
+def test_what_is_left_of_a_label_claims_no_more_than_it_did() -> None:
+    """An example is still none of the subjects, and a mixed label stays mixed."""
+    label = "Update dependency, e.g. css, theme (2)"
+    assert parts_of(label) == ["Update dependency", "css", "theme", "2"]
+    assert label_without("Bump, e.g. css, theme", {"css"}) == "Bump, e.g. theme"
+    assert label_without("Bump, e.g. css", {"Bump"}) == "Mixed: css"
+    assert label_without("Mixed: css, theme", {"css"}) == "Mixed: theme"
+    assert label_without("Mixed: css", {"css"}) == RETRACTED_LABEL
+
+
 def test_a_label_loses_its_parts() -> None:
     """What is left of it, or a word that says why there is nothing."""
     assert parts_of("Update dependency: css, theme (kafka)") == ["Update dependency", "css", "theme", "kafka"]

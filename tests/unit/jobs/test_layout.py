@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 
+import pptx
+import pypdf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,9 +24,14 @@ from highwater.streams.jobs.layout import (
     TITLE_LINES,
     Deck,
     Slide,
+    Table,
+    Theme,
+    UnreadableLogoError,
     _height,
+    chart_of,
     lay_out,
     lay_out_title,
+    luminance,
     plain,
     wide_measure,
     wrap,
@@ -62,7 +70,7 @@ def test_nothing_runs_over_the_edge(slide: Slide):
 def test_letters_get_smaller_before_a_page_goes_on():
     """A few points are large, more are smaller, and too many go on on a page of the same title."""
     sizes = [lay_out(Slide("t", ("point",) * count), wide_measure) for count in (3, 12, 60)]
-    assert [pages[0].body_size for pages in sizes[:2]] == [24.0, 18.0]
+    assert [pages[0].body_size for pages in sizes[:2]] == [24.0, 16.0]
     assert [len(pages) for pages in sizes[:2]] == [1, 1]
     assert (len(sizes[2]) > 1, sizes[2][0].shown_title) == (True, f"t (1/{len(sizes[2])})")
 
@@ -81,14 +89,70 @@ def test_a_word_wider_than_the_page_is_broken():
     assert all(wide_measure(line, 14) <= 200 for line in lines)
 
 
-DECK = 'Deck("A — Ж 日本 한국 😀", (Slide("One", ("a", "b" * 300), "notes"), Slide("", ()), Slide("Two", ("c " * 900,) * 4)))'
+def test_points_name_their_sources():
+    """Each source has one number, in the order of points, and stands at the foot of each page."""
+    slide = Slide("t", ("one", "two", "three", "four"), "", ("a.md", None, "b.md", "a.md"))
+    (page,) = lay_out(slide, wide_measure)
+    assert [paragraph.text for paragraph in page.paragraphs] == ["one [1]", "two", "three [2]", "four [1]"]
+    assert page.foot == ("[1] a.md   [2] b.md",)
+    many = Slide("t", ("p",) * 9, "", tuple(f"document {n} of the archive, a long heading of it" for n in range(9)))
+    assert (len(lay_out(many, wide_measure)[0].foot), lay_out(many, wide_measure)[0].foot[-1][-1]) == (2, "…")
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "is_chart"),
+    [
+        (("k", "v (s)", "w (s)"), (("a", "1,000", "900"), ("b", "-2.5", "7")), True),
+        (("k", "v"), (("a", "10%"), ("b", "20 %")), True),
+        (("k", "v (s)", "w"), (("a", "1", "2"), ("b", "3", "4")), False),  # other units
+        (("k", "v", "w"), (("a", "1", "200"), ("b", "3", "400")), False),  # one is a line beside the other
+        (("k", "v"), (("a", "1"), ("b", "n/a")), False),
+        (("k", "v"), (("a", "1"), ("a", "2")), False),
+        (("k", "v"), (("a", "1"),), False),
+        (("k", "v"), (("a", "0"), ("b", "0")), True),
+    ],
+)
+def test_a_table_of_numbers_is_a_chart(header: tuple[str, ...], rows: tuple[tuple[str, ...], ...], is_chart: bool):
+    """Of one unit and order of magnitude, by categories that stand once."""
+    table = Table(header, rows)
+    assert (chart_of(table) is not None) is is_chart
+    first, last = lay_out(Slide("t", ("p",), "", (), table), wide_measure)
+    assert (first.table, last.table, last.parts) == (None, table, 2)
+    deck = Deck("d", (Slide("t", ("p",), "", ("a.md",), table),))
+    shown = pptx.Presentation(io.BytesIO(write_pptx(deck))).slides[2].shapes
+    assert any(shape.has_chart for shape in shown) is is_chart
+    assert any(shape.has_table for shape in shown) is not is_chart
+    words = pypdf.PdfReader(io.BytesIO(write_pdf(deck))).pages[2].extract_text()
+    assert all(row[0] in words for row in rows)
+
+
+def test_letters_on_the_brand_colour_can_be_read():
+    """Black or white, at a contrast of 4.5 at least (WCAG 2.2, 1.4.3)."""
+    for colour in ("000000", "FFFFFF", "FFD400", "1F3A5F", "777777", "C8641B"):
+        lighter, darker = sorted((luminance(colour), luminance(Theme(colour).on_primary)), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\n" + b"x" * 40, b"<svg/>"])
+def test_what_is_no_picture_is_refused(content: bytes):
+    """By both writers, with one error."""
+    for write in (write_pptx, write_pdf):
+        with pytest.raises(UnreadableLogoError, match="no picture"):
+            write(Deck("d", ()), Theme(logo=content))
+
+
+DECK = (
+    'Deck("A — Ж 日本 한국 😀", ('
+    'Slide("One", ("a", "b" * 300), "notes", ("x.md",), Table(("k", "v"), (("a", "1"), ("b", "2")))), '
+    'Slide("", ()), Slide("Two", ("c " * 900,) * 4)))'
+)
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_the_same_deck_is_the_same_file(seed: str):
     """Whichever process writes it: its bytes are a function of the deck."""
     program = (
-        "import hashlib, time; from highwater.streams.jobs.layout import Deck, Slide\n"
+        "import hashlib, time; from highwater.streams.jobs.layout import Deck, Slide, Table\n"
         "from highwater.connectors.jobs.pdf_file import write_pdf\n"
         "from highwater.connectors.jobs.pptx_file import write_pptx\n"
         f"deck = {DECK}\n"

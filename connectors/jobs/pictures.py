@@ -1,0 +1,27 @@
+"""Pictures in decks, looked at before they are drawn."""
+
+from __future__ import annotations
+
+import io
+
+from PIL import Image
+
+from highwater.streams.jobs.layout import LOGO_PIXELS_MAX, UnreadableLogoError
+
+_FORMATS = ("PNG", "JPEG")
+
+
+def check_logo(content: bytes) -> None:
+    """Check that a logo is a picture of a size that can be drawn.
+
+    Raises:
+        UnreadableLogoError: it is not.
+    """
+    try:
+        with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
+            width, height = picture.size
+            if width * height > LOGO_PIXELS_MAX:
+                raise UnreadableLogoError(f"the logo has {width} x {height} pixels, more than {LOGO_PIXELS_MAX:,}")
+            picture.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UnreadableLogoError(f"the logo is no picture that can be read: {error}") from error

@@ -1,0 +1,48 @@
+"""Owns the themes of a version: which clusters are read together, so that fifty can be read as eight.
+
+Its law: a function of the clusters' centres alone, whatever order they come in; every cluster is in one theme.
+
+Clusters are joined from the bottom up, those first whose union is spread least (Ward 1963), by the directions of their centres.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+
+# Up to this many clusters can be read as they are.
+CLUSTERS_READ = 4
+# Themes for n clusters: this times the root of n, so eight for fifty. As many are read as each of them has clusters.
+THEMES_FACTOR = 1.13
+# Directions are rounded, so that what is equal but for the order of a sum is equal.
+_DIGITS = 6
+
+
+def theme_count(clusters: int) -> int:
+    """How many themes so many clusters have, at most."""
+    if clusters <= CLUSTERS_READ:
+        return clusters
+    return max(2, round(THEMES_FACTOR * math.sqrt(clusters)))
+
+
+def group_clusters(centres: Sequence[NDArray[np.float64]], keys: Sequence[str]) -> list[int]:
+    """The number of each cluster's theme, from 0.
+
+    `centres` float64 (d,); `keys`, all different, decide where centres are equal.
+    """
+    count = theme_count(len(centres))
+    if count == len(centres):
+        return list(range(len(centres)))
+    order = sorted(range(len(centres)), key=keys.__getitem__)
+    own = np.stack([centres[place] for place in order])
+    lengths = np.linalg.norm(own, axis=1, keepdims=True)
+    directions = np.round(np.divide(own, lengths, out=np.zeros_like(own), where=lengths > 0), _DIGITS)
+    found = fcluster(linkage(directions, method="ward"), count, criterion="maxclust")
+    theme_of = np.empty(len(centres), dtype=np.int64)
+    theme_of[order] = found - 1
+    numbers: list[int] = theme_of.tolist()
+    return numbers

@@ -1,0 +1,27 @@
+"""How fast something is made, and so how long the rest will take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# A batch counts for half after so many seconds of work: an estimate follows a busier machine or longer texts in minutes.
+_HALF_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Pieces and the seconds that they took, those of long ago for less."""
+
+    pieces: float = 0.0
+    seconds: float = 0.0
+
+    def after(self, pieces: int, seconds: float) -> Pace:
+        """The pace once these too are made."""
+        kept = 0.5 ** (seconds / _HALF_SECONDS)
+        return Pace(self.pieces * kept + pieces, self.seconds * kept + seconds)
+
+    def seconds_for(self, pieces: int) -> int | None:
+        """How long so many will take; None while none was made."""
+        if not self.pieces:
+            return None
+        return round(pieces * self.seconds / self.pieces)

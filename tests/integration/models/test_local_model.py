@@ -1,0 +1,195 @@
+"""The model that is installed: the same bytes for the same text, whatever is asked beside it; texts of every kind; damage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from highwater.connectors.models import opening
+from highwater.connectors.models.embeddings import BuiltInEmbedder
+from highwater.connectors.models.local_model import (
+    BACKGROUND_NICE,
+    DIMENSIONS,
+    MINILM,
+    LocalEmbedder,
+    ModelDamagedError,
+    is_local_basis,
+    release_idle,
+)
+from highwater.schemas.errors import ConfigurationError
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.settings import read_settings
+from tests import ROOT
+
+MODELS = read_settings({}).model_dir
+RUSSIAN, JAPANESE = (
+    "\u041a\u0442\u043e \u043f\u043e\u0447\u0438\u043d\u0438\u043b \u0442\u0435\u0441\u0442\u044b",
+    "\u8ab0\u304c\u30c6\u30b9\u30c8\u3092",
+)
+TEXTS = [
+    "who fixed the tests",
+    "the suite was repaired by Anna",
+    "apples and pears",
+    RUSSIAN,
+    JAPANESE,
+    "\u0645\u0646 \u0623\u0635\u0644\u062d broken \u05d4\u05d9\u05d0 tests",  # mixed directions
+    "\u0915\u093f\u0938\u0928\u0947 \u1e00\u1e01 \uac00\ub098 \u03b1\u03b2",  # six scripts with the two above
+    "word " * 1_000,
+    "x " * (1 << 19),  # 1 MiB
+    "a" * (1 << 20),
+    "v1.2.3 -> 1.2.4",
+    "",
+    " \n",
+]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> LocalEmbedder:
+    """The one that is installed."""
+    return LocalEmbedder(MODELS, threads=2)
+
+
+def test_vectors_are_of_unit_length_or_zero(embedder: LocalEmbedder):
+    """Every text has one; only those with nothing to read are zero."""
+    rows = embedder.embed_now(TEXTS)
+    assert (rows.shape, rows.dtype) == ((len(TEXTS), DIMENSIONS), np.float32)
+    lengths = np.linalg.norm(rows, axis=1)
+    np.testing.assert_allclose(lengths, [1.0] * (len(TEXTS) - 2) + [0.0, 0.0], atol=1e-5)
+
+
+def test_texts_of_one_meaning_are_near(embedder: LocalEmbedder):
+    """Without a word in common, which the built-in embedder does not see."""
+    rows = embedder.embed_now(TEXTS[:3])
+    assert rows[0] @ rows[1] > 0.3
+    assert rows[0] @ rows[2] < 0.2
+
+
+def test_what_is_not_read_has_its_built_in_vector(embedder: LocalEmbedder):
+    """Of another script, of numbers and signs: compared with its like as before, and hardly at all with what is read."""
+    unread = [RUSSIAN, JAPANESE, f"{RUSSIAN} tests", "v1.2.3 -> 1.2.4"]
+    rows = embedder.embed_now([*unread, "who fixed the tests"])
+    np.testing.assert_array_equal(rows[:-1], TextEmbedder().embed(unread))
+    assert np.abs(rows[:-1] @ rows[-1]).max() < 0.2
+
+
+async def test_the_same_text_has_the_same_bytes(embedder: LocalEmbedder):
+    """In any order, beside any others, in several threads at a time, and in another process."""
+    texts = TEXTS[:7]
+    expected = await embedder.embed(texts)
+    assert await embedder.embed(texts[::-1]) == expected[::-1]
+    assert [(await embedder.embed([text]))[0] for text in texts] == expected
+    assert all(made == expected for made in await asyncio.gather(*(embedder.embed(texts) for _ in range(6))))
+    program = (
+        "import sys, orjson; from highwater.connectors.models.local_model import LocalEmbedder as E;"
+        "from highwater.streams.settings import read_settings as s;"
+        "sys.stdout.buffer.write(E(s({}).model_dir).embed_now(orjson.loads(sys.stdin.buffer.read())).astype('<f4').tobytes())"
+    )
+    other = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
+    import orjson
+
+    made, _ = await other.communicate(orjson.dumps(texts))
+    assert made == b"".join(expected)
+
+
+async def test_the_name_says_what_vectors_are_made_of(embedder: LocalEmbedder):
+    """Another file, another vocabulary, another name; and it is known for a local model's."""
+    assert embedder.basis_id == MINILM.basis_id
+    assert is_local_basis(MINILM.basis_id)
+    assert not is_local_basis(BuiltInEmbedder().basis_id)
+    others = [MINILM._replace(sha256="0" * 64), MINILM._replace(vocabulary_sha256="0" * 64)]
+    assert len({MINILM.basis_id, *(one.basis_id for one in others)}) == 3
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path, number: int):
+    """A bit of either file; and one that is gone."""
+    shutil.copytree(MODELS, tmp_path / "models")
+    path = MINILM.files(tmp_path / "models")[number]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    damaged = LocalEmbedder(tmp_path / "models")
+    for _ in range(2):
+        with pytest.raises(ModelDamagedError, match=path.name):
+            damaged.embed_now(["a text"])
+    path.unlink()
+    with pytest.raises(ModelDamagedError, match="cannot be read"):
+        damaged.embed_now(["a text"])
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({}, "local"),
+        ({"HIGHWATER_EMBEDDER": "builtin"}, "builtin"),
+        ({"HIGHWATER_EMBEDDER": "local"}, "local"),
+        ({"EMBEDDINGS_BASE_URL": "http://localhost:1/v1"}, "service"),
+        ({"EMBEDDINGS_BASE_URL": "http://localhost:1/v1", "HIGHWATER_EMBEDDER": "local"}, "local"),
+        ({"HIGHWATER_MODEL_DIR": "/nowhere"}, "builtin"),
+        ({"HIGHWATER_MODEL_DIR": "/nowhere", "EMBEDDINGS_BASE_URL": "http://localhost:1/v1"}, "service"),
+    ],
+)
+def test_which_embedder_is_chosen(given: dict[str, str], chosen: str):
+    """What is asked for; else a service, else the model that is installed, else what needs nothing."""
+    assert opening.chosen_embedder(read_settings(given)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"HIGHWATER_EMBEDDER": "service"}, "EMBEDDINGS_BASE_URL"),
+        ({"HIGHWATER_EMBEDDER": "local", "HIGHWATER_MODEL_DIR": "/nowhere"}, "make install"),
+        ({"HIGHWATER_EMBEDDER": "best"}, "builtin, local, service"),
+    ],
+)
+def test_what_is_asked_for_and_not_there_is_refused(given: dict[str, str], says: str):
+    """One line that says what is missing."""
+    with pytest.raises(ConfigurationError, match=says):
+        opening.open_embedder(read_settings(given))
+
+
+def test_a_model_at_rest_is_given_back(embedder: LocalEmbedder):
+    """Not while it is used; then the next text loads it again, with the same vectors."""
+    before = embedder.embed_now(TEXTS[:2])
+    assert not release_idle(600.0)
+    assert release_idle(0.0)
+    assert not release_idle(0.0)
+    np.testing.assert_array_equal(embedder.embed_now(TEXTS[:2]), before)
+
+
+def test_nothing_is_loaded_before_the_first_text():
+    """A process that opens the embedder and never embeds has neither the library nor the model."""
+    program = (
+        "import sys; from highwater.connectors.models.opening import open_embedder as o, chosen_embedder as c;"
+        "from highwater.streams.settings import read_settings as s; e = o(s({})); assert c(s({})) == 'local';"
+        "print('onnxruntime' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "False"
+
+
+async def test_background_work_yields(monkeypatch: pytest.MonkeyPatch):
+    """Its threads have the lowest claim, and no other thread of the process has."""
+    seen: list[int] = []
+    background = LocalEmbedder(MODELS, in_background=True)
+    made = background.embed_now
+
+    def noted(texts):
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return made(texts)
+
+    monkeypatch.setattr(background, "embed_now", noted)
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    await background.embed(["a text"])
+    assert seen == [BACKGROUND_NICE]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before

@@ -1,0 +1,58 @@
+"""What a text says: sentences in every script, without marks, and tables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from highwater.streams.documents.prose import Table, sentences_of, tables_of, unmarked
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three? Four…", ["One.", "Two!", "Three?", "Four…"]),
+        ("He said “stop.” Then he went.", ["He said “stop.”", "Then he went."]),
+        ("Use e.g. Kafka 4.1. It is new.", ["Use e.g. Kafka 4.1.", "It is new."]),
+        ("See J. Doe et al. in Fig. 3 of it.", ["See J. Doe et al. in Fig. 3 of it."]),
+        ("A line\ngoes on here.\n\nAnother", ["A line goes on here.", "Another"]),
+        ("今日は良い天気です。明日も！", ["今日は良い天気です。", "明日も！"]),  # noqa: RUF001
+        ("यह एक वाक्य है। दूसरा वाक्य॥", ["यह एक वाक्य है।", "दूसरा वाक्य॥"]),
+        ("هل هذا سؤال؟ نعم.", ["هل هذا سؤال؟", "نعم."]),
+        ("ሰላም። ደህና ነህ?", ["ሰላም።", "ደህና ነህ?"]),
+        ("Что это? Это лог.", ["Что это?", "Это лог."]),
+    ],
+)
+def test_sentences_end_in_every_script(text: str, sentences: list[str]) -> None:
+    """By the marks of the script; not behind an abbreviation, an initial or a number."""
+    assert sentences_of(text) == sentences
+
+
+def test_what_is_no_prose_is_no_sentence() -> None:
+    """Headings, code, rows of tables and breaks are left out; each item of a list is one."""
+    text = (
+        "# Title\n\n- first\n- [x] second. It has two.\n2. third\n\n```\ncode. Here.\n```\n\n"
+        "| a | b |\n|---|---|\n| 1 | 2 |\n\n---\n> quoted"
+    )
+    assert sentences_of(text) == ["first", "second.", "It has two.", "third", "quoted"]
+
+
+def test_marks_are_taken_off() -> None:
+    """Emphasis, code, links, images and tags; names with underscores stay."""
+    text = "**bold** _and_ `code` [text](http://a.b/c) ![pic](x.png) <b>tag</b> __init__ snake_case 2*3*4"
+    assert unmarked(text) == "bold and code text pic tag init snake_case 2*3*4"
+    assert unmarked("a__init__ and my__var, 2 * 3 * 4") == "a__init__ and my__var, 2 * 3 * 4"
+
+
+@given(st.text(st.sampled_from("ab. \n!?。।")))
+def test_no_letter_of_prose_is_lost(text: str) -> None:
+    """The sentences together are the text."""
+    assert "".join("".join(sentences_of(text)).split()) == "".join(text.split())
+
+
+def test_tables_are_read() -> None:
+    """As GFM has them; short rows are filled, what has no rule below its header is none."""
+    text = "| A | **B** |\n|---|:-:|\n| x\\|y | 1 |\n| z |\n\n| no | rule |\n| 1 | 2 |\n| 3 | 4 |"
+    assert tables_of(text) == [Table(("A", "B"), (("x|y", "1"), ("z", "")))]
+    assert tables_of("```\n| A | B |\n|---|---|\n| 1 | 2 |\n```") == []
