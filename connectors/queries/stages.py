@@ -38,7 +38,7 @@ from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
 from highwater.streams.queries.runs import Run, call_key, finished
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import query_words
+from highwater.streams.queries.words import query_words, words_of
 
 # R1.17 and R1.20.
 MEMORIES_READ, LOGS_READ = 20, 10
@@ -259,16 +259,16 @@ def _of_chunk(result: Result) -> Source:
 
 
 def ranked_sources(words: Sequence[str], sources: Sequence[Source]) -> list[Source]:
-    """Sources by the weight of the words they have, rare ones weighing more, then newest first; similarity 0..1."""
-    texts = [f"{source.channel_id} {source.text}".casefold() for source in sources]
-    folded = [word.casefold() for word in words]
-    weights = {
-        word: math.log((1 + len(sources)) / (1 + sum(word in text for text in texts))) + 1
-        for word in dict.fromkeys(folded)
-    }
+    """Sources by the weight of the words they have, rare ones weighing more, then newest first; similarity 0..1.
+
+    Words are compared without their endings and as a whole: `fixed` is in no `prefixed`.
+    """
+    texts = [words_of(f"{source.channel_id} {source.text}") for source in sources]
+    wanted = list(dict.fromkeys(stems for word in words if (stems := words_of(word))))
+    weights = {stems: math.log((1 + len(sources)) / (1 + sum(stems <= text for text in texts))) + 1 for stems in wanted}
     whole = sum(weights.values()) or 1.0
     scored = [
-        source._replace(similarity=round(sum(weight for word, weight in weights.items() if word in text) / whole, 4))
+        source._replace(similarity=round(sum(weight for stems, weight in weights.items() if stems <= text) / whole, 4))
         for source, text in zip(sources, texts, strict=True)
     ]
     return sorted(scored, key=lambda source: (-source.similarity, -source.ts_ms, source.insight_id))[:SOURCES_TOLD]

@@ -30,7 +30,7 @@ _HEADING_MARK = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})")
 _ROW = re.compile(r"\s*\|.*\|\s*")
 _RULE = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+(?:\s*:?-+:?\s*)?\|?\s*")
-_QUOTE_MARK = re.compile(r"\s*(?:>\s?)+")
+_QUOTE_MARK = re.compile(r"\A\s*(?:>\s?)+")
 _THEMATIC_BREAK = re.compile(r"\s*(?:[-*_]\s*){3,}")
 
 _IMAGE = re.compile(r"!\[([^\]]{0,300})\]\([^)\s]{0,2000}[^)]{0,300}\)")

@@ -55,7 +55,8 @@ _FILING = re.compile(
 _SUBJECT_KINDS = frozenset(("build", "ci", "doc", "docs", "perf", "revert", "test", "tests"))
 # "...; reviewed by A and B": who signed it, not what it says.
 _SIGNED = re.compile(
-    r"[\s;,.(-]*\b(?:(?:patch|reviewed|authored|co-authored|signed-off)[ -]by\b|reviewers?:|author:)", re.IGNORECASE
+    r"[\s;,.(-]*\b(?:(?:patch(?:ed)?|reviewed|authored|co-authored|signed-off)[ -]by\b|reviewers?:|author:)",
+    re.IGNORECASE,
 )
 _EDGES = "()[]{}<>\"'`\u201c\u201d\u2018\u2019.,;:!?*#~=|\u2026-_/\\"
 _BREAK = re.compile(r"[;:,.!?)\]}\u2014\u2013]$")

@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from math import log
 from typing import Any, NamedTuple
 
 import orjson
 
+from highwater.streams.documents.prose import sentences_of, unmarked
 from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
 from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import query_words
+from highwater.streams.queries.words import SAME, query_words, stem_of, words_of
 
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."
@@ -39,11 +39,7 @@ _ABSENT_WEIGHT_MAX = 2.0
 
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _ATTRIBUTE = re.compile(r"([a-z]+)=\"([^\"]*)\"")
-_RUN = re.compile(r"[^\W_]+")
-_CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{2,}")
 _LINE_MARK = re.compile(r"\A(?:- |\[\d+\] )")
-_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
 _TIME = re.compile(
     r"\b(today|yesterday|tonight|recent(?:ly)?|latest|newest"
     r"|(?:this|last|past|previous) (?:hour|day|week|month|quarter|year|(?:\d{1,3} )?(?:hours|days|weeks|months|years))"
@@ -61,24 +57,12 @@ _OF_HISTORY = re.compile(
     r"|(?:you remember|remind me|our (?:conversation|discussion)))\b",
     re.IGNORECASE,
 )
-# Words that stand for one another in what people write of changes; the first names the group.
-_SAME = (
-    ("update", "upgrade", "bump"),
-    ("dependency", "library", "package"),
-    ("remove", "delete", "drop"),
-    ("bug", "defect", "error"),
-    ("speed", "performance", "faster", "slow"),
-    ("doc", "documentation", "readme"),
-    ("deprecate", "deprecation", "obsolete"),
-)
 # What asks for anything that happened and names nothing of it.
 _ASKING = frozenset(
     """answer change changed changes days describe discuss discussed explain find happen happened happening information kind many
     month months previous question questions remember said show summarise summarize talk talked way week weeks work working works
     year years""".split()  # noqa: SIM905 prose reads better than 40 quotes
 )
-# Below this many letters an ending is part of the word: `need`, `ring`, `his`.
-_STEM_CHARACTERS_MIN = 3
 
 
 class _Element(NamedTuple):
@@ -90,7 +74,7 @@ class _Element(NamedTuple):
 
     @property
     def words(self) -> frozenset[str]:
-        return _words(f"{self.text} {self.attributes.get('tags', '')} {self.attributes.get('channel', '')}")
+        return words_of(f"{self.text} {self.attributes.get('tags', '')} {self.attributes.get('channel', '')}")
 
 
 class _Scored(NamedTuple):
@@ -188,7 +172,7 @@ def _of_sources(query: str, best: Sequence[_Element]) -> str:
     wanted = _wanted(query)
     named = frozenset().union(*(one.words for one in best))
     told = [word for word in _told_words(query) if not _DATE.fullmatch(word)]
-    missing = [word for word in told if _words(word) and _words(word).isdisjoint(named)]
+    missing = [word for word in told if words_of(word) and words_of(word).isdisjoint(named)]
     lines = ["From what was ingested:"]
     lines += [f"[{_number(one)}] {_place(one)}: {_shown(one.text, wanted)}" for one in best[:SHOWN_MAX]]
     if missing:
@@ -256,20 +240,20 @@ def _told_words(query: str) -> list[str]:
 
 
 def _wanted(query: str) -> frozenset[str]:
-    return _words(" ".join(_told_words(query)))
+    return words_of(" ".join(_told_words(query)))
 
 
 def _keywords(query: str) -> list[str]:
     """What to search for: the words, and after them those that stand for them in what people write of changes."""
     words = _told_words(query)[:KEYWORDS_MAX]
-    stems = {_stem(word.lower()) for word in words}
-    others = [word for group in _SAME if _stem(group[0]) in stems for word in group]
+    stems = {stem_of(word.lower()) for word in words}
+    others = [word for group in SAME if stem_of(group[0]) in stems for word in group]
     return list(dict.fromkeys([*words, *others]))[: 2 * KEYWORDS_MAX]
 
 
 def _is_related(wanted: frozenset[str], memory: Mapping[str, Any]) -> bool:
     tags = memory.get("tags")
-    words = _words(f"{memory.get('summary', '')} {' '.join(map(str, tags)) if isinstance(tags, list) else ''}")
+    words = words_of(f"{memory.get('summary', '')} {' '.join(map(str, tags)) if isinstance(tags, list) else ''}")
     # One word of many is chance.
     return bool(wanted) and len(wanted & words) * 2 >= len(wanted)
 
@@ -310,10 +294,8 @@ def _place(one: _Element) -> str:
 
 def _shown(text: str, wanted: frozenset[str]) -> str:
     """The sentence of a text that shares most with the query, and what follows it while it is short."""
-    sentences = [line for part in _SENTENCE_END.split(text) if (line := part.strip())]
-    if not sentences:
-        return ""
-    first = max(range(len(sentences)), key=lambda i: (len(wanted & _words(sentences[i])), -i))
+    sentences = sentences_of(text) or [unmarked(text)]
+    first = max(range(len(sentences)), key=lambda i: (len(wanted & words_of(sentences[i])), -i))
     return _cut(" ".join(sentences[first:]) if first == 0 else sentences[first])
 
 
@@ -323,41 +305,3 @@ def _cut(text: str, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
         return line
     cut = line[:characters_max].rsplit(" ", 1)[0]
     return f"{cut}\u2026"
-
-
-def _words(text: str) -> frozenset[str]:
-    """The words by which a text is compared: identifiers in their parts, without endings, one name for what means the same."""
-    if not text.isascii():
-        text = _UNSPACED.sub(_in_pairs, text)
-    parts = _CASE_CHANGE.sub(" ", text)
-    runs = _RUN.findall(parts.lower())
-    if len(parts) != len(text):
-        runs += _RUN.findall(text.lower())
-    return frozenset(map(_stem, runs))
-
-
-def _in_pairs(match: re.Match[str]) -> str:
-    run = match.group()
-    return f" {' '.join(run[i : i + 2] for i in range(len(run) - 1))} "
-
-
-def _plain_stem(word: str) -> str:
-    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("s", "")):
-        if (
-            word.endswith(ending)
-            and len(word) - len(ending) >= _STEM_CHARACTERS_MIN
-            and not word.endswith(("ss", "us", "is"))
-        ):
-            word = word.removesuffix(ending) + instead
-            break
-    return word.removesuffix("e") if len(word) > _STEM_CHARACTERS_MIN else word
-
-
-_GROUP_OF = {_plain_stem(word): _plain_stem(group[0]) for group in _SAME for word in group}
-
-
-# The words of what is ingested repeat; so many of them are a few megabytes.
-@lru_cache(maxsize=16_384)
-def _stem(word: str) -> str:
-    stem = _plain_stem(word[:64])
-    return _GROUP_OF.get(stem, stem)

@@ -1,10 +1,26 @@
-"""The words of a query that say what it is about."""
+"""The words of a query that say what it is about, and how words of two texts are compared."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
+_RUN = re.compile(r"[^\W_]+")
+_CASE_CHANGE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z]{2})(?=[A-Z][a-z])")
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{2,}")
+# Words that stand for one another in what people write of changes; the first names the group.
+SAME = (
+    ("update", "upgrade", "bump"),
+    ("dependency", "library", "package"),
+    ("remove", "delete", "drop"),
+    ("bug", "defect", "error"),
+    ("speed", "performance", "faster", "slow"),
+    ("doc", "documentation", "readme"),
+    ("deprecate", "deprecation", "obsolete"),
+)
+# Below this many letters an ending is part of the word: `need`, `ring`, `his`.
+_STEM_CHARACTERS_MIN = 3
 # Words of questions and of grammar: they are in every text, or in none, and tell no text from another.
 _FAINT = frozenset(
     _WORD.findall(
@@ -24,3 +40,42 @@ def query_words(query: str) -> list[str]:
     """The words of a query without the faint ones, in its order, each once whatever its case."""
     found = {word.casefold(): word for word in reversed(_WORD.findall(query)) if word.casefold() not in _FAINT}
     return list(reversed(list(found.values())))
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words by which a text is compared: identifiers in their parts, without endings, one name for what means the same."""
+    if not text.isascii():
+        text = _UNSPACED.sub(_in_pairs, text)
+    parts = _CASE_CHANGE.sub(" ", text)
+    runs = _RUN.findall(parts.lower())
+    if len(parts) != len(text):
+        runs += _RUN.findall(text.lower())
+    return frozenset(map(stem_of, runs))
+
+
+def _in_pairs(match: re.Match[str]) -> str:
+    run = match.group()
+    return f" {' '.join(run[i : i + 2] for i in range(len(run) - 1))} "
+
+
+def _plain_stem(word: str) -> str:
+    for ending, instead in (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("s", "")):
+        if (
+            word.endswith(ending)
+            and len(word) - len(ending) >= _STEM_CHARACTERS_MIN
+            and not word.endswith(("ss", "us", "is"))
+        ):
+            word = word.removesuffix(ending) + instead
+            break
+    return word.removesuffix("e") if len(word) > _STEM_CHARACTERS_MIN else word
+
+
+_GROUP_OF = {_plain_stem(word): _plain_stem(group[0]) for group in SAME for word in group}
+
+
+# The words of what is ingested repeat; so many of them are a few megabytes.
+@lru_cache(maxsize=16_384)
+def stem_of(word: str) -> str:
+    """A word without its ending; one name for words that stand for one another."""
+    stem = _plain_stem(word[:64])
+    return _GROUP_OF.get(stem, stem)

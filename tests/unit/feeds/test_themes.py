@@ -33,6 +33,20 @@ def test_what_lies_together_is_one_theme_whatever_the_order() -> None:
     assert group_clusters([centres[i] for i in order], [keys[i] for i in order]) == [found[i] for i in order]
 
 
+def test_where_all_are_equally_far_the_keys_decide() -> None:
+    """Equal distances are taken in the order of the keys, so rows in another order make the same themes."""
+    keys = [f"id{place}" for place in range(6)]
+    centres = dict(zip(keys, np.vstack([np.eye(3), -np.eye(3)]), strict=True))
+
+    def themes(order: list[str]) -> set[frozenset[str]]:
+        found = group_clusters([centres[key] for key in order], order)
+        return {frozenset(key for key, number in zip(order, found, strict=True) if number == own) for own in found}
+
+    assert len(themes(keys)) > 1
+    for seed in range(5):
+        assert themes(np.random.default_rng(seed).permutation(keys).tolist()) == themes(keys)
+
+
 def test_clusters_without_a_direction_are_in_a_theme_too() -> None:
     """Centres of nothing but zeros, or all alike, are no error."""
     keys = [f"id{place}" for place in range(6)]

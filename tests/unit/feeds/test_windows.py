@@ -113,6 +113,18 @@ def test_a_version_is_read_back_as_it_was_stored():
     assert last_version_of(stored(made), "b") == LastVersion(made.clusters, made.outside, made.neighbours)
 
 
+def test_a_version_from_before_there_were_themes_is_read_and_gets_them():
+    """An older release stored no themes: its clusters have none, and the next version of the same window does."""
+    made = version()
+    row_before = stored(made)
+    clusters = [{k: v for k, v in one.items() if k != "theme"} for one in orjson.loads(row_before["clusters"])]
+    last = last_version_of({**row_before, "clusters": orjson.dumps(clusters).decode()}, "b")
+    assert last is not None
+    assert {one.theme for one in last.clusters} == {""}
+    assert [replace(one, theme="") for one in made.clusters] == list(last.clusters)
+    assert all(one.theme for one in version(2, 0, last).clusters)
+
+
 def test_neighbours_of_another_basis_are_not_used():
     """Identity and map go on over a change of basis; the lists of neighbours do not."""
     made = version()
