@@ -272,6 +272,9 @@ def show(ingest_id: str, as_json: bool) -> None:
 @click.option("--source", "source_ids", multiple=True, help="In this source only; may be given several times.")
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many at most.")
 @click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="semantic", show_default=True)
+@click.option("--per-source", type=click.IntRange(1, 100), help="How many chunks of one source at most.")
+@click.option("--from", "published_from", help="Published at this moment (ISO 8601) or later.")
+@click.option("--to", "published_to", help="Published by this moment.")
 @click.option("--as-of", help="Search as of this moment (ISO 8601): younger chunks are not found.")
 @json_option
 def search(
@@ -281,6 +284,9 @@ def search(
     source_ids: tuple[str, ...],
     limit: int,
     mode: str,
+    per_source: int | None,
+    published_from: str | None,
+    published_to: str | None,
     as_of: str | None,
     as_json: bool,
 ) -> None:
@@ -293,6 +299,9 @@ def search(
         "source_id": source_ids,
         "limit": limit,
         "mode": mode,
+        "per_source": per_source,
+        "published_from": published_from,
+        "published_to": published_to,
         "as_of": as_of,
     }
     params = {name: value for name, value in asked.items() if value is not None}

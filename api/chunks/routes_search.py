@@ -52,6 +52,8 @@ RESULTS_DEFAULT = 10
 # A question of a few pages; more says no better what is looked for.
 QUESTION_CHARACTERS_MAX = 8_000
 SOURCES_MAX = 100
+# A chunk is a page: three on either side of it are what one reads around it; more is the document.
+NEIGHBOURS_MAX = 3
 # A search without a moment is as of the minute that has begun, so that polling it costs a 304: an age of half a minute moves no
 # score by more than a hundred-thousandth at a half-life of a month.
 MINUTE_MS = 60_000
@@ -79,6 +81,16 @@ class Asked(BaseModel):
     slot: Annotated[str | None, Field(description="of this slot only")] = None
     source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
     mode: Annotated[Mode, Field(description="hybrid: words count too")] = Mode.SEMANTIC
+    per_source: Annotated[
+        int | None, Field(ge=1, le=RESULTS_MAX, description="how many chunks of one source at most")
+    ] = None
+    neighbours: Annotated[
+        int, Field(ge=0, le=NEIGHBOURS_MAX, description="how many chunks before and after each result come with it")
+    ] = 0
+    published_from: Annotated[str | None, Field(description="published then or later: ISO 8601 or ms since 1970")] = (
+        None
+    )
+    published_to: Annotated[str | None, Field(description="published by then")] = None
     as_of: Annotated[
         str | None,
         Field(description="ages are taken at this moment, and what is younger is not found: ISO 8601 or ms since 1970"),
@@ -109,7 +121,8 @@ async def get_search(
             "q is blank: leave it out to list the youngest", field="q", reason="nothing_to_compare"
         )
     vector = None if asked.vector is None else _vector(asked.vector)
-    as_of_ms = services.clock() // MINUTE_MS * MINUTE_MS if asked.as_of is None else _moment(asked.as_of)
+    as_of_ms = services.clock() // MINUTE_MS * MINUTE_MS if asked.as_of is None else _moment("as_of", asked.as_of)
+    _window(asked, as_of_ms)  # refused before anything is read
     await services.fresh(request, SEARCH_TOPICS)
     pool = services.database.require()
     found = await chunk_reads.namespace(pool, asked.ns)
@@ -161,9 +174,10 @@ async def _searched(
             slot=asked.slot,
             source_ids=asked.source_id or None,
             as_of_ms=as_of_ms,
-            # Without a moment that is asked for it is the minute that has begun, and what came since is found as well.
-            newest_ms=None if asked.as_of is None else as_of_ms,
+            **_window(asked, as_of_ms),
             mode=asked.mode,
+            per_source=asked.per_source,
+            neighbours=asked.neighbours,
         )
         results, is_complete, is_exact = answer.results, answer.is_complete, answer.is_exact
         cold_hidden = answer.cold_hidden
@@ -175,7 +189,7 @@ async def _searched(
         "complete": is_complete,
         "exact": is_exact,
         "cold_hidden": cold_hidden,
-        "results": [result_document(one) for one in results],
+        "results": [{**result_document(one), **(_beside(one) if asked.neighbours else {})} for one in results],
     }
 
 
@@ -185,6 +199,29 @@ async def _search(*given: Any, **asked: Any) -> chunk_search.Found:
         return await chunk_search.search(*given, **asked)
     except NothingToCompareError as error:
         raise UnprocessableError(str(error), field="q", reason="nothing_to_compare") from error
+
+
+def _window(asked: Asked, as_of_ms: int) -> dict[str, int | None]:
+    """From when on and until when what is found was published.
+
+    Without a moment that is asked for it is the minute that has begun, and what came since is found as well.
+    """
+    bounds = [
+        as_of_ms if asked.as_of is not None else None,
+        None if asked.published_to is None else _moment("published_to", asked.published_to),
+    ]
+    return {
+        "newest_ms": min((bound for bound in bounds if bound is not None), default=None),
+        "oldest_ms": None if asked.published_from is None else _moment("published_from", asked.published_from),
+    }
+
+
+def _beside(one: Result) -> dict[str, list[dict[str, Any]]]:
+    """The chunks beside a result."""
+    return {
+        "before": [neighbour._asdict() for neighbour in one.before],
+        "after": [neighbour._asdict() for neighbour in one.after],
+    }
 
 
 def result_document(one: Result) -> dict[str, Any]:
@@ -257,7 +294,7 @@ def _vector(text: str) -> bytes:
 _URL_SAFE = str.maketrans("-_ ", "+/+")
 
 
-def _moment(text: str) -> int:
+def _moment(field: str, text: str) -> int:
     """A moment in milliseconds.
 
     Raises:
@@ -266,8 +303,8 @@ def _moment(text: str) -> int:
     try:
         moment = int(text) if text.lstrip("-").isdecimal() else ms_from_iso(text)
     except (ValueError, OverflowError) as error:
-        raise InvalidEventError("not_a_time", "as_of is neither ISO 8601 nor milliseconds", field="as_of") from error
-    check_time("as_of", moment)
+        raise InvalidEventError("not_a_time", f"{field} is neither ISO 8601 nor milliseconds", field=field) from error
+    check_time(field, moment)
     return moment
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from highwater.streams.documents.chunking import Block
 from highwater.streams.documents.structure import (
+    Run,
     UnreadableDocumentError,
     clean,
     decoded,
@@ -20,10 +22,12 @@ from highwater.streams.documents.structure import (
     html_charset,
     markdown_blocks,
     plain_blocks,
+    sized_blocks,
 )
 
 # Of an archive unpacked: a deck of 50 MB is pictures, which hardly shrink; what grows tenfold is made to.
 _UNPACKED_BYTES_MAX = 512 << 20
+_DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
 _PDF, _ZIP = b"%PDF-", b"PK\x03\x04"
 # What an HTML document may say of itself and be read at once. Of the other codecs some take the square of the length (punycode).
 _QUICK = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252", "utf-16"})
@@ -81,11 +85,24 @@ def _pdf(raw: bytes) -> list[Block]:
     try:
         file = pypdf.PdfReader(io.BytesIO(raw))
         _check(is_good=not file.is_encrypted or bool(file.decrypt("")), problem="it is encrypted")
-        return [block for page in file.pages for block in plain_blocks(clean(page.extract_text()))]
+        return sized_blocks([_runs(page) for page in file.pages])
     except (UnreadableDocumentError, MemoryError):
         raise
     except Exception as error:  # (a broken file meets any line of the library)
         raise UnreadableDocumentError(f"it is no PDF that can be read: {_line(error)}") from error
+
+
+def _runs(page: Any) -> list[Run]:
+    """The text of a page with the sizes that it is set in, where the library gives them for the same text."""
+    runs: list[Run] = []
+
+    def note(text: str, page_matrix: Sequence[float], text_matrix: Sequence[float], _font: Any, size: float) -> None:
+        # What is drawn smaller or larger by a matrix is seen so; a turned line has its scale in the other place.
+        scales = [math.hypot(matrix[1], matrix[3]) for matrix in (page_matrix, text_matrix)]
+        runs.append(Run(clean(text), abs(size) * math.prod(scales)))
+
+    whole = clean(page.extract_text(visitor_text=note))
+    return runs if "".join(run.text for run in runs) == whole else [Run(whole, 0)]
 
 
 def _pptx(raw: bytes) -> list[Block]:
@@ -118,7 +135,11 @@ def _slide(slide: Any) -> Iterator[Block]:
 def _texts(shapes: Iterable[Any]) -> Iterator[str]:
     for shape in shapes:
         if shape.has_text_frame:
-            yield shape.text_frame.text
+            # A field (the number of the slide, a date) is filled in when the deck is shown; its text here is a stand-in.
+            if shape.element.find(f".//{{{_DRAWING}}}fld") is None:
+                yield shape.text_frame.text
+            else:
+                yield "\n".join("".join(run.text for run in one.runs) for one in shape.text_frame.paragraphs)
         elif getattr(shape, "has_table", False):
             for row in shape.table.rows:
                 yield "\t".join(cell.text for cell in row.cells)

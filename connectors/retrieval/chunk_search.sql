@@ -3,7 +3,7 @@
 -- $6 the oldest that is found (null: any), $7 the oldest that has a score (null: any), $8 the moment, $9 alpha, $10 beta,
 -- $11 half-life in days, $12 share of words in a similarity, $13 the newest that is found (null: any), $14 a tsquery for each word,
 -- $15 their weights, $16 and $17 the saturation and what each octet of a text adds to it, $18 the ranks that tell how often a chunk
--- has a word, $19 how many.
+-- has a word, $19 how many of one source (null: any number), $20 how many.
 -- A cosine with a vector of zeros is not a number and counts as 0. Powers beyond 1,000 half-lives would be refused, not be 0.
 -- Words count by BM25 (`text_score` in `streams/chunks/scoring.py`). How often a chunk has a word is read from its `ts_rank`, the
 -- one number of it that the server gives without unpacking all its words.
@@ -48,7 +48,8 @@ WITH measured AS (
            CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
                 ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
            CASE WHEN words @@ $3::text::tsquery THEN (
-                    SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * chunk_text_octets(title, content))), 0)
+                    SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8
+                                                             + $17::float8 * chunk_text_octets(title, content))), 0)
                     FROM (SELECT t.weight, width_bucket(ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8 AS times
                           FROM unnest($14::text[]::tsquery[], $15::float8[]) AS t (word, weight) OFFSET 0) AS w
                 ) ELSE 0 END AS text_score
@@ -56,22 +57,28 @@ WITH measured AS (
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
-), best AS (
+), scored AS (
     SELECT *, CASE WHEN base < $7::timestamptz THEN 0
               ELSE $9::float8 * ((1 - $12::float8) * cosine + $12 * text_score)
                    + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
                                                           / 86400 / $11::float8)) END AS final
     FROM measured
+), best AS (
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY slot, source_id ORDER BY final DESC, base DESC, chunk_no) AS place_in_source
+        FROM scored
+    ) AS by_source
+    WHERE $19::int IS NULL OR place_in_source <= $19
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $19
+    LIMIT $20
 )
 SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
        c.source_partition, c.source_offset, b.cosine, b.text_score
 FROM best AS b JOIN chunks AS c ON c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
 
--- The best of the nearest by the index of the namespace, the most recent and those with the words: $20 of each are looked at and
--- $19 are given, with what bounds the others. Of those with words up to $21 are ranked that have all words ($22), and as many that
--- have one of the rare ones ($23).
+-- The best of the nearest by the index of the namespace, the most recent and those with the words: $21 of each are looked at and
+-- $20 are given, with what bounds the others. Of those with words up to $22 are ranked that have all words ($23), and as many that
+-- have one of the rare ones ($24).
 -- The length of the namespace's vectors stands for 384.
 -- name: search_near_chunks
 WITH nearest AS MATERIALIZED (
@@ -84,7 +91,7 @@ WITH nearest AS MATERIALIZED (
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND embedding IS NOT NULL
       AND $2::vector IS NOT NULL
     ORDER BY l2_normalize(embedding)::halfvec(384) <#> l2_normalize($2::vector)::halfvec(384)
-    LIMIT $20
+    LIMIT $21
 ), recent AS MATERIALIZED (
     SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
            CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
@@ -95,21 +102,21 @@ WITH nearest AS MATERIALIZED (
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
     ORDER BY coalesce(published_at, created_at) DESC
-    LIMIT $20
+    LIMIT $21
 ), with_words AS MATERIALIZED (
     (SELECT slot, source_id, chunk_no FROM chunks
      WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
        AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
        AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND $3::text IS NOT NULL
-       AND words @@ $22::text::tsquery
-     LIMIT $21)
+       AND words @@ $23::text::tsquery
+     LIMIT $22)
     UNION
     (SELECT slot, source_id, chunk_no FROM chunks
      WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
        AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
        AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND $3::text IS NOT NULL
-       AND words @@ $23::text::tsquery
-     LIMIT $21)
+       AND words @@ $24::text::tsquery
+     LIMIT $22)
 ), worded AS MATERIALIZED (
     SELECT c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base,
            CASE WHEN $2::vector IS NULL OR c.embedding IS NULL THEN 0
@@ -125,14 +132,20 @@ WITH nearest AS MATERIALIZED (
                           FROM unnest($14::text[]::tsquery[], $15::float8[]) AS t (word, weight) OFFSET 0) AS w
                 ) ELSE 0 END AS text_score
     FROM (SELECT * FROM nearest UNION ALL SELECT * FROM recent UNION ALL SELECT * FROM worded) AS looked_at
-), best AS (
+), scored AS (
     SELECT *, CASE WHEN base < $7::timestamptz THEN 0
               ELSE $9::float8 * ((1 - $12::float8) * cosine + $12 * text_score)
                    + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
                                                           / 86400 / $11::float8)) END AS final
     FROM found
+), best AS (
+    SELECT * FROM (
+        SELECT *, row_number() OVER (PARTITION BY slot, source_id ORDER BY final DESC, base DESC, chunk_no) AS place_in_source
+        FROM scored
+    ) AS by_source
+    WHERE $19::int IS NULL OR place_in_source <= $19
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $19
+    LIMIT $20
 ), looked AS (
     SELECT (SELECT count(*) FROM nearest) AS near_count, (SELECT min(cosine) FROM nearest) AS near_cosine,
            (SELECT count(*) FROM recent) AS recent_count, (SELECT min(base) FROM recent) AS recent_base,
@@ -142,6 +155,21 @@ SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_a
        c.source_partition, c.source_offset, b.cosine, b.text_score, looked.*
 FROM looked CROSS JOIN best AS b
 JOIN chunks AS c ON c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
+
+-- The chunks beside results, in the order of their numbers. $1 namespace, $2 to $4 the results, $5 how many on either side
+-- name: neighbours_of
+SELECT k.place, c.chunk_no, c.title, c.content
+FROM unnest($2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS k (slot, source_id, chunk_no, place)
+JOIN LATERAL (
+    (SELECT chunk_no, title, content FROM chunks
+     WHERE ns = $1 AND slot = k.slot AND source_id = k.source_id AND chunk_no < k.chunk_no AND NOT to_delete
+     ORDER BY chunk_no DESC LIMIT $5)
+    UNION ALL
+    (SELECT chunk_no, title, content FROM chunks
+     WHERE ns = $1 AND slot = k.slot AND source_id = k.source_id AND chunk_no > k.chunk_no AND NOT to_delete
+     ORDER BY chunk_no LIMIT $5)
+) AS c ON true
+ORDER BY k.place, c.chunk_no
 
 -- Namespaces that any user may be told of. $1 how many
 -- name: open_namespaces

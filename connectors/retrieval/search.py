@@ -70,9 +70,20 @@ class WrongVectorError(HighwaterError):
     """The vector of a search is not as long as those of the namespace. Search with what makes the namespace's vectors."""
 
 
+class Neighbour(NamedTuple):
+    """A chunk beside a result in its source."""
+
+    chunk_no: int
+    title: str | None
+    content: str
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A chunk and how it scores. `text_score` is None where words do not count; `position`: of the event that wrote it last."""
+    """A chunk and how it scores. `text_score` is None where words do not count; `position`: of the event that wrote it last.
+
+    `before` and `after`: the chunks beside it, in order, where they were asked for.
+    """
 
     ns: str
     slot: str
@@ -92,6 +103,8 @@ class Result:
     final: float
     is_stale: bool
     position: str
+    before: tuple[Neighbour, ...] = ()
+    after: tuple[Neighbour, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,7 @@ class _Search(NamedTuple):
     saturation: float | None = None
     saturation_per_octet: float | None = None
     ranks: Sequence[float] = RANKS
+    per_source: int | None = None
 
 
 async def search(
@@ -146,6 +160,9 @@ async def search(
     source_ids: Sequence[str] | None = None,
     mode: Mode = Mode.SEMANTIC,
     newest_ms: int | None = None,
+    oldest_ms: int | None = None,
+    per_source: int | None = None,
+    neighbours: int = 0,
 ) -> Found:
     """The chunks of a namespace that answer best.
 
@@ -160,6 +177,9 @@ async def search(
         source_ids: only chunks of these sources.
         mode: what counts as similar.
         newest_ms: only chunks that were published by then, or stored where they do not say when they were published.
+        oldest_ms: only those that were published then or later.
+        per_source: how many chunks of one source at most.
+        neighbours: how many chunks before and after each result come with it.
 
     Raises:
         NothingToCompareError: something was asked, and neither vectors nor words can answer it.
@@ -177,7 +197,7 @@ async def search(
         words=None,
         slot=slot,
         source_ids=None if source_ids is None else list(source_ids),
-        oldest=cut if passport.ttl_mode == TtlMode.FILTER else None,
+        oldest=_later(cut if passport.ttl_mode == TtlMode.FILTER else None, oldest_ms),
         oldest_scored=None if passport.ttl_mode == TtlMode.FILTER else cut,
         as_of=to_datetime(as_of_ms),
         alpha=passport.alpha,
@@ -185,7 +205,9 @@ async def search(
         half_life_days=passport.half_life_days,
         newest=None if newest_ms is None else to_datetime(newest_ms),
         text_share=text_share,
+        per_source=per_source,
     )
+    cold_before = cut if passport.ttl_mode == TtlMode.FILTER else None
     limit = max(1, min(limit, RESULTS_MAX))
     async with snapshot(pool) as tx:
         await vectors.enable(tx)
@@ -206,7 +228,7 @@ async def search(
         depths = DEPTHS[Mode.HYBRID if text_share else Mode.SEMANTIC]
         await tx.execute(QUERIES["search_settings"], str(depths[0]))  # first: what is counted is planned by them too
         cold = await tx.fetchval(
-            QUERIES["count_cold_chunks"], asked.ns, asked.slot, asked.source_ids, asked.oldest, COLD_COUNT_MAX
+            QUERIES["count_cold_chunks"], asked.ns, asked.slot, asked.source_ids, cold_before, COLD_COUNT_MAX
         )
         count = await tx.fetchval(
             QUERIES["count_chunks_to_search"], asked.ns, asked.slot, asked.source_ids, COMPARED_MAX + 1
@@ -216,7 +238,30 @@ async def search(
             found = Found(_results(rows, asked, passport, namespace, as_of_ms), is_complete=True, is_exact=True)
         else:
             found = await _by_index(tx, asked, found_words, passport, namespace, depths, limit, as_of_ms)
-        return replace(found, cold_hidden=cold)
+        results = await _with_neighbours(tx, asked.ns, found.results, neighbours) if neighbours else found.results
+        return replace(found, results=results, cold_hidden=cold)
+
+
+def _later(one: datetime | None, other_ms: int | None) -> datetime | None:
+    """The later of two bounds, as far as there are any."""
+    other = None if other_ms is None else to_datetime(other_ms)
+    return max((bound for bound in (one, other) if bound is not None), default=None)
+
+
+async def _with_neighbours(tx: Connection, ns: str, results: Sequence[Result], count: int) -> tuple[Result, ...]:
+    """Results with as many chunks before and after each as there are, `count` at most."""
+    keys = [[one.slot for one in results], [one.source_id for one in results], [one.chunk_no for one in results]]
+    beside: dict[int, list[Neighbour]] = {}
+    for place, *neighbour in await tx.fetch(QUERIES["neighbours_of"], ns, *keys, count):
+        beside.setdefault(place - 1, []).append(Neighbour(*neighbour))
+    return tuple(
+        replace(
+            one,
+            before=tuple(other for other in beside.get(place, ()) if other.chunk_no < one.chunk_no),
+            after=tuple(other for other in beside.get(place, ()) if other.chunk_no > one.chunk_no),
+        )
+        for place, one in enumerate(results)
+    )
 
 
 def _comparable(vector: bytes | None, dimensions: int | None) -> bytes | None:
@@ -249,9 +294,8 @@ async def _by_index(
         results = _results(rows, asked, passport, namespace, as_of_ms)
         if not rows:
             return Found((), is_complete=True, is_exact=False)
-        if _is_settled(
-            results, rows[0], asked, depth, limit, as_of_ms
-        ):  # but for the words, of which deeper tells no more
+        # Settled but for the words, of which deeper tells no more.
+        if _is_settled(results, rows[0], asked, depth, limit, as_of_ms):
             rest = 0.0 if words is None else words.rest
             is_complete = _is_settled(results, rows[0], asked, depth, limit, as_of_ms, text_score=rest)
             return Found(results, is_complete=is_complete, is_exact=False)

@@ -17,6 +17,7 @@ class Statements(TypedDict):
     count_cold_chunks: str
     search_all_chunks: str
     search_near_chunks: str
+    neighbours_of: str
     open_namespaces: str
     places_of_documents: str
 

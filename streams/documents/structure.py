@@ -7,15 +7,21 @@ Reading takes time in proportion to the length, whatever the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from html.parser import HTMLParser
+from itertools import groupby
+from typing import NamedTuple
 
 from highwater.schemas.errors import HighwaterError
-from highwater.streams.documents.chunking import Block
+from highwater.streams.documents.chunking import HEADING_CHARACTERS_MAX, Block
 
 # What no store takes (NUL, surrogates) or no reader sees; tabs and line ends stay.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 _LINE_END = re.compile("\r\n?|[\x85\u2028\u2029]")
+
+# A heading is set larger than the text by this much at least; footnotes, bold words and rounding are not.
+HEADING_SIZE_MIN = 1.15
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?")
@@ -63,6 +69,59 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
         elif held:
             yield "\n".join(held)
             held = []
+
+
+class Run(NamedTuple):
+    """A piece of text that is set in one size; lines end within runs. `size` in points; 0 where it is not known."""
+
+    text: str
+    size: float
+
+
+def sized_blocks(pages: Sequence[Sequence[Run]]) -> list[Block]:
+    """Blocks of pages whose headings are known by their size alone, as those of a PDF.
+
+    The size of most letters is that of the text. A line that is set larger is a heading, the larger the higher; lines of one size
+    after each other are one heading.
+    """
+    lines = [_sized_lines(page) for page in pages]
+    letters: Counter[float] = Counter()
+    for text, size in (line for page in lines for line in page):
+        letters[size] += len(text.strip())
+    body = max(letters, key=lambda size: (letters[size], -size), default=0.0)
+    headings = sorted({size for page in lines for text, size in page if _is_heading(text, size, body)}, reverse=True)
+    levels = {size: level for level, size in enumerate(headings, start=1)}
+    return [block for page in lines for block in _of_page(page, body, levels)]
+
+
+def _sized_lines(page: Sequence[Run]) -> list[tuple[str, float]]:
+    """Lines with the size of most of their letters, rounded: sizes are computed and may differ in their last digits."""
+    lines: list[tuple[str, Counter[float]]] = [("", Counter())]
+    for text, size in page:
+        for number, part in enumerate(text.split("\n")):
+            if number:
+                lines.append(("", Counter()))
+            before, sizes = lines[-1]
+            sizes[round(size, 1)] += len(part.strip())
+            lines[-1] = (before + part, sizes)
+    return [(text, max(sizes, key=lambda size: (sizes[size], size), default=0.0)) for text, sizes in lines]
+
+
+def _is_heading(text: str, size: float, body: float) -> bool:
+    is_word = any(letter.isalpha() for letter in text)
+    return is_word and body > 0 and size >= body * HEADING_SIZE_MIN and len(text) <= HEADING_CHARACTERS_MAX
+
+
+def _of_page(page: Sequence[tuple[str, float]], body: float, levels: Mapping[float, int]) -> Iterator[Block]:
+    def level_of(line: tuple[str, float]) -> int:
+        return levels[line[1]] if _is_heading(*line, body) else 0
+
+    for level, lines in groupby(page, key=level_of):
+        texts = [text for text, _ in lines]
+        if level:
+            yield Block(" ".join(text.strip() for text in texts), level)
+        else:
+            yield from plain_blocks("\n".join(texts))
 
 
 def markdown_blocks(text: str) -> list[Block]:

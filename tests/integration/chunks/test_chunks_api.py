@@ -492,6 +492,10 @@ async def test_a_vector_that_nothing_has_is_refused(api, seeds, ns):
         ({"mode": "magic"}, "mode"),
         ({"as_of": "soon"}, "as_of"),
         ({"as_of": str(2**60)}, "as_of"),
+        ({"published_from": "soon"}, "published_from"),
+        ({"published_to": str(2**60)}, "published_to"),
+        ({"per_source": 0}, "per_source"),
+        ({"neighbours": 4}, "neighbours"),
         ({"vector": "!"}, "vector"),
         ({"vector": base64.b64encode(b"abc").decode()}, "vector"),
         ({"vector": base64.b64encode(struct.pack("<2f", 1, 2)).decode()}, "vector"),
@@ -518,7 +522,15 @@ async def test_a_search_is_conditional(api, seeds, ns):
     assert (first.headers["x-caused-by"], first.headers["cache-control"]) == (f"{SUBMITTED}/0/1", "private, no-cache")
     same = await api.get(SEARCH, params=params, If_None_Match=tag)
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
-    for other in ({"q": "else"}, {"limit": 3}, {"mode": "hybrid"}, {"slot": "x"}, {"source_id": "x"}, {"as_of": "1"}):
+    for other in (
+        {"q": "else"},
+        {"limit": 3},
+        {"mode": "hybrid"},
+        {"slot": "x"},
+        {"source_id": "x"},
+        {"as_of": "1"},
+        {"neighbours": 1},
+    ):
         assert (await api.get(SEARCH, params={**params, **other})).headers["etag"] != tag, other
     moment = {**params, "as_of": "1796083200000"}  # the same moment, told otherwise
     assert (await api.get(SEARCH, params=moment)).headers["etag"] == tag
@@ -570,6 +582,22 @@ async def test_a_search_of_a_moment_knows_nothing_younger(api, seeds, ns):
             params = {"ns": ns, "q": "chunk", "mode": mode} | ({} if as_of is None else {"as_of": as_of})
             found = (await api.get(SEARCH, params=params)).json()["results"]
             assert {one["chunk_no"] for one in found} == expected, (as_of, mode)
+
+
+async def test_a_search_is_narrowed_and_shows_what_stands_around(api, seeds, ns):
+    """To a window of publication, to some chunks of a source; chunks beside a result come only where they are asked for."""
+    await store_namespace(seeds, ns)
+    await store_chunk(seeds, ns, 0, content="before it", published_at=NOW)
+    await store_chunk(seeds, ns, 1, content="the outbox", published_at=NOW)
+    await store_chunk(seeds, ns, 2, content="an outbox that is old", published_at=NOW - timedelta(days=9))
+    asked = {"ns": ns, "q": "outbox", "as_of": NOW.isoformat().replace("+00:00", "Z")}
+    found = (await api.get(SEARCH, params={**asked, "per_source": 1, "neighbours": 1})).json()["results"]
+    assert [one["chunk_no"] for one in found] == [1]
+    assert found[0]["before"] == [{"chunk_no": 0, "title": None, "content": "before it"}]
+    assert [one["chunk_no"] for one in found[0]["after"]] == [2]
+    since = (NOW - timedelta(days=9)).isoformat().replace("+00:00", "Z")
+    old = (await api.get(SEARCH, params={**asked, "published_from": since, "published_to": since})).json()["results"]
+    assert ([one["chunk_no"] for one in old], "before" in old[0]) == ([2], False)
 
 
 async def test_a_namespace_that_nobody_has_heard_of(api, ns):

@@ -71,7 +71,11 @@ async def cut(j: Jobs, *documents: str) -> list[dict[str, Any]]:
         (
             write_pdf(DECK),
             "application/pdf",
-            [("Streams\n\nLogs\n• A log is ordered.\n• It is kept.\n1 / 2\n\nGroups\n• They share.\n2 / 2", None)],
+            [
+                ("Streams", None),
+                ("• A log is ordered.\n• It is kept.\n2", "Logs"),
+                ("• They share.\n3", "Groups"),
+            ],
         ),
         (
             write_pptx(DECK),

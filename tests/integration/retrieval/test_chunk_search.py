@@ -94,6 +94,55 @@ async def test_filters(rows: Rows):
     assert (await found(rows, [1.0], source_ids=[])).results == ()
 
 
+@pytest.mark.parametrize("compared_max", [chunk_search.COMPARED_MAX, 1])
+async def test_some_of_each_source(rows: Rows, monkeypatch: pytest.MonkeyPatch, compared_max: int):
+    """At most as many results of one source as are asked for, its best; sources of two slots are two."""
+    monkeypatch.setattr(chunk_search, "COMPARED_MAX", compared_max)
+    await rows.namespace(dimensions=2)
+    await rows.put("a", ["x", "y", "z"], vector=[[0.9, 0.4], [1.0, 0.0], [0.95, 0.3]])
+    await rows.put("b", ["x"], vector=[[0.0, 1.0]])
+    await rows.put("a", ["x"], slot="t", vector=[[0.0, 1.0]])
+    assert [(one.slot, one.source_id, one.chunk_no) for one in (await found(rows, [1.0, 0.0], per_source=1)).results] == [
+        ("s", "a", 1), ("s", "b", 0), ("t", "a", 0),
+    ]  # fmt: skip
+    assert ids(await found(rows, [1.0, 0.0], per_source=2, limit=3)) == [("a", 1), ("a", 2), ("b", 0)]
+    assert len(ids(await found(rows, [1.0, 0.0], per_source=3))) == 5
+
+
+async def test_results_with_what_stands_beside_them(rows: Rows):
+    """As many chunks on either side as are asked for and are there, of the same source, in order; none that is to be deleted."""
+    await rows.namespace()
+    await rows.put("a", ["zero", "one", "outbox", "three"], title="T")
+    await rows.put("a", ["five"], first=5)
+    await rows.put("a", ["four"], first=4, to_delete=True, marked_at=to_datetime(NOW_MS))
+    await rows.put("b", ["other"], first=3)
+    best = (await found(rows, words="outbox", neighbours=2)).results[0]
+    assert best.before == ((0, "T", "zero"), (1, "T", "one"))
+    assert best.after == ((3, "T", "three"), (5, None, "five"))
+    assert (await found(rows, words="outbox")).results[0].before == ()
+
+
+async def test_a_window_of_publication(rows: Rows):
+    """From a moment to a moment, both included; what is too old by the passport stays hidden, and is counted as before."""
+    await rows.namespace(dimensions=1, ttl_days=10.0)
+    for days in (1, 2, 3, 11):
+        await rows.put(f"d{days}", ["x"], vector=[[1.0]], published_days=days)
+
+    async def days(oldest: float | None, newest: float | None) -> tuple[list[str], int]:
+        asked = {
+            name: None if at is None else NOW_MS - round(at * DAY_MS)
+            for name, at in (("oldest_ms", oldest), ("newest_ms", newest))
+        }
+        told = await found(rows, [1.0], **asked)
+        return [one.source_id for one in told.results], told.cold_hidden
+
+    assert await days(3, 2) == (["d2", "d3"], 1)
+    assert await days(1.5, None) == (["d1"], 1)
+    assert await days(12, None) == (["d1", "d2", "d3"], 1)
+    await rows.pool.execute("UPDATE chunk_namespaces SET ttl_mode = 'zero_weight'")
+    assert await days(12, 2.5) == (["d3", "d11"], 0)
+
+
 async def test_vectors_without_a_direction(rows: Rows):
     """A vector of zeros, stored or asked for, is similar to nothing, and is no NaN at the top."""
     await rows.namespace(dimensions=2)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reportlab.pdfgen import canvas
 
-from highwater.streams.documents.chunking import Block
+from highwater.connectors.documents.formats import blocks_of
+from highwater.streams.documents.chunking import Block, cut
 from highwater.streams.documents.structure import (
+    Run,
     UnreadableDocumentError,
     decoded,
     html_blocks,
     html_charset,
     markdown_blocks,
     plain_blocks,
+    sized_blocks,
 )
 
 
@@ -94,3 +100,49 @@ def test_html_names_its_charset():
     assert decoded("Ж".encode("koi8-r"), "koi8-r") == "Ж"
     with pytest.raises(UnreadableDocumentError):
         decoded(b"a", "no-such")
+
+
+def test_lines_that_are_set_larger_are_headings():
+    """The larger the higher; lines of one size after each other are one heading, and the text between is as in a plain text."""
+    page = [
+        Run("Offsets and\ncommits\n", 18.0),
+        Run("A consumer ", 11.0),
+        Run("commits", 11.02),
+        Run(" offsets.\n\nTwice.\n", 11.0),
+        Run("Rebalances\n", 14.0),
+        Run("a note\n", 8.0),
+    ]
+    assert sized_blocks([page, [Run("Partitions move between consumers.\n1.\n", 11.0), Run("7\n", 20.0)]]) == [
+        Block("Offsets and commits", 1),
+        Block("A consumer commits offsets."),
+        Block("Twice."),
+        Block("Rebalances", 2),
+        Block("a note"),
+        Block("Partitions move between consumers.\n1.\n7"),
+    ]
+
+
+def test_text_of_one_size_has_no_headings():
+    """Nor has one whose sizes are not known, nor a whole paragraph that is set larger."""
+    for size in (0.0, 12.0):
+        assert sized_blocks([[Run("One.\n\nTwo.", size)]]) == [Block("One."), Block("Two.")]
+    long = "large " * 40
+    assert sized_blocks([[Run(f"{long}\n", 20.0), Run("small " * 60, 10.0)]])[0].heading == 0
+    assert sized_blocks([]) == []
+
+
+def test_headings_of_a_pdf():
+    """What stands below a heading of a PDF is told by its title, and the heading is glued to nothing."""
+    made = io.BytesIO()
+    page = canvas.Canvas(made)
+    page.scale(2, 2)
+    for size, height, text in (
+        (9, 400, "Offsets"), (5, 380, "A consumer commits them."), (5, 370, "It goes on."), (7, 350, "Lag"), (5, 340, "Grows."),
+    ):  # fmt: skip
+        page.setFont("Helvetica", size)
+        page.drawString(36, height, text)
+    page.save()
+    assert cut(blocks_of(made.getvalue(), "application/pdf"), len, 1_000) == [
+        ("A consumer commits them.\nIt goes on.", "Offsets"),
+        ("Grows.", "Offsets > Lag"),
+    ]
