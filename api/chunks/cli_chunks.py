@@ -271,7 +271,7 @@ def show(ingest_id: str, as_json: bool) -> None:
 @click.option("--slot", help="In this slot only.")
 @click.option("--source", "source_ids", multiple=True, help="In this source only; may be given several times.")
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="How many at most.")
-@click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="semantic", show_default=True)
+@click.option("--mode", type=click.Choice(["semantic", "hybrid"]), default="hybrid", show_default=True)
 @click.option("--per-source", type=click.IntRange(1, 100), help="How many chunks of one source at most.")
 @click.option("--from", "published_from", help="Published at this moment (ISO 8601) or later.")
 @click.option("--to", "published_to", help="Published by this moment.")

@@ -80,7 +80,10 @@ class Asked(BaseModel):
     limit: Annotated[int, Field(ge=1, le=RESULTS_MAX, description="how many at most")] = RESULTS_DEFAULT
     slot: Annotated[str | None, Field(description="of this slot only")] = None
     source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
-    mode: Annotated[Mode, Field(description="hybrid: words count too")] = Mode.SEMANTIC
+    mode: Annotated[
+        Mode | None,
+        Field(description="semantic: vectors alone; hybrid: words count too; by default hybrid for `q`, semantic for `vector`"),
+    ] = None
     per_source: Annotated[
         int | None, Field(ge=1, le=RESULTS_MAX, description="how many chunks of one source at most")
     ] = None
@@ -95,6 +98,11 @@ class Asked(BaseModel):
         str | None,
         Field(description="ages are taken at this moment, and what is younger is not found: ISO 8601 or ms since 1970"),
     ] = None
+
+    @property
+    def mode_taken(self) -> Mode:
+        """The mode that was asked for, or the one that finds most: words beside vectors wherever there are words alone."""
+        return self.mode or (Mode.HYBRID if self.vector is None else Mode.SEMANTIC)
 
 
 @router.get(
@@ -175,7 +183,7 @@ async def _searched(
             source_ids=asked.source_id or None,
             as_of_ms=as_of_ms,
             **_window(asked, as_of_ms),
-            mode=asked.mode,
+            mode=asked.mode_taken,
             per_source=asked.per_source,
             neighbours=asked.neighbours,
         )
@@ -184,7 +192,7 @@ async def _searched(
     return {
         "ns": asked.ns,
         "as_of": iso_from_ms(as_of_ms),
-        "mode": asked.mode,
+        "mode": asked.mode_taken,
         "compared_by": compared_by,
         "complete": is_complete,
         "exact": is_exact,

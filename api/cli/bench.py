@@ -20,7 +20,7 @@ from highwater.api.command.terminal import print_json, print_table, progress, wa
 _CHECKOUT = Path(__file__).resolve().parents[2]  # resolved: the package links to the folders of a checkout
 _KEPT = _CHECKOUT / "docs" / "benchmarks"
 # Half an hour each: they are run by name.
-_LONG = frozenset({"overload", "week"})
+_LONG = frozenset({"overload", "search-quality", "week"})
 _FIELDS = ("name", "system", "value", "unit", "runs", "min", "max")
 
 
