@@ -47,6 +47,12 @@ _TIME = re.compile(
     r"|(?:in )?(?:january|february|march|april|june|july|august|september|october|november|december)(?: (?:19|20)\d\d)?)\b",
     re.IGNORECASE,
 )
+_KIND = re.compile(r"\b(how many|when|where|who|whom)\b", re.IGNORECASE)
+# A handle, or names behind a word that introduces who did it.
+_PERSON = re.compile(
+    r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
+    r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
+)
 _DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
 _RECENT = re.compile(r"\b(?:latest|newest|last|recent|recently)\b", re.IGNORECASE)
 _OF_HISTORY = re.compile(
@@ -132,9 +138,10 @@ def _respond(user: str) -> str:
     is_of_history = bool(_OF_HISTORY.search(query))
     if is_of_history and (told := _of_history(wanted, elements)):
         return told
-    best = _best(query, wanted, [one for one in elements if one.tag == "source"])
+    sources = [one for one in elements if one.tag == "source"]
+    best = _best(query, wanted, sources)
     if best:
-        return _of_sources(query, best)
+        return _of_sources(query, best, found=len(sources))
     if is_of_history:
         return NOTHING_ASKED
     # That something was asked before and not answered is no answer.
@@ -168,16 +175,39 @@ _ANSWERS: Mapping[Stage, Callable[[str], str]] = {
 }
 
 
-def _of_sources(query: str, best: Sequence[_Element]) -> str:
+def _of_sources(query: str, best: Sequence[_Element], *, found: int) -> str:
     wanted = _wanted(query)
     named = frozenset().union(*(one.words for one in best))
     told = [word for word in _told_words(query) if not _DATE.fullmatch(word)]
     missing = [word for word in told if words_of(word) and words_of(word).isdisjoint(named)]
-    lines = ["From what was ingested:"]
+    lines = [f"{_lead(query, best, found)}:"]
     lines += [f"[{_number(one)}] {_place(one)}: {_shown(one.text, wanted)}" for one in best[:SHOWN_MAX]]
     if missing:
         lines.append(f"No source names {', '.join(missing[:SHOWN_MAX])}.")
     return "\n".join(lines)
+
+
+def _lead(query: str, best: Sequence[_Element], found: int) -> str:
+    """What the sources say to the kind of question, as a sentence: how many, when, where, who."""
+    asked = _KIND.search(query)
+    kind = "" if asked is None else asked[1].lower().split()[-1]
+    dates = sorted({date for one in best if (date := one.attributes.get("date", ""))})
+    channels = list(dict.fromkeys(one.attributes["channel"] for one in best if one.attributes.get("channel")))
+    if kind == "many":
+        return f"{len(best)} of the {found} sources that come nearest tell of it"
+    if kind == "when" and dates:
+        return f"It is told of on {dates[0]}" if len(dates) == 1 else f"It is told of from {dates[0]} to {dates[-1]}"
+    if kind == "where" and channels:
+        return f"It is told of in {_listed(channels)}"
+    if kind in ("who", "whom"):
+        people = list(dict.fromkeys(name for one in best for name in _PERSON.findall(one.text)))
+        return f"The sources name {_listed(people)}" if people else "No source says who; they tell"
+    return "From what was ingested"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = names[:SHOWN_MAX]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:

@@ -233,3 +233,33 @@ def test_an_answer_has_no_marks_of_markdown() -> None:
     context = f'<source n="1" channel="c" date="2026-01-01" id="i">{text}</source>'
     answer = local_answer(Stage.RESPONDER, "", f"<query>who fixed the tests</query><context>{context}</context>")
     assert answer.splitlines()[1].endswith(": Fix the tests of parser. Other things.")
+
+
+@pytest.mark.parametrize(
+    ("query", "texts", "lead"),
+    [
+        (
+            "How many caches were fixed?",
+            ["Fix the cache", "Fix a cache", "Paint it blue"],
+            "2 of the 3 sources that come nearest tell of it:",
+        ),
+        ("When was the cache fixed?", ["Fix the cache"], "It is told of on 2026-01-01:"),
+        ("When was the cache fixed?", ["Fix the cache", "Fix a cache"], "It is told of from 2026-01-01 to 2026-01-02:"),
+        ("Where was the cache fixed?", ["Fix the cache", "Fix a cache"], "It is told of in c1 and c2:"),
+        (
+            "Who fixed the cache?",
+            ["Fix the cache, by Ada Lovelace", "Fix a cache (@grace-h)"],
+            "The sources name Ada Lovelace and @grace-h:",
+        ),
+        ("Who fixed the cache?", ["Fix the cache, mail a@b.org"], "No source says who; they tell:"),
+        ("What of the cache?", ["Fix the cache"], "From what was ingested:"),
+    ],
+)
+def test_an_answer_begins_with_what_was_asked(query: str, texts: list[str], lead: str) -> None:
+    """How many, when, where and who are told from the sources; nobody is named whom no source names."""
+    context = "".join(
+        f'<source n="{n}" channel="c{n}" date="2026-01-0{n}" id="i{n}">{text}</source>'
+        for n, text in enumerate(texts, 1)
+    )
+    answer = local_answer(Stage.RESPONDER, "", f"<query>{query}</query><context>{context}</context>")
+    assert answer.splitlines()[0] == lead
