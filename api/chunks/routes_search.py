@@ -82,7 +82,9 @@ class Asked(BaseModel):
     source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
     mode: Annotated[
         Mode | None,
-        Field(description="semantic: vectors alone; hybrid: words count too; by default hybrid for `q`, semantic for `vector`"),
+        Field(
+            description="semantic: vectors alone; hybrid: words count too; by default hybrid for `q`, semantic for `vector`"
+        ),
     ] = None
     per_source: Annotated[
         int | None, Field(ge=1, le=RESULTS_MAX, description="how many chunks of one source at most")

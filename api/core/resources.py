@@ -26,7 +26,7 @@ from highwater.connectors.queries import read_model as query_reads
 from highwater.connectors.queries.read_model import Run, RunHistory
 from highwater.streams.checks import check_id
 from highwater.streams.chunks.passports import Passports
-from highwater.streams.jobs.args import Args, ExportArgs, IngestionArgs
+from highwater.streams.jobs.args import Args, IngestionArgs
 from highwater.streams.league.resources import resource_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ async def require_job_args(services: Services, principal: Principal, organizatio
     if relation(principal, Owner()) is Relation.ANY:
         return
     pool = services.database.require()
-    if isinstance(args, ExportArgs):
+    if not isinstance(args, IngestionArgs) and args.presentation_id is not None:
         deck = await views.owner_of(pool, args.presentation_id)
         is_readable = deck is not None and relation(principal, _of_both(deck)) is not Relation.NONE
         if deck is None or not is_readable or deck.organization_id != organization_id:

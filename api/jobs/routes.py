@@ -226,7 +226,7 @@ def result_url(kind: str, job_id: str, result: Mapping[str, Any] | None) -> str 
     if result is None or kind == Kind.INGESTION:
         return None
     if kind == Kind.GENERATION:
-        return f"/api/presentations/{job_id}"
+        return f"/api/presentations/{job_id}" if "presentation_id" in result else None
     elsewhere: str | None = result.get("url")
     return elsewhere or f"/api/blobs/{result['sha256']}"
 

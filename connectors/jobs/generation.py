@@ -13,14 +13,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
+import orjson
 
 from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
 from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
+from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step
 from highwater.connectors.jobs.store import Deck
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
+from highwater.connectors.postgres.pool import reading
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.streams.clock import Clock
 from highwater.streams.documents.structure import UnreadableDocumentError, clean, markdown_blocks
@@ -28,10 +31,13 @@ from highwater.streams.jobs.args import GenerationArgs, parse_args
 from highwater.streams.jobs.decks import (
     OUTLINE,
     OUTLINE_CHARACTERS_MAX,
+    POINTS_MAX,
     SLIDE_CHARACTERS_MAX,
     TITLE_CHARACTERS_MAX,
     BadDeckError,
+    Outline,
     Passage,
+    Planned,
     as_json,
     outline_of,
     outline_prompt,
@@ -96,7 +102,7 @@ class GenerationSteps:
         self._reader = DocumentReader()
         self._kept: OrderedDict[str, dict[str, list[Passage]]] = OrderedDict()
 
-    async def next(self, job: Job) -> Ask | Done:
+    async def next(self, job: Job) -> Ask | Step | Done:
         """The outline, the first slide that is not made, or the end.
 
         Raises:
@@ -106,15 +112,25 @@ class GenerationSteps:
         args = cast("GenerationArgs", parse_args(job.kind, job.args))
         held = job.checkpoint
         if held is None:
-            if job.attempt == 0 and (found := await self._found(job, args)) is not None:
-                return found
-            return await self._outline(job, args)
+            return await self._begin(job, args)
+        if args.outline_only:
+            return Done({"outline": held["outline"]})
         if len(held["slides"]) < len(held["outline"]["slides"]):
             return await self._slide(job, args, held)
         return self._done(job, args, held)
 
+    async def _begin(self, job: Job, args: GenerationArgs) -> Ask | Step | Done:
+        """What a job goes on from: the outline that was given, a deck that was made, or the answer to a call."""
+        if args.outline is not None:
+            return Step(_checkpoint(args.outline, ()), 0, args.slides)
+        if args.remake:
+            return await self._taken_over(job, args)
+        if job.attempt == 0 and (found := await self._found(job, args)) is not None:
+            return found
+        return await self._outline(job, args)
+
     async def _found(self, job: Job, args: GenerationArgs) -> Done | None:
-        if self._cache is None or not args.cache or await self._is_of_ingested(job, args):
+        if self._cache is None or not (args.cache and args.is_of_query) or await self._is_of_ingested(job, args):
             return None
         deck = await self._cache.lookup(_wanted(job, args), self._clock())
         if deck is None:
@@ -135,13 +151,13 @@ class GenerationSteps:
 
         def concluded(text: str) -> Step:
             outline = _checked(lambda: read_outline(json_object_in(text), args.slides))
-            checkpoint = {"outline": as_json(outline), "slide_ids": [], "slides": []}
-            return Step(checkpoint, 0, args.slides)
+            return Step(_checkpoint(outline, ()), 0, args.slides)
 
         return Ask(OUTLINE, self._model, system, user, concluded, _TEMPERATURE, _OUTLINE_TOKENS)
 
     async def _slide(self, job: Job, args: GenerationArgs, held: Any) -> Ask:
-        outline, number = outline_of(held["outline"]), len(held["slides"]) + 1
+        outline, made = outline_of(held["outline"]), {slide["number"]: slide for slide in held["slides"]}
+        number = next(number for number in range(1, len(outline.slides) + 1) if number not in made)
         passages = await self._passages(job, args, slide_wanted(args.query, outline, number), SLIDE_CHARACTERS_MAX)
         sources = await asyncio.to_thread(slide_sources, args.query, outline, number, passages)
         said = [bullet for slide in held["slides"] for bullet in slide["bullets"]]
@@ -149,20 +165,32 @@ class GenerationSteps:
 
         def concluded(text: str) -> Step:
             slide = _checked(lambda: read_slide(json_object_in(text), number, sources))
-            made = [*held["slides"], as_json(slide)]
-            checkpoint = {**held, "slide_ids": [one["slide_id"] for one in made], "slides": made}
+            slides = [one for _, one in sorted({**made, number: as_json(slide)}.items())]
             told = Told(SLIDE_COMPLETED, number, slide.slide_id, slide.title)
-            return Step(checkpoint, number, len(outline.slides), (told,))
+            return Step(_checkpoint(outline, slides), len(slides), len(outline.slides), (told,))
 
         started = Told(SLIDE_STARTED, number, slide_id(number), outline.slides[number - 1].title)
         return Ask(slide_stage(number), self._model, system, user, concluded, _TEMPERATURE, _SLIDE_TOKENS, (started,))
+
+    async def _taken_over(self, job: Job, args: GenerationArgs) -> Step:
+        """The slides of another deck but for those that are made anew, each planned as it was."""
+        async with reading(self._pool) as connection:
+            row = await connection.fetchrow(QUERIES["deck_to_export"], args.presentation_id, job.organization_id)
+        if row is None:
+            raise JobFailedError(f"there is no presentation {args.presentation_id}")
+        slides = orjson.loads(row["slides"])
+        if args.remake[-1] > len(slides):
+            raise JobFailedError(f"the presentation {args.presentation_id} has no slide {args.remake[-1]}")
+        planned = tuple(Planned(slide["title"], tuple(slide["bullets"][:POINTS_MAX])) for slide in slides)
+        kept = [slide for slide in slides if slide["number"] not in args.remake]
+        return Step(_checkpoint(Outline(row["title"], planned), kept), len(kept), len(slides))
 
     def _done(self, job: Job, args: GenerationArgs, held: Any) -> Done:
         title, slides = held["outline"]["title"], tuple(held["slides"])
 
         async def afterwards(stored: Job) -> None:
             self._kept.pop(job.id, None)
-            if self._cache is not None and (args.source_document_ids or not _quoted(slides)):
+            if self._cache is not None and args.is_of_query and (args.source_document_ids or not _quoted(slides)):
                 response = {"query": args.query, "title": title, "slides": list(slides)}
                 await self._cache.store(
                     _wanted(job, args), response, tokens_saved=stored.tokens, provider=self._model, now_ms=self._clock()
@@ -254,6 +282,11 @@ def _told(blob: blobs.Blob, chunked: Chunked, bytes_max: int) -> list[Passage]:
 def _cut(blob: blobs.Blob, raw: bytes) -> list[Passage]:
     text = clean(clean_text(raw.decode("utf-8", "replace")))
     return passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
+
+
+def _checkpoint(outline: Outline, slides: Sequence[Any]) -> dict[str, Any]:
+    """What the next step goes on from (R2.11)."""
+    return {"outline": as_json(outline), "slide_ids": [one["slide_id"] for one in slides], "slides": list(slides)}
 
 
 def _quoted(slides: Sequence[Any]) -> bool:

@@ -17,6 +17,7 @@ from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.jobs import JobSubmitted
 from highwater.streams.checks import ID_BYTES_MAX, check_name, check_said, check_text, check_uuid
 from highwater.streams.identity.plans import BRAND_KIT
+from highwater.streams.jobs.decks import BadDeckError, Outline, read_outline
 from highwater.streams.jobs.states import Kind
 
 # A deck that nobody sits through; each slide is a call that somebody pays for.
@@ -38,13 +39,24 @@ _COLOUR = re.compile("#[0-9a-fA-F]{6}")
 class GenerationArgs:
     """A deck of so many slides on a query, out of documents named by SHA-256.
 
-    `cache` False: it is made anew, also when one to the same query is there.
+    `cache` False: it is made anew, also when one to the same query is there. `outline_only`: the outline is made, to be looked
+    at and changed, and no slide is. `outline`: the deck is made of it. `remake`: numbers of slides of the deck `presentation_id`
+    that are made anew; the others are taken over.
     """
 
     query: str
     slides: int = SLIDES_DEFAULT
     source_document_ids: tuple[str, ...] = ()
     cache: bool = True
+    outline_only: bool = False
+    outline: Outline | None = None
+    presentation_id: str | None = None
+    remake: tuple[int, ...] = ()
+
+    @property
+    def is_of_query(self) -> bool:
+        """Whether the whole deck is made of the query and its documents alone, so that it may be given again."""
+        return not (self.outline_only or self.outline is not None or self.remake)
 
     @property
     def documents(self) -> tuple[str, ...]:
@@ -142,7 +154,16 @@ def parse_args(kind: Kind | str, text: str) -> Args:
 
 # Of each kind its fields, and whether one must be given.
 _FIELDS: Mapping[Kind, Mapping[str, bool]] = {
-    Kind.GENERATION: {"query": True, "slides": False, "source_document_ids": False, "cache": False},
+    Kind.GENERATION: {
+        "query": True,
+        "slides": False,
+        "source_document_ids": False,
+        "cache": False,
+        "outline_only": False,
+        "outline": False,
+        "presentation_id": False,
+        "remake": False,
+    },
     Kind.INGESTION: {"document_ids": True, "ns": True, "slot": True},
     Kind.EXPORT: {"presentation_id": True, "format": True, "brand_kit": False},
 }
@@ -172,10 +193,67 @@ def _generation(args: Mapping[str, Any]) -> GenerationArgs:
     slides = args.get("slides", SLIDES_DEFAULT)
     if type(slides) is not int or not SLIDES_MIN <= slides <= SLIDES_MAX:
         raise InvalidEventError("bad_slides", f"slides is not {SLIDES_MIN} to {SLIDES_MAX}", field="args.slides")
-    cache = args.get("cache", True)
-    if not isinstance(cache, bool):
-        raise InvalidEventError("not_a_boolean", "cache is not true or false", field="args.cache")
-    return GenerationArgs(query, slides, _documents(args, "source_document_ids"), cache)
+    outline = _outline(args.get("outline"))
+    if outline is not None and args.get("slides", len(outline.slides)) != len(outline.slides):
+        detail = f"slides is {slides}, and the outline has {len(outline.slides)}"
+        raise InvalidEventError("bad_slides", detail, field="args.slides")
+    presentation_id, remake = _remake(args)
+    ways = {
+        "outline_only": _flag(args, "outline_only", default=False),
+        "outline": outline is not None,
+        "remake": bool(remake),
+    }
+    asked = [name for name, is_asked in ways.items() if is_asked]
+    if len(asked) > 1:
+        raise InvalidEventError("contradiction", f"only one of {' and '.join(asked)} can be asked for", field="args")
+    return GenerationArgs(
+        query,
+        slides if outline is None else len(outline.slides),
+        _documents(args, "source_document_ids"),
+        _flag(args, "cache", default=True),
+        ways["outline_only"],
+        outline,
+        presentation_id,
+        remake,
+    )
+
+
+def _flag(args: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = args.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidEventError("not_a_boolean", f"{name} is not true or false", field=f"args.{name}")
+    return value
+
+
+def _outline(value: Any) -> Outline | None:
+    """An outline as a job with `outline_only` gives it."""
+    if value is None:
+        return None
+    slides = value.get("slides") if isinstance(value, dict) else None
+    count = len(slides) if isinstance(slides, list) else 0
+    if not SLIDES_MIN <= count <= SLIDES_MAX:
+        detail = f"outline has not {SLIDES_MIN} to {SLIDES_MAX} slides"
+        raise InvalidEventError("bad_outline", detail, field="args.outline")
+    try:
+        return read_outline(value, count)
+    except BadDeckError as error:
+        raise InvalidEventError("bad_outline", f"outline cannot be used: {error}", field="args.outline") from error
+
+
+def _remake(args: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:
+    """The deck whose slides are made anew, and their numbers; nothing where none is named."""
+    if ("presentation_id" in args) != ("remake" in args):
+        detail = "presentation_id and remake are given together: the deck, and the numbers of its slides"
+        raise InvalidEventError("missing_field", detail, field="args.remake")
+    if "remake" not in args:
+        return None, ()
+    presentation_id, numbers = _text(args, "presentation_id"), args["remake"]
+    check_uuid("args.presentation_id", presentation_id)
+    is_list = isinstance(numbers, list) and 0 < len(numbers) <= SLIDES_MAX
+    if not is_list or not all(type(one) is int and 1 <= one <= SLIDES_MAX for one in numbers):
+        detail = f"remake is not a list of numbers of slides, 1 to {SLIDES_MAX}"
+        raise InvalidEventError("bad_slides", detail, field="args.remake")
+    return presentation_id, tuple(sorted(set(numbers)))
 
 
 def _ingestion(args: Mapping[str, Any]) -> IngestionArgs:

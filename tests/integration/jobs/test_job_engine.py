@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from highwater.api.jobs.routes import result_url
 from highwater.connectors.engines.watch import LOOK_SECONDS
 from highwater.connectors.jobs.engine import JobEngine
 from highwater.connectors.jobs.steps import Done, JobFailedError, Step
@@ -91,6 +92,54 @@ async def test_documents_are_what_a_deck_is_made_from(j: Jobs):
     assert theirs in row["error"]
     assert (await j.events(PROGRESS))[-1]["event_type"] in ("error", "generation_done")
     assert [call.key for call in j.llm.calls if call.key and call.key.startswith(refused)] == []
+
+
+async def test_an_outline_is_looked_at_before_slides_are_paid(j: Jobs):
+    """One call, no deck and nothing counted; the outline that its reader changed is what the deck is made of, without another."""
+    worker = j.worker()
+    first = await j.submit(args={"query": "What is KRaft?", "slides": 3, "outline_only": True})
+    await j.request(worker, first)
+    row = await j.until_status(first, "completed")
+    assert [call.stage for call in j.llm.calls] == ["outline"]
+    assert (await j.deck(first), (await j.events(USAGE_RECORDED))[0]["presentations"]) == (None, 0)
+    outline = json.loads(row["result"])["outline"]
+    assert [slide["title"] for slide in outline["slides"]] == ["Part 1", "Part 2", "Part 3"]
+    assert result_url("generation", first, json.loads(row["result"])) is None
+    changed = {"title": outline["title"], "slides": [outline["slides"][2], {"title": "My own", "points": ["a point"]}]}
+    second = await j.submit(args={"query": "What is KRaft?", "outline": changed})
+    await j.request(worker, second)
+    await j.until_status(second, "completed")
+    assert [call.stage for call in j.llm.calls] == ["outline", "slide-1", "slide-2"]
+    assert [json.loads(call.user)["title"] for call in j.llm.calls[1:]] == ["Part 3", "My own"]
+    assert len((await j.deck(second) or {})["slides"]) == 2
+
+
+async def test_one_slide_is_made_anew(j: Jobs):
+    """One call, which is told what the others say; the others are taken over as they are, into a deck of its own."""
+    worker = j.worker()
+    first = await j.submit(slides=3)
+    await j.request(worker, first)
+    await j.until_status(first, "completed")
+    before = await j.deck(first)
+    assert before is not None
+    j.llm.calls.clear()
+    second = await j.submit(args={"query": "Shorter, please.", "presentation_id": first, "remake": [2]})
+    missing = await j.submit(args={"query": "x", "presentation_id": first, "remake": [4]})
+    theirs = await j.submit(args={"query": "x", "presentation_id": first, "remake": [1]}, organization="umbrella")
+    await j.request(worker, second, missing, theirs)
+    await j.until_status(second, "completed")
+    after = await j.deck(second)
+    assert after is not None
+    (call,) = [call for call in j.llm.calls if call.key and call.key.startswith(second)]
+    asked = json.loads(call.user)
+    assert (call.stage, asked["query"], asked["number"]) == ("slide-2", "Shorter, please.", 2)
+    assert asked["said"] == [
+        bullet for slide in (before["slides"][0], before["slides"][2]) for bullet in slide["bullets"]
+    ]
+    assert [after["slides"][0], after["slides"][2]] == [before["slides"][0], before["slides"][2]]
+    assert (await j.deck(first)) == before
+    assert "has no slide 4" in (await j.until_status(missing, "failed"))["error"]
+    assert "there is no presentation" in (await j.until_status(theirs, "failed"))["error"]
 
 
 async def test_a_worker_killed_after_slide_7_of_15(j: Jobs):

@@ -9,6 +9,7 @@ import pytest
 
 from highwater.schemas.errors import InvalidEventError
 from highwater.streams.jobs.args import ExportArgs, GenerationArgs, IngestionArgs, is_sha256, parse_args
+from highwater.streams.jobs.decks import Outline, Planned
 
 ONE, TWO = "a1" * 32, "b2" * 32
 DECK = "0b5e3f5e-6a40-4a2b-9d5a-0d3c0f6a1c11"
@@ -46,6 +47,19 @@ def test_an_export_names_a_deck_and_a_format() -> None:
     found = parse_args("export", _text(EXPORT))
     assert found == ExportArgs(DECK, "pdf")
     assert found.documents == ()
+
+
+def test_an_outline_is_the_deck_that_is_made() -> None:
+    """Its slides are counted; slides that are made anew are named once, in order."""
+    outline = {"title": "A", "slides": [{"title": "B", "points": ["c"]}, {"title": "D"}]}
+    found = parse_args("generation", _text({**GENERATION, "outline": outline}))
+    assert isinstance(found, GenerationArgs)
+    assert (found.slides, found.outline, found.is_of_query) == (
+        2, Outline("A", (Planned("B", ("c",)), Planned("D", ()))), False,
+    )  # fmt: skip
+    again = parse_args("generation", _text({**GENERATION, "presentation_id": DECK, "remake": [3, 1, 3]}))
+    assert isinstance(again, GenerationArgs)
+    assert (again.remake, again.is_of_query) == ((1, 3), False)
 
 
 def test_equal_args_are_equal_however_they_are_written() -> None:
@@ -96,6 +110,33 @@ def test_equal_args_are_equal_however_they_are_written() -> None:
         ("export", _text({**EXPORT, "presentation_id": "7"}), "bad_uuid", "args.presentation_id"),
         ("export", _text({**EXPORT, "presentation_id": DECK.upper()}), "bad_uuid", "args.presentation_id"),
         ("export", _text({**EXPORT, "format": "odp"}), "bad_format", "args.format"),
+        *(
+            ("export", _text({**EXPORT, "brand_kit": kit}), reason, f"args.{field}")
+            for kit, reason, field in (
+                ("blue", "bad_brand_kit", "brand_kit"),
+                ({"font": "Arial"}, "bad_brand_kit", "brand_kit"),
+                ({"primary": "blue"}, "bad_colour", "brand_kit.primary"),
+                ({"accent": "#12345"}, "bad_colour", "brand_kit.accent"),
+                ({"logo": "a.png"}, "bad_document", "brand_kit.logo"),
+            )
+        ),
+        *(
+            ("generation", _text({**GENERATION, **more}), reason, f"args{field}")
+            for more, reason, field in (
+                ({"outline_only": 1}, "not_a_boolean", ".outline_only"),
+                ({"outline": []}, "bad_outline", ".outline"),
+                ({"outline": {"title": "A", "slides": []}}, "bad_outline", ".outline"),
+                ({"outline": {"title": "A", "slides": [{"points": []}]}}, "bad_outline", ".outline"),
+                ({"outline": {"title": "A", "slides": [{"title": "B"}]}, "slides": 2}, "bad_slides", ".slides"),
+                ({"outline": {"title": "A", "slides": [{"title": "B"}]}, "outline_only": True}, "contradiction", ""),
+                ({"remake": [1]}, "missing_field", ".remake"),
+                ({"presentation_id": DECK}, "missing_field", ".remake"),
+                ({"presentation_id": DECK, "remake": []}, "bad_slides", ".remake"),
+                ({"presentation_id": DECK, "remake": [0]}, "bad_slides", ".remake"),
+                ({"presentation_id": DECK, "remake": ["1"]}, "bad_slides", ".remake"),
+                ({"presentation_id": "x", "remake": [1]}, "bad_uuid", ".presentation_id"),
+            )
+        ),
     ],
 )  # fmt: skip
 def test_what_a_kind_does_not_take_is_refused_by_name(kind: str, text: str, reason: str, field: str) -> None:
