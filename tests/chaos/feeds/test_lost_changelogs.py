@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from highwater.connectors.chaos.changelogs import delete_changelogs
 from highwater.deploy.local.state import read_state
 from tests.acceptance.feeds.test_feeds import INGESTED, insights, rebuilt
 from tests.product import Product
 
+REQUESTED, FINISHED = "feeds.rebuild-requested", "feeds.rebuild-finished"
 REMEDY = "highwater recover-tables"
 
 
@@ -18,6 +20,13 @@ def why_it_ends(product: Product) -> str:
     return "" if state is None else next(str(part["last_error"]) for part in state["parts"] if part["name"] == "worker")
 
 
+def of_lena(product: Product, topic: str, starts: dict[int, int]) -> list[dict[str, Any]]:
+    """The events of one user since then."""
+    codec = product.codec()
+    found = [codec.decode(topic, message.value()) for message in product.records(topic, starts)]
+    return [one for one in found if one["user_id"] == "lena"]
+
+
 def test_tables_without_a_changelog_are_refused_and_recovered(product: Product) -> None:
     """Nothing is decided on the rest of a table; recovered from the events it decides as before, and verifies."""
     product.publish(INGESTED, insights("lost", 60))
@@ -25,7 +34,7 @@ def test_tables_without_a_changelog_are_refused_and_recovered(product: Product) 
     version = rebuilt(product, "lena")["cluster_version"]
     product.publish(INGESTED, insights("lost", 10, first=60))
     product.until(lambda: product.pending("lena")["pending"] == 10, "not counted")
-    starts = product.ends("feeds.rebuild-requested")
+    starts = {topic: product.ends(topic) for topic in (REQUESTED, FINISHED)}
     with product.frozen(product.role_pid("worker")):
         product.forget_decisions()
         delete_changelogs(product.producer_config())
@@ -38,11 +47,7 @@ def test_tables_without_a_changelog_are_refused_and_recovered(product: Product) 
     product.until_ready(180)
     product.publish(INGESTED, insights("lost", 10, first=70))
     product.until(lambda: product.pending("lena")["cluster_version"] == version + 1, "no rebuild at N", 120)
-    codec = product.codec()
-    found = [
-        codec.decode("feeds.rebuild-requested", m.value()) for m in product.records("feeds.rebuild-requested", starts)
-    ]
-    requests = [request for request in found if request["user_id"] == "lena"]
-    assert len(requests) == 1, requests
+    requests, finished = (of_lena(product, topic, starts) for topic, starts in starts.items())
+    assert len(requests) == 1, (requests, finished)
     verified = json.loads(product.cli("verify", "--only", "tables", "--json").stdout)
     assert verified["differences"] == 0
