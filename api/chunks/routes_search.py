@@ -81,11 +81,11 @@ class Asked(BaseModel):
     slot: Annotated[str | None, Field(description="of this slot only")] = None
     source_id: Annotated[list[str], Field(max_length=SOURCES_MAX, description="of these sources only")] = []
     mode: Annotated[
-        Mode | None,
+        Mode,
         Field(
-            description="semantic: vectors alone; hybrid: words count too; by default hybrid for `q`, semantic for `vector`"
+            description="semantic: vectors alone, so that `final` follows from `similarity`; hybrid: words count too, finds more"
         ),
-    ] = None
+    ] = Mode.SEMANTIC
     per_source: Annotated[
         int | None, Field(ge=1, le=RESULTS_MAX, description="how many chunks of one source at most")
     ] = None
@@ -100,11 +100,6 @@ class Asked(BaseModel):
         str | None,
         Field(description="ages are taken at this moment, and what is younger is not found: ISO 8601 or ms since 1970"),
     ] = None
-
-    @property
-    def mode_taken(self) -> Mode:
-        """The mode that was asked for, or the one that finds most: words beside vectors wherever there are words alone."""
-        return self.mode or (Mode.HYBRID if self.vector is None else Mode.SEMANTIC)
 
 
 @router.get(
@@ -185,7 +180,7 @@ async def _searched(
             source_ids=asked.source_id or None,
             as_of_ms=as_of_ms,
             **_window(asked, as_of_ms),
-            mode=asked.mode_taken,
+            mode=asked.mode,
             per_source=asked.per_source,
             neighbours=asked.neighbours,
         )
@@ -194,7 +189,7 @@ async def _searched(
     return {
         "ns": asked.ns,
         "as_of": iso_from_ms(as_of_ms),
-        "mode": asked.mode_taken,
+        "mode": asked.mode,
         "compared_by": compared_by,
         "complete": is_complete,
         "exact": is_exact,

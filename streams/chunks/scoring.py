@@ -21,7 +21,7 @@ SATURATION, LENGTH_SHARE = 1.2, 0.75
 
 
 class Mode(StrEnum):
-    """What counts as the similarity of R3.17: that of vectors alone, or words too."""
+    """What counts as similar: vectors alone (R3.17 to the letter), or words too."""
 
     SEMANTIC = "semantic"
     HYBRID = "hybrid"

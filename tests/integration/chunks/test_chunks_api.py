@@ -525,7 +525,7 @@ async def test_a_search_is_conditional(api, seeds, ns):
     for other in (
         {"q": "else"},
         {"limit": 3},
-        {"mode": "semantic"},
+        {"mode": "hybrid"},
         {"slot": "x"},
         {"source_id": "x"},
         {"as_of": "1"},
