@@ -2,14 +2,14 @@
 -- name: ask_for_jobs
 UPDATE jobs AS j SET command = a.position
 FROM (SELECT jobs.job_id, c.position FROM jobs JOIN unnest($1::uuid[], $2::text[]) AS c (id, position) ON c.id = job_id
-      WHERE kind = $3 AND status = 'pending' ORDER BY job_id FOR UPDATE OF jobs) AS a
+      WHERE kind = $3 AND status = 'pending' ORDER BY job_id FOR NO KEY UPDATE OF jobs) AS a
 WHERE j.job_id = a.job_id
 
 -- Jobs that wait so long that what asked for them must be lost (R2.41).
 -- name: ask_for_forgotten_jobs
 UPDATE jobs SET command = caused_by
 WHERE job_id IN (SELECT job_id FROM jobs WHERE kind = $3 AND status = 'pending' AND command IS NULL AND updated_at < $1
-                 ORDER BY updated_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+                 ORDER BY updated_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING job_id
 
 -- name: count_waiting_jobs
@@ -55,7 +55,7 @@ WHERE kind = $1 AND status = 'running' GROUP BY organization_id
 -- name: wanted_jobs
 SELECT * FROM jobs
 WHERE job_id = ANY ($1::uuid[]) AND (status = 'pending' AND command IS NOT NULL OR status = 'running' AND due_ms <= $2)
-ORDER BY job_id FOR UPDATE SKIP LOCKED
+ORDER BY job_id FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: workers_with_jobs
 SELECT DISTINCT worker FROM jobs WHERE worker IS NOT NULL AND kind = $1
@@ -64,15 +64,15 @@ SELECT DISTINCT worker FROM jobs WHERE worker IS NOT NULL AND kind = $1
 -- name: lost_jobs
 SELECT * FROM jobs
 WHERE kind = $4 AND status = 'running' AND worker IS NOT NULL AND (worker = ANY ($1::int[]) OR lease_until_ms <= $2)
-ORDER BY job_id LIMIT $3 FOR UPDATE SKIP LOCKED
+ORDER BY job_id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
 
 -- What a worker holds, to be given back in order.
 -- name: jobs_of_worker
-SELECT * FROM jobs WHERE worker = $1 AND status = 'running' ORDER BY job_id FOR UPDATE
+SELECT * FROM jobs WHERE worker = $1 AND status = 'running' ORDER BY job_id FOR NO KEY UPDATE
 
 -- Rows that are about to be stored, locked in the order of ids: an UPDATE that is joined locks them in any.
 -- name: hold_jobs
-SELECT FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR UPDATE
+SELECT FROM jobs WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id FOR NO KEY UPDATE
 
 -- A job as it is stored only if it still is as it was when it was taken (R2.15). A checkpoint is written only where it changed.
 -- name: store_jobs

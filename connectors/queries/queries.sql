@@ -8,7 +8,7 @@ FROM (SELECT w.id, c.command
       WHERE w.worker IS NULL AND w.due_ms IS NULL AND NOT w.released
         AND NOT EXISTS (
             SELECT FROM pipeline_runs AS e WHERE e.user_id = w.user_id AND e.ordinal < w.ordinal AND NOT e.released)
-      ORDER BY w.id FOR UPDATE OF w) AS a
+      ORDER BY w.id FOR NO KEY UPDATE OF w) AS a
 WHERE r.id = a.id
 
 -- Runs that nobody asks for although it is their turn: a completed run whose archivist was given up, and what waits so long that its
@@ -22,7 +22,7 @@ WHERE id IN (
            OR (r.status IN ('NEW', 'ANALYZED', 'READY') AND r.updated_at < $1))
       AND NOT EXISTS (
           SELECT FROM pipeline_runs AS e WHERE e.user_id = r.user_id AND e.ordinal < r.ordinal AND NOT e.released)
-    ORDER BY r.updated_at LIMIT $2 FOR UPDATE OF r SKIP LOCKED)
+    ORDER BY r.updated_at LIMIT $2 FOR NO KEY UPDATE OF r SKIP LOCKED)
 RETURNING id
 
 -- Whether any run waits for a slot: asked for, or put aside until $1, which has come.
@@ -69,11 +69,12 @@ FROM (SELECT coalesce(organization_id, '') AS organization_id, worker FROM pipel
       SELECT coalesce(organization_id, ''), NULL FROM pipeline_runs WHERE due_ms IS NOT NULL) AS begun
 GROUP BY organization_id
 
--- Runs that are to be taken, if they still wait.
+-- Runs that are to be taken, if they still wait. Not FOR UPDATE: the timeline holds the key of a fresh run while it tells of it, and a
+-- run that is skipped waits for the next look.
 -- name: wanted_runs
 SELECT * FROM pipeline_runs
 WHERE id = ANY ($1::uuid[]) AND worker IS NULL AND NOT released AND (due_ms <= $2 OR command IS NOT NULL AND due_ms IS NULL)
-ORDER BY id FOR UPDATE SKIP LOCKED
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: workers_with_runs
 SELECT DISTINCT worker FROM pipeline_runs WHERE worker IS NOT NULL
@@ -82,15 +83,15 @@ SELECT DISTINCT worker FROM pipeline_runs WHERE worker IS NOT NULL
 -- name: lost_runs
 SELECT * FROM pipeline_runs
 WHERE worker IS NOT NULL AND (worker = ANY ($1::int[]) OR lease_until_ms <= $2)
-ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED
+ORDER BY id LIMIT $3 FOR NO KEY UPDATE SKIP LOCKED
 
 -- What a worker holds, to be given back in order.
 -- name: runs_of_worker
-SELECT * FROM pipeline_runs WHERE worker = $1 ORDER BY id FOR UPDATE
+SELECT * FROM pipeline_runs WHERE worker = $1 ORDER BY id FOR NO KEY UPDATE
 
 -- Rows that are about to be stored, locked in the order of ids: an UPDATE that is joined locks them in any.
 -- name: hold_runs
-SELECT FROM pipeline_runs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE
+SELECT FROM pipeline_runs WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE
 
 -- name: hold_run
 SELECT * FROM pipeline_runs WHERE id = $1 FOR UPDATE

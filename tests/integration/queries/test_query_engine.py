@@ -119,6 +119,16 @@ async def test_two_workers_and_every_command_twice(q: Queries):
     assert len(q.llm.by_key()) == len(runs) * len(STAGES)
 
 
+async def test_a_run_whose_key_is_held_is_taken(q: Queries):
+    """The timeline holds it while it tells of a fresh run: a look that skipped the run left it to the next one, 0.2 s later."""
+    worker = q.worker()
+    run_id = await q.ask()
+    async with q.around.pool.acquire() as tx, tx.transaction():
+        await tx.execute("SELECT FROM pipeline_runs WHERE id = $1 FOR KEY SHARE", run_id)
+        await q.request(worker, run_id)
+        await q.until_status(run_id, "COMPLETED", archive="STORED")
+
+
 async def test_a_later_run_of_a_user_is_not_captured_before_the_former_is_remembered(q: Queries):
     """Even if it is asked for: the store holds the order (R1.2)."""
     worker = q.worker()
