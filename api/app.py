@@ -29,7 +29,7 @@ from highwater.api.core.freshness import KeepPositionedFromCaches
 from highwater.api.core.heads import HeadAsGet
 from highwater.api.core.keys import read_key_file
 from highwater.api.core.oidc import read_credentials, read_rules
-from highwater.api.core.openapi import add_forms
+from highwater.api.core.openapi import add_forms, operation_id
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
@@ -235,6 +235,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         # Their pages load scripts from elsewhere; `/docs` is ours (`core/docs.py`).
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=operation_id,
     )
     application.entrance = Entrance(application.usual, application.quick, settings, application.note_refusal)
     application.traces = TraceRequests(application.entrance)
