@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 from highwater.connectors.feeds.bases import preferred_basis, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row
-from highwater.schemas.feeds import CLUSTERS_CURATED, ClusterEvolved
-from highwater.schemas.positions import Position
-from highwater.streams.feeds.curations import Curation, curation_from
+from highwater.schemas.feeds import ClusterEvolved
 from highwater.streams.feeds.versions import Cluster, Found, FoundCluster, LastVersion, NewVersion, Outside
 
 # A basis id and how many numbers its vectors have.
@@ -155,21 +153,6 @@ def _found_of(stored: Mapping[str, Any]) -> Found:
     )
     homes = {curation_id: tuple(map(tuple, homes)) for curation_id, homes in stored["homes"].items()}
     return Found(tuple(clusters), homes)
-
-
-async def read_curations(tx: Connection, user_id: str) -> tuple[Curation, ...]:
-    """What a user holds of curations, in the order of the log."""
-    return tuple(map(_curation_of, await tx.fetch(QUERIES["rebuild_curations"], user_id)))
-
-
-def _curation_of(row: Row) -> Curation:
-    order = row["arrived_ms"], row["source_partition"], row["source_offset"]
-    return curation_from(orjson.loads(row["curation"]), row["curation_id"], order)
-
-
-def positions_of(curations: Iterable[Curation]) -> list[str]:
-    """Where they stand in the log."""
-    return [str(Position(CLUSTERS_CURATED, *one.order[1:])) for one in curations]
 
 
 def shown_ids(last: LastVersion | None) -> set[str]:

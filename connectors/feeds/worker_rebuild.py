@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from highwater.connectors.feeds import redactions
+from highwater.connectors.feeds.curations import positions_of, read_curations
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.feeds.snapshots import Snapshot, account_for, is_shown_otherwise, read_snapshot
 from highwater.connectors.feeds.statements import QUERIES
@@ -35,8 +36,6 @@ from highwater.connectors.feeds.windows import (
     labels_of,
     last_version_of,
     outside_json,
-    positions_of,
-    read_curations,
     read_dataset,
 )
 from highwater.connectors.kafka import outbox

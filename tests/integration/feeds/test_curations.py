@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.identity.sink_users import UsersSink
 from highwater.connectors.kafka.handler import Surroundings
 from highwater.connectors.kafka.records import Event
+from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.redis.link import RedisLink
 from highwater.connectors.slices import ERASURE
 from highwater.schemas.feeds import CLUSTERS_CURATED, CLUSTERS_REBUILT, USER_CHANGED, USER_ERASED
+from highwater.schemas.positions import parse_position
 from highwater.streams.feeds.curations import CURATIONS_MAX
 from tests.conftest import Stack
+from tests.integration.api_server import Seeds, cluster
 from tests.integration.connecting import event, in_transaction
 from tests.integration.feeds.making import NOW_MS, Case
+from tests.integration.records import record_at
 
 
 class Reader(Case):
@@ -170,3 +176,92 @@ async def test_no_more_than_a_hundred_are_held(reader: Reader):
     dead = await reader.stores(*many, reader.says("rename", cluster_id="c", label=" "))
     assert [letter.reason for letter in dead] == ["empty_id"]
     assert [offset for _, offset in await reader.held()] == list(range(1, CURATIONS_MAX + 1))
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------------------
+
+PATH = "/api/users/cura/clusters/a"
+
+
+@pytest.fixture(scope="module")
+async def seen(seeds: Seeds) -> list[str]:
+    """A user who sees two clusters, a and b, of four insights and of two; their ids."""
+    ids = await seeds.channel("cu1", 6)
+    await seeds.rebuild("cura", [cluster("a", ids[:4]), cluster("b", ids[4:])])
+    return ids
+
+
+async def sink_takes(stack: Stack, around: Surroundings, seeds: Seeds, answer: httpx.Response) -> None:
+    """The sink of users stores what was accepted."""
+    (position,) = answer.json()["positions"]
+    record, place = record_at(stack, position), parse_position(position)
+    value = around.codec.decode(CLUSTERS_CURATED, record.value())
+    sink = UsersSink(around.codec, around.clock, ERASURE, dimensions=384)
+    said = event(
+        CLUSTERS_CURATED, value, partition=place.partition, offset=place.offset, arrived_ms=record.timestamp()[1]
+    )
+    async with await open_pool(seeds.url) as pool:
+        assert await in_transaction(replace(around, pool=pool), sink, [said]) == []
+
+
+async def test_what_is_said_is_listed_until_it_is_undone(http, stack, around, seeds: Seeds, seen: list[str]) -> None:
+    """Each is an event of its user, `Location` names what takes it back, and the list says which are in effect."""
+    answers = [
+        await http.put(f"{PATH}/label", json={"label": "Mine"}),
+        await http.post(f"{PATH}/merge", json={"cluster_ids": ["b"]}),
+        await http.post(f"{PATH}/split", json={"parts": [{"insight_ids": seen[:1], "label": "One"}]}),
+    ]
+    for answer in answers:
+        assert answer.status_code == 202, answer.text
+        await sink_takes(stack, around, seeds, answer)
+    listed = (await http.get("/api/users/cura/curations")).json()["curations"]
+    assert [(one["kind"], one["label"], one["is_resting"]) for one in listed] == [
+        ("rename", "Mine", False), ("merge", "", False), ("split", "", True)
+    ]  # fmt: skip
+    assert [one["position"] for one in listed] == [answer.json()["positions"][0] for answer in answers]
+    assert [answer.headers["location"].rsplit("/", 1)[1] for answer in answers] == [
+        one["curation_id"] for one in listed
+    ]
+    undone = await http.delete(answers[1].headers["location"])
+    await sink_takes(stack, around, seeds, undone)
+    assert [one["kind"] for one in (await http.get("/api/users/cura/curations")).json()["curations"]] == [
+        "rename",
+        "split",
+    ]
+    assert (await http.delete(answers[1].headers["location"])).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "field"),
+    [
+        ("PUT", "/api/users/cura/clusters/z/label", {"label": "x"}, 404, None),
+        ("PUT", "/api/users/nobody/clusters/a/label", {"label": "x"}, 404, None),
+        ("PUT", f"{PATH}/label", {"label": " "}, 422, "label"),
+        ("PUT", f"{PATH}/label", {"label": "x" * 241}, 422, "label"),
+        ("POST", f"{PATH}/merge", {"cluster_ids": []}, 422, "cluster_ids"),
+        ("POST", f"{PATH}/merge", {"cluster_ids": ["a"]}, 422, "cluster_ids"),
+        ("POST", f"{PATH}/merge", {"cluster_ids": ["z"]}, 422, "cluster_ids"),
+        ("POST", f"{PATH}/split", {"parts": [{"insight_ids": ["cu1#5"]}]}, 422, "parts"),
+        ("POST", f"{PATH}/split", {"parts": [{"insight_ids": [f"cu1#{n}" for n in range(1, 5)]}]}, 422, "parts"),
+        ("DELETE", "/api/users/cura/curations/none", None, 404, None),
+    ],
+)
+@pytest.mark.usefixtures("seen")
+async def test_what_does_not_fit_the_clusters_that_are_seen_is_refused(
+    http, method: str, path: str, body: Any, status: int, field: str | None
+) -> None:
+    """With the field at fault, and nothing is published."""
+    answer = await http.request(method, path, json=body)
+    assert (answer.status_code, answer.json().get("field")) == (status, field), answer.text
+
+
+async def test_there_is_room_for_a_hundred(http, seeds: Seeds, seen: list[str]) -> None:
+    """The next one is a conflict; a name for what has one is taken all the same."""
+    await seeds.rebuild("full", [cluster("a", seen[:4]), cluster("b", seen[4:])])
+    first = await http.put("/api/users/full/clusters/a/label", json={"label": "x"})
+    held = [first.headers["location"].rsplit("/", 1)[1], *(f"c{n}" for n in range(CURATIONS_MAX - 1))]
+    stored = json.dumps({"kind": "rename", "cluster_id": "z", "label": "x", "cluster_ids": [], "parts": []})
+    for curation_id in held:
+        await seeds.run("INSERT INTO cluster_curations VALUES ('full', $1, $2, 1, 0, 0)", curation_id, stored)
+    assert (await http.put("/api/users/full/clusters/b/label", json={"label": "x"})).status_code == 409
+    assert (await http.put("/api/users/full/clusters/a/label", json={"label": "y"})).status_code == 202
