@@ -20,6 +20,16 @@ class Statements(TypedDict):
     neighbours_of: str
     open_namespaces: str
     places_of_documents: str
+    bases_of_insights: str
+    basis_content: str
+    channels_named: str
+    count_insights: str
+    count_channels: str
+    insights_with_words: str
+    count_insights_with_words: str
+    newest_vectors: str
+    newest_insights: str
+    insights_to_score: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)
