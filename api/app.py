@@ -62,6 +62,7 @@ from highwater.api.queries import routes as queries
 from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
 from highwater.api.queries import routes_socket as query_socket
+from highwater.api.records import routes as records
 from highwater.api.wiring import Wiring, make_wiring
 from highwater.connectors.tracing import start_tracing
 from highwater.streams.clock import Clock, ProductClock, monotonic_seconds
@@ -245,7 +246,18 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    rest = (feeds_rebuilds, feeds_curations, query_socket, prompts, league_cache, cache, explain, system, docs)
+    rest = (
+        feeds_rebuilds,
+        feeds_curations,
+        query_socket,
+        prompts,
+        league_cache,
+        cache,
+        explain,
+        records,
+        system,
+        docs,
+    )
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
     application.router.routes.append(DashboardRoute(dashboard))
