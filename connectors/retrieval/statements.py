@@ -12,11 +12,12 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     search_settings: str
-    count_chunks_to_search: str
     words_asked: str
-    count_cold_chunks: str
-    search_all_chunks: str
-    search_near_chunks: str
+    count_chunks: str
+    visible_chunks: str
+    all_candidates: str
+    near_candidates: str
+    best_candidates: str
     neighbours_of: str
     open_namespaces: str
     places_of_documents: str
