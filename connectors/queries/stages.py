@@ -47,7 +47,8 @@ SOURCES_TOLD = 12
 # What of a chunk is told: as much as of an insight.
 CHUNK_CHARACTERS_MAX = 2_000
 # A source is near enough to answer with some of the weight of the query's words, and so near by words and vectors together.
-# Chosen on every second question of `tests/bench/answer_questions.tsv`; what they do to the others: docs/benchmarks/answers.md.
+# From 0.30 to 0.40 as many right sources are cited; from 0.35 most questions that nothing answers find none
+# (docs/benchmarks/answers.md).
 SHARE_MIN, SIMILARITY_MIN = 0.2, 0.35
 # More words than this tell no better what is asked.
 _WORDS_MAX = 12

@@ -1,7 +1,7 @@
 """How good answers are: sixty questions on the bundled data, answered by the pipeline with the built-in model.
 
 The data: the 3,000 commit subjects of the bundled sample as insights, and pages of `docs/` as chunks of an open namespace, in a
-PostgreSQL of the benchmark's own, with vectors of the configured embedder (`HIGHWATER_EMBEDDER`). The questions and what answers
+PostgreSQL of the benchmark's own, with vectors of the local model where it is installed. The questions and what answers
 each stand in `answer_questions.tsv`; they were written before any was asked. Each is asked by a user of its own.
 
 By kind of question: *cited* is the share whose answer cites a source that answers it, *first* whose first citation is one, *fact*
