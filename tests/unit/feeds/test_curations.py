@@ -199,14 +199,6 @@ def test_who_is_new_goes_to_the_nearer_side(first: NewVersion):
         assert closeness[side] >= max(closeness.values()) - 1e-3
 
 
-def test_a_readers_label_is_not_taken_for_the_products_own(first: NewVersion):
-    """Undone, it is not kept as the label that the cluster had, also where the texts say it."""
-    one = first.clusters[0]
-    words = ", ".join(reversed(one.keywords[:2])).capitalize()
-    named = version(2, first, rename(one.cluster_id, words), start=0)
-    assert by_id(version(3, named, start=0))[one.cluster_id].label != words
-
-
 def test_a_part_can_be_merged_and_split_again(first: NewVersion):
     """A later curation finds the clusters of an earlier one; without the earlier one it rests."""
     big, other = first.clusters[0], first.clusters[1].cluster_id
