@@ -29,7 +29,7 @@ from highwater.api.core.freshness import KeepPositionedFromCaches
 from highwater.api.core.heads import HeadAsGet
 from highwater.api.core.keys import read_key_file
 from highwater.api.core.oidc import read_credentials, read_rules
-from highwater.api.core.openapi import add_forms
+from highwater.api.core.openapi import add_forms, operation_id
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
@@ -62,6 +62,7 @@ from highwater.api.queries import routes as queries
 from highwater.api.queries import routes_metrics as query_metrics
 from highwater.api.queries import routes_prompts as prompts
 from highwater.api.queries import routes_socket as query_socket
+from highwater.api.records import routes as records
 from highwater.api.wiring import Wiring, make_wiring
 from highwater.connectors.tracing import start_tracing
 from highwater.streams.clock import Clock, ProductClock, monotonic_seconds
@@ -236,6 +237,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         # Their pages load scripts from elsewhere; `/docs` is ours (`core/docs.py`).
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=operation_id,
     )
     application.entrance = Entrance(application.usual, application.quick, settings, application.note_refusal)
     application.traces = TraceRequests(application.entrance)
@@ -244,7 +246,18 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    rest = (feeds_rebuilds, feeds_curations, query_socket, prompts, league_cache, cache, explain, system, docs)
+    rest = (
+        feeds_rebuilds,
+        feeds_curations,
+        query_socket,
+        prompts,
+        league_cache,
+        cache,
+        explain,
+        records,
+        system,
+        docs,
+    )
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
     application.router.routes.append(DashboardRoute(dashboard))

@@ -26,7 +26,6 @@ from highwater.schemas.topics import Topic
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-    from highwater.connectors.kafka.admin import Admin, LogRange
     from highwater.connectors.kafka.records import Record
     from highwater.connectors.replay.decoding import Decoded, Decoder
     from highwater.connectors.replay.running import Chooser
@@ -166,16 +165,13 @@ class _Replay:
             raise click.UsageError(str(error), click.get_current_context()) from error
 
     def _select(self, begin: Bound | None, end: Bound | None) -> Ranges:
-        from highwater.connectors.kafka.admin import Admin
-        from highwater.connectors.replay.consumer import offsets_at, open_reader
-        from highwater.connectors.replay.selection import select
+        from highwater.connectors.replay.spans import fetch_ranges, fetch_spans
 
         name = self._topic.name
-        ranges = asyncio.run(_ranges(Admin(self._client), name))
+        ranges = fetch_ranges(self._client, name)
         if not ranges:
             raise CommandFailedError(f"{name} is not on the broker; run `highwater init`")
-        with _reader(open_reader(self._client)) as reader:
-            return select(begin, end, ranges, lambda ms: offsets_at(reader, name, list(ranges), ms), topic=name)
+        return fetch_spans(self._client, name, ranges, begin, end)
 
     @property
     def _total(self) -> int:
@@ -307,13 +303,6 @@ class _Replay:
             "without_answer": self._counts.unanswered,
             "spans": {str(partition): [span.low, span.high] for partition, span in sorted(self._spans.items())},
         }
-
-
-async def _ranges(admin: Admin, topic: str) -> dict[int, LogRange]:
-    """What each partition holds."""
-    places = [(topic, partition) for partition in range((await admin.partition_counts()).get(topic, 0))]
-    found = await admin.log_ranges(places) if places else {}
-    return {partition: held for (_, partition), held in found.items()}
 
 
 @contextlib.contextmanager

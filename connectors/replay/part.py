@@ -5,7 +5,6 @@ Law: it ends when its parent does, and says why it ends before its part is whole
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import threading
@@ -17,6 +16,7 @@ from highwater.connectors.replay.consumer import open_reader
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.decoding import Decoder
 from highwater.connectors.replay.frames import Kind, send
+from highwater.connectors.replay.processes import end_with_parent, own_output
 from highwater.connectors.replay.reading import read_batches
 from highwater.connectors.replay.running import Chooser, write_batches
 from highwater.connectors.replay.subject import Subject
@@ -54,13 +54,11 @@ class _Outbox:
 
 def main() -> None:
     """Do the task that stands on standard input, once it does: a parent starts this before it knows the task."""
-    # What is printed by mistake must not come between the pieces.
-    pipe = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    pipe = own_output()
     counts = Counts()
     with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
         task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        threading.Thread(target=end_with_parent, daemon=True).start()
         try:
             with without_pandas():
                 _work(task, pipe, counts)
@@ -74,14 +72,6 @@ def main() -> None:
 
 def _as_told(error: Exception) -> HighwaterError:
     return HighwaterError(f"{type(error).__name__}: {error}")
-
-
-def _end_with_parent() -> None:
-    """Standard input ends when the parent does, whatever became of it."""
-    # Not through `sys.stdin`, whose lock would be held when Python itself ends.
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(0)
 
 
 def _work(task: Task, pipe: int, counts: Counts) -> None:

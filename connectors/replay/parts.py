@@ -5,34 +5,22 @@ Law: the file is whole only when every process has said that its part is; whatev
 
 from __future__ import annotations
 
-import os
 import pickle
 import selectors
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, BinaryIO, cast
 
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.frames import Frame, Kind, LostError, Pieces, chunks, receive
+from highwater.connectors.replay.processes import command, environment
 from highwater.connectors.replay.row_groups import RowGroups
 from highwater.connectors.replay.task import Task
 from highwater.schemas.errors import HighwaterError
 
 _PROGRAM = "from highwater.connectors.replay.part import main; main()"
-# Two threads allocate; with an arena for each of all the others that librdkafka has, and Arrow's own pool, which gives
-# nothing back, a process takes 50 MB more.
-# What is large goes back to the system when it is let go, not when the C library thinks that it may.
-_ENVIRONMENT = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 18),
-    "MALLOC_TRIM_THRESHOLD_": str(4 << 20),
-}
-
-
 # A piece is larger than what a pipe holds by itself, 64 KiB; a process that waits for its parent reads nothing.
 _PIPE_BYTES = 1 << 20
 
@@ -141,12 +129,11 @@ def _process() -> Iterator[subprocess.Popen[bytes]]:
     It is in a process group of its own, so that Ctrl-C reaches the parent alone, which ends it. Its standard input stays open
     as long as the parent lives.
     """
-    environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(  # noqa: S603 - this program
-        [sys.executable, "-P", "-c", _PROGRAM],
+        command(_PROGRAM),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=environment,
+        env=environment(),
         pipesize=_PIPE_BYTES,
         process_group=0,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from highwater.connectors.replay.counts import Counts
 from highwater.connectors.replay.decoding import Decoded, Decoder
 from highwater.connectors.replay.reading import Batch
+from highwater.connectors.replay.words import mentioning
 from highwater.connectors.replay.writers import Writer
 
 if TYPE_CHECKING:
@@ -24,9 +25,16 @@ class Chooser:
     """
 
     def __init__(
-        self, topic: str, decoder: Decoder, counts: Counts, *, key: bytes | None = None, condition: str | None = None
+        self,
+        topic: str,
+        decoder: Decoder,
+        counts: Counts,
+        *,
+        key: bytes | None = None,
+        condition: str | None = None,
+        words: str | None = None,
     ) -> None:
-        """`condition` is one in CEL.
+        """`condition` is one in CEL; `words` is what some value of the event contains, in any case of letters.
 
         Raises:
             WhereError: it is no condition over a record of this topic.
@@ -35,20 +43,21 @@ class Chooser:
         self._counts = counts
         self._key = key
         self._where = None if condition is None else _where(condition, decoder, topic)
+        self._words = None if words is None else words.casefold()
 
     def decoded(self, batch: Batch) -> Decoded:
         """What is kept of a batch, decoded; all of it counts as read."""
         found = self._decoder.decode(self._of_key(batch))
-        if self._where is None:
-            return found
-        kept = self._where.kept(found)
-        self._counts.unanswered = self._where.failed
-        self._counts.first_failure = self._where.first_failure
-        return found if len(kept) == len(found) else found.only(kept)
+        if self._where is not None:
+            kept = self._where.kept(found)
+            self._counts.unanswered = self._where.failed
+            self._counts.first_failure = self._where.first_failure
+            found = found if len(kept) == len(found) else found.only(kept)
+        return found if self._words is None else found.only(mentioning(found, self._words))
 
     def undecoded(self, batch: Batch) -> Batch:
-        """What is kept of a batch as it came; decoded only where the condition must look at it."""
-        return self._of_key(batch) if self._where is None else self.decoded(batch).batch
+        """What is kept of a batch as it came; decoded only where the condition or the words must be looked for."""
+        return self._of_key(batch) if self._where is None and self._words is None else self.decoded(batch).batch
 
     def _of_key(self, batch: Batch) -> Batch:
         self._counts.read += len(batch)

@@ -1,0 +1,66 @@
+"""Owns what a search over HTTP asks of its caller, and its limits; routes and the dashboard begin searches here.
+
+Invariant: topics hold the events of everybody, so they are searched by operators alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from highwater.api.core.access import Access, Scope, Whose
+from highwater.api.core.auth import Principal, Role
+from highwater.api.core.errors import NotFoundError, UnprocessableError
+from highwater.api.core.services import Services
+from highwater.connectors.replay.cursors import Search
+from highwater.connectors.replay.search_task import SearchTask
+from highwater.connectors.replay.searches import RunningSearch, Searches, SearchRefusedError
+from highwater.schemas.topics import Topic, all_topics
+from highwater.streams.identity.rate_limits import RateLimit
+
+# A page of a search and a download, over HTTP and on the dashboard. Each may read for a minute and more.
+SEARCH = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
+# What a person looks at before the next page; a page of records of a megabyte each is still sent.
+PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX = 50, 500
+
+_searches = Searches()
+
+
+def topic_named(name: str) -> Topic:
+    """A topic of the catalogue, dead letters among them.
+
+    Raises:
+        NotFoundError: there is none of the name.
+    """
+    found = next((topic for topic in all_topics() if topic.name == name), None)
+    if found is None:
+        raise NotFoundError(f"there is no topic {name[:250]!r}")
+    return found
+
+
+@asynccontextmanager
+async def begun(
+    services: Services,
+    principal: Principal,
+    search: Search,
+    *,
+    cursor: str | None = None,
+    limit: int = PAGE_RECORDS_DEFAULT,
+    kind: str | None = None,
+) -> AsyncIterator[RunningSearch]:
+    """A search that has begun; `kind` None: a page of at most `limit` records, else all of them in that format.
+
+    Raises:
+        UnprocessableError: it cannot be made as it was asked for.
+        UnavailableError: too many run, or Kafka or the registry does not answer.
+    """
+    settings = services.settings
+    task = SearchTask(
+        settings.kafka_client(), settings.registry_access(), search, cursor, services.clock(), limit, kind
+    )
+    caller = (principal.key_id, principal.session_id, principal.user_id, principal.organization_id)
+    try:
+        async with _searches.open(task, caller) as running:
+            yield running
+    except SearchRefusedError as error:
+        raise UnprocessableError(str(error)) from error

@@ -1,0 +1,92 @@
+"""Owns what a search of a topic asks for, and where its next page goes on.
+
+Invariant: a cursor holds the offsets that are still unread, fixed when the search began. So a page that follows gives no record
+twice and leaves none out, whatever was appended meanwhile; a cursor of another search is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from highwater.connectors.replay.shares import Share
+from highwater.schemas.errors import HighwaterError
+from highwater.schemas.topics import Topic
+
+_FORM = 1
+
+
+class InvalidCursorError(HighwaterError):
+    """The cursor is none, or belongs to another search. Begin the search again without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Which records of one topic are wanted, and in which order.
+
+    Attributes:
+        begin: the first record, `end` where to stop, as `selection.FORMS` says; None: the whole log.
+        key: None: any; else looked for in every partition, since anybody may publish by any partitioner.
+        condition: in CEL (`where.py`).
+        words: what some value of the event contains, in any case of letters.
+        is_newest_first: in falling order of arrival over all partitions, else in rising order.
+    """
+
+    topic: Topic
+    begin: str | None = None
+    end: str | None = None
+    partition: int | None = None
+    key: str | None = None
+    condition: str | None = None
+    words: str | None = None
+    is_newest_first: bool = True
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the search; a cursor carries it."""
+        asked = [self.topic.name, self.begin, self.end, self.partition, self.key, self.condition, self.words]
+        text = json.dumps([*asked, self.is_newest_first])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What is left of a search: the unread offsets by partition, how many there were at first, how many records were found."""
+
+    spans: Mapping[int, Share]
+    total: int
+    found: int = 0
+
+    @property
+    def unread(self) -> int:
+        """Offsets that were not read."""
+        return sum(span.high - span.low for span in self.spans.values())
+
+    def text(self, search: Search) -> str:
+        """As it is sent, in letters that need no escapes in an address."""
+        spans = [[partition, span.low, span.high] for partition, span in sorted(self.spans.items())]
+        raw = json.dumps([_FORM, search.fingerprint, self.total, self.found, spans], separators=(",", ":"))
+        return base64.urlsafe_b64encode(raw.encode()).decode().rstrip("=")
+
+
+def parse_cursor(text: str, search: Search) -> Cursor:
+    """What `Cursor.text` gave.
+
+    Raises:
+        InvalidCursorError: it gave no such text, or for another search.
+    """
+    try:
+        form, fingerprint, total, found, spans = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        read = {int(partition): Share(int(low), int(high)) for partition, low, high in spans}
+        cursor = Cursor(read, int(total), int(found))
+    except (ValueError, TypeError, binascii.Error, RecursionError) as error:
+        raise InvalidCursorError("this is no cursor of a search; begin the search without it") from error
+    if form != _FORM or fingerprint != search.fingerprint:
+        raise InvalidCursorError("the cursor belongs to another search; begin this one without it")
+    if any(not 0 <= span.low <= span.high for span in read.values()) or cursor.unread > cursor.total:
+        raise InvalidCursorError("the cursor names offsets that cannot be; begin the search without it")
+    return cursor

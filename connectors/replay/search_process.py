@@ -1,0 +1,111 @@
+"""Owns the process that searches a topic or exports what a search finds: the API starts one for each, and relays what it says.
+
+Invariants. The first line of its output is an event: `begin`, or `refused` with the reason. What follows are the lines of the
+page or the bytes of the file; a file is whole only if the process ends with 0. It ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import BinaryIO, NoReturn
+
+from highwater.connectors.replay.arrow_alone import without_pandas
+from highwater.connectors.replay.consumer import open_reader
+from highwater.connectors.replay.counts import Counts
+from highwater.connectors.replay.cursors import InvalidCursorError
+from highwater.connectors.replay.decoding import Decoder
+from highwater.connectors.replay.processes import end_with_parent, own_output
+from highwater.connectors.replay.reading import read_batches
+from highwater.connectors.replay.running import write_batches
+from highwater.connectors.replay.search_task import SearchTask
+from highwater.connectors.replay.searching import (
+    SEARCH_SECONDS_MAX,
+    Limits,
+    Searching,
+    begin_search,
+    chooser_of,
+    line_of,
+)
+from highwater.connectors.replay.selection import InvalidSelectionError
+from highwater.connectors.replay.subject import Subject
+from highwater.connectors.replay.where_error import WhereError
+from highwater.connectors.replay.writers import writer_of
+from highwater.schemas.errors import HighwaterError, UnavailableError
+from highwater.streams.clock import monotonic_seconds
+
+# What the product does goes first: on a busy machine a search takes what is left.
+_NICE = 10
+
+
+def main() -> None:
+    """Do the task that stands on standard input."""
+    os.nice(_NICE)
+    pipe = own_output()
+    with suppress(BrokenPipeError, EOFError):  # the parent has ended, or wants no more
+        task = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the parent
+        threading.Thread(target=end_with_parent, daemon=True).start()
+        with open(pipe, "wb") as output, without_pandas():  # noqa: PTH123 - a pipe has no path
+            _work(task, output)
+
+
+def _work(task: SearchTask, output: BinaryIO) -> None:
+    with _refusals_told(output):
+        cursor, deleted = begin_search(task.client, task.search, task.cursor, task.now_ms)
+        decoder = Decoder(Subject.fetch(task.search.topic, task.registry))
+        counts = Counts()
+        chooser = chooser_of(task.search, decoder, counts)
+        begin = {
+            "event": "begin",
+            "topic": task.search.topic.name,
+            "cursor": cursor.text(task.search),
+            "scanned": cursor.total - cursor.unread,
+            "total": cursor.total,
+            "found": cursor.found,
+            "deleted": deleted,
+            "fields": [field.name for field in decoder.arrow_type],
+        }
+    _send(output, line_of(begin))
+    if task.kind is not None:
+        with writer_of(task.kind, output, decoder) as writer, closing(open_reader(task.client)) as reader:
+            batches = read_batches(reader, task.search.topic.name, cursor.spans)
+            write_batches(map(chooser.decoded, batches), writer, counts, lambda _: output.flush())
+        return
+    limits = Limits(task.limit, monotonic_seconds() + SEARCH_SECONDS_MAX)
+    try:
+        for line in Searching(task.client, task.search, chooser, counts, cursor, limits).events():
+            _send(output, line)
+    except (UnavailableError, WhereError) as error:
+        _send(output, line_of({"event": "failed", "detail": _told(error)}))
+
+
+def _send(output: BinaryIO, line: bytes) -> None:
+    output.write(line)
+    output.flush()
+
+
+@contextmanager
+def _refusals_told(output: BinaryIO) -> Iterator[None]:
+    """What cannot be searched is said in the first line; the process ends."""
+    try:
+        yield
+    except (InvalidSelectionError, InvalidCursorError, WhereError) as error:
+        _refuse(output, error, is_unavailable=False)
+    except UnavailableError as error:
+        _refuse(output, error, is_unavailable=True)
+
+
+def _refuse(output: BinaryIO, error: HighwaterError, *, is_unavailable: bool) -> NoReturn:
+    _send(output, line_of({"event": "refused", "is_unavailable": is_unavailable, "detail": _told(error)}))
+    sys.exit(0)
+
+
+def _told(error: HighwaterError) -> str:
+    """The error in words; of a condition with its line and a caret under the spot."""
+    if isinstance(error, WhereError):
+        return f"{str(error).removeprefix('--where, ')}\n{error.pointer()}"
+    return str(error)

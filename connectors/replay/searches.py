@@ -1,0 +1,153 @@
+"""Owns the searches that run in one process of the API: each in a process of its own, few at once, ended when nobody reads.
+
+Invariants. A search takes neither the interpreter nor the memory of whoever serves requests. Its process ends with the block that
+began it, also when the client leaves in the middle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import orjson
+
+from highwater.connectors.replay.processes import command, environment
+from highwater.connectors.replay.search_task import SearchTask
+from highwater.schemas.errors import HighwaterError, UnavailableError
+
+# A process takes about 130 MB and, where there is nothing better to do, a core. One caller has one page and one download.
+AT_ONCE_MAX = 4
+AT_ONCE_OF_CALLER_MAX = 2
+_PROGRAM = "from highwater.connectors.replay.search_process import main; main()"
+# The first line holds a cursor: 40 bytes a partition.
+_FIRST_LINE_BYTES_MAX = 1 << 20
+# Libraries are loaded, and Kafka and the registry asked; each of those gives up after 10 to 15 seconds by itself.
+_BEGIN_SECONDS_MAX = 60.0
+_CHUNK_BYTES = 1 << 16
+
+
+class SearchRefusedError(HighwaterError):
+    """The search cannot be made as it was asked for. Correct what the message names."""
+
+
+class TooManySearchesError(UnavailableError):
+    """As many searches run as this process allows. Stop one, or try again when one has ended."""
+
+    retry_after_ms = 5_000
+
+
+class SearchLostError(UnavailableError):
+    """The process of a search ended before it was done. Search again."""
+
+
+class Searches:
+    """Begins searches, and counts them."""
+
+    def __init__(self) -> None:
+        self._running: Counter[Hashable] = Counter()
+
+    @asynccontextmanager
+    async def open(self, task: SearchTask, caller: Hashable) -> AsyncIterator[RunningSearch]:
+        """A search that has begun.
+
+        Raises:
+            SearchRefusedError: the topic, a place, the cursor or the condition is not valid.
+            TooManySearchesError: too many run.
+            UnavailableError: Kafka or the registry does not answer.
+        """
+        if self._running.total() >= AT_ONCE_MAX or self._running[caller] >= AT_ONCE_OF_CALLER_MAX:
+            raise TooManySearchesError(
+                f"{self._running[caller]} searches of yours and {self._running.total()} in all are running; "
+                f"at most {AT_ONCE_OF_CALLER_MAX} and {AT_ONCE_MAX} run at once"
+            )
+        self._running[caller] += 1
+        try:
+            async with _process() as process:
+                running = RunningSearch(process)
+                await running.begin_with(task)
+                yield running
+        finally:
+            self._running[caller] -= 1
+            self._running += Counter()  # forget callers of none
+
+
+class RunningSearch:
+    """One search: how it began, and what it says from there on."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process = process
+        self._input, self._output = process.stdin, process.stdout
+        self.first_line = b""
+        self.begin: dict[str, Any] = {}
+
+    async def begin_with(self, task: SearchTask) -> None:
+        """Hand over the task and take the first line.
+
+        Raises:
+            SearchRefusedError: the search is not valid.
+            UnavailableError: Kafka or the registry does not answer, or the process has ended.
+        """
+        # Standard input stays open: the process ends when it does.
+        self._input.write(pickle.dumps(task))
+        with suppress(ConnectionError):  # it has ended already, which its silence says
+            await self._input.drain()
+        try:
+            self.first_line = await asyncio.wait_for(self._output.readline(), _BEGIN_SECONDS_MAX)
+        except TimeoutError as error:
+            raise SearchLostError(f"the search did not begin within {_BEGIN_SECONDS_MAX:.0f} s") from error
+        if not self.first_line:
+            raise SearchLostError("the process of the search ended before it began")
+        self.begin = orjson.loads(self.first_line)
+        if self.begin["event"] == "refused":
+            error_type = UnavailableError if self.begin["is_unavailable"] else SearchRefusedError
+            raise error_type(self.begin["detail"])
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """What follows the first line, as it comes.
+
+        Raises:
+            SearchLostError: it breaks off.
+        """
+        while chunk := await self._output.read(_CHUNK_BYTES):
+            yield chunk
+        status = await self._process.wait()
+        if status != 0:
+            raise SearchLostError(f"the process of the search ended with {status} before it was done")
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """The lines that follow the first, each read.
+
+        Raises:
+            SearchLostError: they break off.
+        """
+        rest = b""
+        async for chunk in self.chunks():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield orjson.loads(line)
+
+
+@asynccontextmanager
+async def _process() -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that waits for its task, and is ended with the block."""
+    process = await asyncio.create_subprocess_exec(
+        *command(_PROGRAM),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=environment(),
+        limit=_FIRST_LINE_BYTES_MAX,
+        start_new_session=True,  # so that Ctrl-C at the API reaches it alone; it ends its searches
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        # Also of a request that was cancelled: a process that is not waited for stays as a zombie.
+        await asyncio.shield(process.wait())

@@ -1,0 +1,251 @@
+"""Owns a search over a topic: reads segment by segment in the order that was asked for, and says how far it is.
+
+Invariant: it ends with what was not read, as a cursor; nothing is called absent that was not looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from highwater.connectors.replay.consumer import open_reader
+from highwater.connectors.replay.counts import Counts
+from highwater.connectors.replay.cursors import Cursor, InvalidCursorError, Search, parse_cursor
+from highwater.connectors.replay.decoding import Decoded, Decoder
+from highwater.connectors.replay.lanes import Found, Lane, Lanes
+from highwater.connectors.replay.reading import Batch, read_batches
+from highwater.connectors.replay.running import Chooser
+from highwater.connectors.replay.selection import InvalidSelectionError, Ranges, parse_bound
+from highwater.connectors.replay.shares import Share
+from highwater.connectors.replay.spans import fetch_ranges, fetch_spans
+from highwater.connectors.replay.text import base64_of, documents
+from highwater.streams.clock import monotonic_seconds
+
+# The first look is small, so that a page of what is at hand comes at once; each one after it reads twice as much of a partition,
+# up to what is read in about a second.
+SEGMENT_OFFSETS_MIN = 1_000
+ROUND_OFFSETS_MAX = 400_000
+# What a partition holds for a page beside its number of records: a page of records of a megabyte each is not held eight times.
+HELD_BYTES_MAX = 2 << 20
+# A person sees a line that moves; more often only costs.
+PROGRESS_SECONDS = 0.25
+# A search that nobody stopped ends here and can be continued by its cursor: at 100,000 records a second six million were read.
+SEARCH_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a page ends: after so many records, or at a moment of the machine's clock."""
+
+    records: int
+    until_seconds: float
+    segment_offsets: int = SEGMENT_OFFSETS_MIN
+
+
+def begin_search(client: Mapping[str, str], search: Search, cursor: str | None, now_ms: int) -> tuple[Cursor, int]:
+    """The offsets to read, and how many of a cursor's were deleted since it was given.
+
+    Raises:
+        InvalidSelectionError: the topic has no such place.
+        InvalidCursorError: the cursor is none of this search.
+        UnavailableError: the broker does not answer.
+    """
+    name = search.topic.name
+    bounds = [
+        None if text is None else parse_bound(text, topic=name, now_ms=now_ms) for text in (search.begin, search.end)
+    ]
+    left = None if cursor is None else parse_cursor(cursor, search)
+    ranges = fetch_ranges(client, name)
+    if not ranges:
+        raise InvalidSelectionError(f"{name} is not on the broker; run `highwater init`")
+    if left is not None:
+        return _clamped(left, ranges)
+    if search.partition is not None and search.partition not in ranges:
+        raise InvalidSelectionError(f"{name} has no partition {search.partition}; it has 0 to {len(ranges) - 1}")
+    spans = fetch_spans(client, name, ranges, *bounds)
+    meant = {
+        partition: Share(span.low, span.high)
+        for partition, span in spans.items()
+        if search.partition in (None, partition) and span.low < span.high
+    }
+    return Cursor(meant, sum(span.high - span.low for span in meant.values())), 0
+
+
+def _clamped(cursor: Cursor, ranges: Ranges) -> tuple[Cursor, int]:
+    """What of a cursor's offsets the log still holds, and how many it does not.
+
+    Raises:
+        InvalidCursorError: the log ends before them, so it was made anew.
+    """
+    spans = {}
+    for partition, span in cursor.spans.items():
+        held = ranges.get(partition)
+        if held is None or span.high > held.high:
+            raise InvalidCursorError("the topic ends before the cursor's offsets; begin the search without it")
+        low = max(span.low, held.low)
+        if low < span.high:
+            spans[partition] = Share(low, span.high)
+    kept = Cursor(spans, cursor.total, cursor.found)
+    return kept, cursor.unread - kept.unread
+
+
+def chooser_of(search: Search, decoder: Decoder, counts: Counts) -> Chooser:
+    """What keeps the records of a search.
+
+    Raises:
+        WhereError: the condition is none over a record of this topic.
+    """
+    key = None if search.key is None else search.key.encode("utf-8", "surrogateescape")
+    return Chooser(search.topic.name, decoder, counts, key=key, condition=search.condition, words=search.words)
+
+
+class Searching:
+    """One page of a search, as events: `progress` and `record`, and `end` at last."""
+
+    def __init__(
+        self,
+        client: Mapping[str, str],
+        search: Search,
+        chooser: Chooser,
+        counts: Counts,
+        cursor: Cursor,
+        limits: Limits,
+    ) -> None:
+        """`counts` are those of the chooser."""
+        self._client = client
+        self._search = search
+        self._chooser = chooser
+        self._counts = counts
+        self._cursor = cursor
+        self._limits = limits
+        self._lanes = Lanes(cursor.spans, is_newest_first=search.is_newest_first)
+        self._given = 0
+        self._told_at = monotonic_seconds()
+
+    def events(self) -> Iterator[bytes]:
+        """The lines of the answer, each as soon as it is known.
+
+        Raises:
+            UnavailableError: the broker went away.
+            WhereError: the condition's answer is not true or false.
+        """
+        offsets, reason = self._limits.segment_offsets, "page"
+        while self._given < self._limits.records:
+            found = self._lanes.next()
+            if found is not None:
+                self._given += 1
+                yield found.line
+                continue
+            lanes = self._lanes.to_read()
+            if not lanes:
+                break
+            if monotonic_seconds() >= self._limits.until_seconds:
+                reason = "time"
+                break
+            yield from self._read(lanes, min(offsets, max(1, ROUND_OFFSETS_MAX // len(lanes))))
+            offsets *= 2
+        rests = self._lanes.rests()
+        yield self._end(Cursor(rests, self._cursor.total, self._found), reason if rests else "all")
+
+    @property
+    def _found(self) -> int:
+        return self._cursor.found + self._given
+
+    def _read(self, lanes: list[Lane], offsets: int) -> Iterator[bytes]:
+        """Read a segment of each lane; the lines are of progress."""
+        segments = {lane.partition: lane.segment(offsets) for lane in lanes}
+        pages = {lane.partition: _Page(self._limits.records, is_last=self._search.is_newest_first) for lane in lanes}
+        before = self._counts.read
+        # A reader of its own for each look: what librdkafka fetched for the last one is none of this one's.
+        with closing(open_reader(self._client)) as reader:
+            for batch in read_batches(reader, self._search.topic.name, segments):
+                for partition, ms in _edges(batch, is_first=self._search.is_newest_first):
+                    pages[partition].note(ms)
+                kept = self._chooser.decoded(batch)
+                for partition, page in pages.items():
+                    page.add(kept, np.flatnonzero(kept.batch.partitions == partition).tolist())
+                if monotonic_seconds() - self._told_at >= PROGRESS_SECONDS:
+                    yield self._progress(self._lanes.unread - (self._counts.read - before))
+        for partition, page in pages.items():
+            self._lanes[partition].take(segments[partition], list(page.found), page.edge_ms, is_whole=page.is_whole)
+
+    def _progress(self, unread: int) -> bytes:
+        self._told_at = monotonic_seconds()
+        total = self._cursor.total
+        scanned = min(total, max(0, total - unread))
+        return line_of({"event": "progress", "scanned": scanned, "total": total, "found": self._found})
+
+    def _end(self, cursor: Cursor, reason: str) -> bytes:
+        return line_of(
+            {
+                "event": "end",
+                "reason": reason,
+                "scanned": cursor.total - cursor.unread,
+                "total": cursor.total,
+                "found": cursor.found,
+                "read": self._counts.read,
+                "without_answer": self._counts.unanswered,
+                "first_failure": self._counts.first_failure,
+                "cursor": cursor.text(self._search) if cursor.spans else None,
+            }
+        )
+
+
+class _Page:
+    """What one segment gives to a page: the first or the last records that were found in it, and the time at its far edge."""
+
+    def __init__(self, records_max: int, *, is_last: bool) -> None:
+        self._records_max = records_max
+        self._is_last = is_last
+        self._size = 0
+        self.found: deque[Found] = deque()
+        self.is_whole = True
+        self.edge_ms: int | None = None
+
+    def note(self, ms: int) -> None:
+        """The time of a batch's record that is furthest in the direction of reading; batches come in the order of offsets."""
+        if self.edge_ms is None or not self._is_last:
+            self.edge_ms = ms
+
+    def add(self, kept: Decoded, places: list[int]) -> None:
+        """Hold the records at these places, as far as they can come on the page."""
+        room = self._records_max if self._is_last else self._records_max - len(self.found)
+        chosen = places[-room:] if self._is_last else places[:room] if self.is_whole else []
+        if len(chosen) < len(places):
+            self.is_whole = False
+        if not chosen:
+            return
+        some = kept.only(chosen)
+        for place, document in enumerate(documents(some)):
+            line = line_of({"event": "record", **document})
+            batch = some.batch
+            place_of = int(batch.partitions[place]), int(batch.offsets[place]), int(batch.times_ms[place])
+            self._hold(Found(*place_of, line))
+            if not self.is_whole and not self._is_last:
+                return
+
+    def _hold(self, one: Found) -> None:
+        self.found.append(one)
+        self._size += len(one.line)
+        while len(self.found) > 1 and (len(self.found) > self._records_max or self._size > HELD_BYTES_MAX):
+            dropped = self.found.popleft() if self._is_last else self.found.pop()
+            self._size -= len(dropped.line)
+            self.is_whole = False
+
+
+def _edges(batch: Batch, *, is_first: bool) -> Iterator[tuple[int, int]]:
+    """Each partition of a batch with the time of its first or last record."""
+    for partition in np.unique(batch.partitions).tolist():
+        times = batch.times_ms[batch.partitions == partition]
+        yield partition, int(times[0] if is_first else times[-1])
+
+
+def line_of(document: Mapping[str, Any]) -> bytes:
+    """A line of the answer."""
+    return orjson.dumps(document, default=base64_of, option=orjson.OPT_APPEND_NEWLINE)

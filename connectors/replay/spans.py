@@ -1,0 +1,39 @@
+"""Owns the question to the broker which offsets of a topic are meant by a beginning and an end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import closing
+
+from highwater.connectors.kafka.admin import Admin, LogRange
+from highwater.connectors.replay.consumer import offsets_at, open_reader
+from highwater.connectors.replay.selection import Bound, Ranges, select
+
+
+def fetch_ranges(client: Mapping[str, str], topic: str) -> dict[int, LogRange]:
+    """What each partition of a topic holds; empty where the broker has no such topic.
+
+    Raises:
+        UnavailableError: the broker does not answer.
+    """
+    return asyncio.run(_ranges(Admin(dict(client)), topic))
+
+
+async def _ranges(admin: Admin, topic: str) -> dict[int, LogRange]:
+    places = [(topic, partition) for partition in range((await admin.partition_counts()).get(topic, 0))]
+    found = await admin.log_ranges(places) if places else {}
+    return {partition: held for (_, partition), held in found.items()}
+
+
+def fetch_spans(
+    client: Mapping[str, str], topic: str, ranges: Ranges, begin: Bound | None, end: Bound | None
+) -> Ranges:
+    """The offsets between two bounds, in each partition.
+
+    Raises:
+        InvalidSelectionError: an offset is not in the topic.
+        UnavailableError: the broker does not answer.
+    """
+    with closing(open_reader(client)) as reader:
+        return select(begin, end, ranges, lambda ms: offsets_at(reader, topic, list(ranges), ms), topic=topic)
