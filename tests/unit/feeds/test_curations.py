@@ -88,6 +88,11 @@ def members(made: NewVersion) -> dict[str, set[str]]:
     return {one.cluster_id: set(one.insight_ids) for one in made.clusters}
 
 
+def vector_of(insight_id: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The vector of an insight."""
+    return sample.vectors()[IDS.index(insight_id)]
+
+
 def uncopied(one: Cluster) -> tuple[str, ...]:
     """The insights of a cluster whose vectors are their own."""
     vectors = {insight_id: sample.vectors()[IDS.index(insight_id)].tobytes() for insight_id in one.insight_ids}
@@ -170,6 +175,28 @@ def test_what_is_split_stays_split(first: NewVersion):
     together = version(4, third)
     assert part_id not in members(together)
     assert "died" in kinds(together, part_id)
+
+
+def test_who_is_new_goes_to_the_nearer_side(first: NewVersion):
+    """By the cosine to the centre of who has a side already, each vector once."""
+    one, other = first.clusters[:2]
+    merged = merge(one.cluster_id, other.cluster_id, at=1)
+    parted = split(one.cluster_id, other.insight_ids, at=2)
+    made = members(version(2, first, merged, parted, start=24))
+    window = set(IDS[24 : 24 + SIZE])
+    sides = {one.cluster_id: set(one.insight_ids) & window, parted.part_ids[0]: set(other.insight_ids) & window}
+    known = {side: {tuple(vector_of(i)) for i in ids} for side, ids in sides.items()}
+    centres = {side: np.sum(sorted(vectors), axis=0) for side, vectors in known.items()}
+    new = [
+        (i, side)
+        for side in sides
+        for i in made[side] - sides[side]
+        if tuple(vector_of(i)) not in set().union(*known.values())
+    ]
+    assert new
+    for insight_id, side in new:
+        closeness = {key: vector_of(insight_id) @ centre / np.linalg.norm(centre) for key, centre in centres.items()}
+        assert closeness[side] >= max(closeness.values()) - 1e-3
 
 
 def test_a_part_can_be_merged_and_split_again(first: NewVersion):
