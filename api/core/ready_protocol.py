@@ -8,6 +8,7 @@ noted of it on the way here goes with it. What is kept of a connection is bounde
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -30,7 +31,7 @@ _HELD_BYTES_MAX = 16_384
 _log = get_log("api")
 
 
-class ReadyHttp(HttpToolsProtocol):
+class ReadyHttp(HttpToolsProtocol, ABC):
     """One connection; `receive` is where a subclass takes what has no ready answer."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -52,9 +53,9 @@ class ReadyHttp(HttpToolsProtocol):
         self._idle_from = 0.0  # when the last one was
         self._is_stopping = False
 
+    @abstractmethod
     def receive(self, data: bytes) -> None:
         """Give the parser what it may have."""
-        raise NotImplementedError
 
     # -- at once ---------------------------------------------------------------------------------------------------------------
 

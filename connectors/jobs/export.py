@@ -11,12 +11,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import asyncpg
-import orjson
 
 from highwater.connectors.jobs import blobs
-from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.jobs.kept_decks import kept_deck
 from highwater.connectors.jobs.steps import Done, JobFailedError
-from highwater.connectors.postgres.pool import reading
 from highwater.streams.clock import Clock
 from highwater.streams.jobs.args import GOOGLE_SLIDES, BrandKit, ExportArgs, parse_args
 from highwater.streams.jobs.file_names import MEDIA_TYPES, name_of_title
@@ -82,7 +80,8 @@ class ExportSteps:
         """
         args = parse_args(Kind.EXPORT, job.args)
         assert isinstance(args, ExportArgs)
-        deck = await self._deck(job, args.presentation_id)
+        kept = await kept_deck(self._pool, args.presentation_id, job.organization_id)
+        deck = Deck(kept.title, tuple(_slide(slide) for slide in kept.slides))
         theme = await self._theme(job, args.brand_kit)
         if args.format == GOOGLE_SLIDES:
             return await self._to_google(job, args, deck, theme)
@@ -131,13 +130,6 @@ class ExportSteps:
             logo = b"".join([part async for part in blobs.read(self._pool, blob)])
         shipped = Theme()
         return Theme(brand_kit.primary or shipped.primary, brand_kit.accent or shipped.accent, logo)
-
-    async def _deck(self, job: Job, presentation_id: str) -> Deck:
-        async with reading(self._pool) as connection:
-            row = await connection.fetchrow(QUERIES["deck_to_export"], presentation_id, job.organization_id)
-        if row is None:
-            raise JobFailedError(f"there is no presentation {presentation_id}")
-        return Deck(row["title"], tuple(_slide(slide) for slide in orjson.loads(row["slides"])))
 
 
 def _slide(slide: Mapping[str, Any]) -> Slide:

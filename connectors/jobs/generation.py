@@ -13,17 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
-import orjson
 
 from highwater.connectors.documents.reading import Chunked, DocumentReader
 from highwater.connectors.jobs import blobs
+from highwater.connectors.jobs.kept_decks import kept_deck
 from highwater.connectors.jobs.semantic_cache import SemanticCache, Wanted
-from highwater.connectors.jobs.statements import QUERIES
 from highwater.connectors.jobs.steps import Ask, Done, JobFailedError, Step
 from highwater.connectors.jobs.store import Deck
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
-from highwater.connectors.postgres.pool import reading
 from highwater.connectors.retrieval.context import ChunkContext
 from highwater.streams.clock import Clock
 from highwater.streams.documents.structure import UnreadableDocumentError, clean, markdown_blocks
@@ -125,12 +123,14 @@ class GenerationSteps:
             return Step(_checkpoint(args.outline, ()), 0, args.slides)
         if args.remake:
             return await self._taken_over(job, args)
-        if job.attempt == 0 and (found := await self._found(job, args)) is not None:
+        # What was ingested changes, and nothing tells a kept deck of it: only a deck of nothing, or of documents, is kept.
+        ingested = [] if args.source_document_ids else await self._ingested(job, args.query, OUTLINE_CHARACTERS_MAX)
+        if job.attempt == 0 and not ingested and (found := await self._found(job, args)) is not None:
             return found
-        return await self._outline(job, args)
+        return await self._outline(job, args, ingested)
 
     async def _found(self, job: Job, args: GenerationArgs) -> Done | None:
-        if self._cache is None or not (args.cache and args.is_of_query) or await self._is_of_ingested(job, args):
+        if self._cache is None or not (args.cache and args.is_of_query):
             return None
         deck = await self._cache.lookup(_wanted(job, args), self._clock())
         if deck is None:
@@ -141,12 +141,12 @@ class GenerationSteps:
         title = deck["title"] if is_worded_alike else " ".join(args.query.split())[:TITLE_CHARACTERS_MAX]
         return Done(_result(job, title, slides, is_cached=True), told, Deck(title, slides, is_cached=True))
 
-    async def _is_of_ingested(self, job: Job, args: GenerationArgs) -> bool:
-        """Whether a deck is made of what was ingested: what that is changes, and nothing tells a kept deck of it."""
-        return not args.source_document_ids and bool(await self._ingested(job, args.query, OUTLINE_CHARACTERS_MAX))
-
-    async def _outline(self, job: Job, args: GenerationArgs) -> Ask:
-        passages = await self._passages(job, args, args.query, OUTLINE_CHARACTERS_MAX)
+    async def _outline(self, job: Job, args: GenerationArgs, ingested: Sequence[Passage]) -> Ask:
+        passages = (
+            await self._passages(job, args, args.query, OUTLINE_CHARACTERS_MAX)
+            if args.source_document_ids
+            else ingested
+        )
         system, user = await asyncio.to_thread(outline_prompt, args.query, args.slides, passages)
 
         def concluded(text: str) -> Step:
@@ -174,16 +174,13 @@ class GenerationSteps:
 
     async def _taken_over(self, job: Job, args: GenerationArgs) -> Step:
         """The slides of another deck but for those that are made anew, each planned as it was."""
-        async with reading(self._pool) as connection:
-            row = await connection.fetchrow(QUERIES["deck_to_export"], args.presentation_id, job.organization_id)
-        if row is None:
-            raise JobFailedError(f"there is no presentation {args.presentation_id}")
-        slides = orjson.loads(row["slides"])
+        deck = await kept_deck(self._pool, args.presentation_id, job.organization_id)
+        slides = deck.slides
         if args.remake[-1] > len(slides):
             raise JobFailedError(f"the presentation {args.presentation_id} has no slide {args.remake[-1]}")
         planned = tuple(Planned(slide["title"], tuple(slide["bullets"][:POINTS_MAX])) for slide in slides)
         kept = [slide for slide in slides if slide["number"] not in args.remake]
-        return Step(_checkpoint(Outline(row["title"], planned), kept), len(kept), len(slides))
+        return Step(_checkpoint(Outline(deck.title, planned), kept), len(kept), len(slides))
 
     def _done(self, job: Job, args: GenerationArgs, held: Any) -> Done:
         title, slides = held["outline"]["title"], tuple(held["slides"])

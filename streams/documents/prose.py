@@ -18,8 +18,11 @@ CELL_CHARACTERS_MAX = 80
 # Ethiopic, Armenian) also without one.
 _ENDS = re.compile(
     r"(?P<latin>[.!?…]{1,4}[\"'”’»)\]]{0,4})(?=\s)"  # noqa: RUF001 - quotation marks as they are written
-    r"|[。！？｡।॥؟۔៕។။་།።։]{1,4}[\"'”’»」』）)\]]{0,4}"  # noqa: RUF001 - as above
+    r"|[。！？｡।॥؟۔៕។။།።։]{1,4}[\"'”’»」』）)\]]{0,4}"  # noqa: RUF001 - as above
 )
+_CLOSING = "」』）)]"  # noqa: RUF001 - as above
+# Of Thai and Lao a line of a slide or two.
+_PHRASES_CHARACTERS = 80
 # What ends with a dot and no sentence.
 _ABBREVIATIONS = frozenset(
     "e.g i.e etc vs cf approx fig eq sec ch vol pp dr mr mrs ms prof st jr sr inc ltd co u.s z.b d.h bzw ca vgl nr".split()  # noqa: SIM905
@@ -95,12 +98,29 @@ def _is_no_prose(line: str) -> bool:
 def _cut(text: str) -> Iterator[str]:
     start = 0
     for end in _ENDS.finditer(text):
-        if end["latin"] is not None and not _is_end(text, end.start(), end.end()):
+        if end["latin"] is None:
+            # A quotation that goes on behind its last mark: 「そうです。」と言った。
+            if end[0][-1] in _CLOSING and text[end.end() : end.end() + 1].isalpha():
+                continue
+        elif not _is_end(text, end.start(), end.end()):
             continue
-        yield text[start : end.end()].strip()
+        yield from _phrases(text[start : end.end()].strip())
         start = end.end()
     if text[start:].strip():
-        yield text[start:].strip()
+        yield from _phrases(text[start:].strip())
+
+
+def _phrases(sentence: str) -> Iterator[str]:
+    """A sentence; of Thai and Lao, which mark no end, the phrases between spaces, put together until they say something."""
+    unmarked_letters = sum("\u0e01" <= letter <= "\u0eff" for letter in sentence)
+    held = ""
+    if 2 * unmarked_letters > len(sentence):
+        for phrase in sentence.split(" "):
+            if len(held) >= _PHRASES_CHARACTERS:
+                yield held
+                held = ""
+            held = f"{held} {phrase}" if held else phrase
+    yield held or sentence
 
 
 def _is_end(text: str, mark: int, end: int) -> bool:

@@ -31,7 +31,7 @@ _CLAUSE_END = re.compile(
 _WORD = re.compile(r"[^\W\d_][\w-]*")
 # Below this many letters a word names little: `the`, `and`, `not`.
 _WORD_CHARACTERS_MIN = 4
-# A sentence that begins so leans on the one before, and says less alone.
+# A sentence that begins so leans on the one before, and says less alone; so does one that ends with a colon, on what follows.
 _LEANING = re.compile(
     r"(?:this|that|these|those|it|its|they|them|he|she|but|and|so|or|then|thus|hence|however|therefore|also|instead|otherwise)\b",
     re.IGNORECASE,
@@ -201,7 +201,7 @@ def _claim(sentence: str) -> str:
     if len(text) > TITLE_CHARACTERS_MAX:
         ends = [found.start() for found in _CLAUSE_END.finditer(text)]
         end = max((end for end in ends if TITLE_CHARACTERS_MIN <= end <= TITLE_CHARACTERS_MAX), default=0)
-        text = text[:end] if end else _cut(text, TITLE_CHARACTERS_MAX)
+        text = text[:end].rstrip(" ,;:") if end else _cut(text, TITLE_CHARACTERS_MAX)
     return text[:1].upper() + text[1:]
 
 
@@ -230,18 +230,20 @@ def _chosen(lines: Sequence[_Line], title: str) -> list[_Line]:
     wanted = set(_words(title))
 
     def worth(line: _Line) -> tuple[bool, int, int]:
-        return _LEANING.match(line.text) is None, len(wanted.intersection(_words(line.text))), -line.place
+        is_alone = _LEANING.match(line.text) is None and not line.text.endswith(":")
+        return is_alone, len(wanted.intersection(_words(line.text))), -line.place
 
     best = sorted(lines[1:], key=worth, reverse=True)[: BULLETS - 1]
     return [*lines[:1], *sorted(best, key=lambda line: line.place)]
 
 
 def _table_of(asked: Mapping[str, Any], sources: set[str]) -> Table | None:
-    """The first table of the sources that a slide quotes."""
+    """The first table of the sources that a slide quotes; one of pictures alone says nothing without them."""
     for number, source in enumerate(asked.get("sources", ()), start=1):
         if str(source.get("id", f"S{number}")) in sources:
             for table in tables_of(str(source.get("text", ""))):
-                return table if table.rows else None
+                if any(cell for row in table.rows for cell in row[1:]):
+                    return table
     return None
 
 

@@ -261,6 +261,20 @@ def test_more_slides_than_sections_are_named_by_what_they_say():
     assert len(set(titles)) == 4
 
 
+def test_a_slide_shows_what_says_something_alone():
+    """No title ends in a comma, a line that introduces code comes last, and a table of pictures is left out."""
+    text = (
+        "A search asks for many more candidates than are shown, since age counts beside nearness, and no index knows ages.\n\n"
+        "Run the server as the guide has it:\n\nThe server starts in a second.\n\n"
+        "It listens on one port.\n\nThe port of the API is 8080.\n\nA second port is for health.\n\nBoth are named in the settings.\n\n"
+        "| | before | now |\n|---|---|---|\n| sink | ![](a.svg) | ![](b.svg) |\n"
+    )
+    (slide,) = made(text, 1)
+    assert slide.title == "A search asks for many more candidates than are shown"
+    assert all(not bullet.endswith(":") for bullet in slide.bullets)
+    assert slide.table is None
+
+
 async def test_a_deck_needs_no_service():
     """The built-in model answers steps of decks; it has no price."""
     call = ChatCall(

@@ -1,0 +1,27 @@
+"""Decks that are kept, for jobs that go on from one. Law: a deck of another organization is as one that is not there."""
+
+from __future__ import annotations
+
+import asyncpg
+import orjson
+
+from highwater.connectors.jobs.statements import QUERIES
+from highwater.connectors.jobs.steps import JobFailedError
+from highwater.connectors.jobs.store import Deck
+from highwater.connectors.postgres.pool import reading
+
+
+async def kept_deck(
+    pool: asyncpg.Pool[asyncpg.Record], presentation_id: str | None, organization_id: str | None
+) -> Deck:
+    """A deck as it is stored.
+
+    Raises:
+        JobFailedError: there is none.
+        UnavailableError: PostgreSQL is away.
+    """
+    async with reading(pool) as connection:
+        row = await connection.fetchrow(QUERIES["deck_to_export"], presentation_id, organization_id)
+    if row is None:
+        raise JobFailedError(f"there is no presentation {presentation_id}")
+    return Deck(row["title"], tuple(orjson.loads(row["slides"])))
