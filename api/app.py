@@ -29,7 +29,7 @@ from highwater.api.core.freshness import KeepPositionedFromCaches
 from highwater.api.core.heads import HeadAsGet
 from highwater.api.core.keys import read_key_file
 from highwater.api.core.oidc import read_credentials, read_rules
-from highwater.api.core.openapi import add_forms
+from highwater.api.core.openapi import add_forms, operation_id
 from highwater.api.core.paths import RouteOnRawPath
 from highwater.api.core.protocol import LimitedConfig, Limits
 from highwater.api.core.proxies import parse_networks
@@ -41,6 +41,7 @@ from highwater.api.core.tracing import TraceRequests, has_context
 from highwater.api.dashboard.mount import Dashboard, DashboardRoute
 from highwater.api.dashboard.services import DashboardServices
 from highwater.api.explain import routes as explain
+from highwater.api.feeds import routes_curations as feeds_curations
 from highwater.api.feeds import routes_reads as feeds_reads
 from highwater.api.feeds import routes_rebuilds as feeds_rebuilds
 from highwater.api.feeds import routes_writes as feeds_writes
@@ -236,6 +237,7 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
         # Their pages load scripts from elsewhere; `/docs` is ours (`core/docs.py`).
         docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=operation_id,
     )
     application.entrance = Entrance(application.usual, application.quick, settings, application.note_refusal)
     application.traces = TraceRequests(application.entrance)
@@ -244,7 +246,18 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Application:
     # The hot reads first: routes are tried in order.
     reads, writes = (league_reads, feeds_reads, queries, query_metrics), (feeds_writes, league_writes, events, sessions)
     of_jobs = (jobs, job_socket, presentations, blobs, usage, organizations)
-    rest = (feeds_rebuilds, query_socket, prompts, league_cache, cache, explain, records, system, docs)
+    rest = (
+        feeds_rebuilds,
+        feeds_curations,
+        query_socket,
+        prompts,
+        league_cache,
+        cache,
+        explain,
+        records,
+        system,
+        docs,
+    )
     for module in (*reads, chunks, chunk_search, *writes, *of_jobs, *rest):
         application.include_router(module.router)
     application.router.routes.append(DashboardRoute(dashboard))

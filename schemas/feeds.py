@@ -60,6 +60,26 @@ class ClusterEvolved(TypedDict):
     evolved_at: int
 
 
+class ClusterPart(TypedDict):
+    """Part of a record."""
+
+    insight_ids: list[str]
+    label: str | None
+
+
+class ClustersCurated(TypedDict):
+    """A reader renamed, merged or split clusters, or undid that. It holds in every later version until it is undone."""
+
+    user_id: str
+    ts: int
+    kind: str
+    cluster_id: str
+    label: str | None
+    cluster_ids: list[str]
+    parts: list[ClusterPart]
+    curation_id: str | None
+
+
 class ClustersRebuilt(TypedDict):
     """A new version of a user's clusters is stored."""
 
@@ -74,6 +94,7 @@ class ClustersRebuilt(TypedDict):
     rebuilt_at: int
     basis_id: str
     left_out: int
+    curations: list[str]
 
 
 class InsightConflicted(TypedDict):
@@ -226,6 +247,7 @@ SUBSCRIPTIONS_REPLACED: Final = TopicName[SubscriptionsReplaced]("feeds.subscrip
 USER_ACTIVE: Final = TopicName[UserActive]("feeds.user-active")
 PLAN_CHANGED: Final = TopicName[PlanChanged]("feeds.plan-changed")
 REBUILD_DEMANDED: Final = TopicName[RebuildDemanded]("feeds.rebuild-demanded")
+CLUSTERS_CURATED: Final = TopicName[ClustersCurated]("feeds.clusters-curated")
 USER_ERASED: Final = TopicName[UserErased]("feeds.user-erased")
 CHANNEL_ADVANCED: Final = TopicName[ChannelAdvanced]("feeds.channel-advanced")
 CHANNEL_DIRTY: Final = TopicName[ChannelDirty]("feeds.channel-dirty")

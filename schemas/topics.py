@@ -134,6 +134,13 @@ _TOPICS = (
     _outside(
         "feeds.rebuild-demanded", "feeds/RebuildDemanded.v1", "user_id", "users", "an operator asks for a rebuild"
     ),
+    _outside(
+        "feeds.clusters-curated",
+        "feeds/ClustersCurated.v1",
+        "user_id",
+        "users",
+        "a reader names, merges or splits clusters",
+    ),
     _outside("feeds.user-erased", "feeds/UserErased.v1", "user_id", "users", "a user is to be erased"),
     _outside("league.match-scheduled", "league/MatchScheduled.v1", "season", "fixtures", "matches and their dates"),
     _outside("league.match-updated", "league/MatchUpdated.v1", "season", "results", "scores of matches in play"),

@@ -50,7 +50,7 @@ _RUNNING = "running"
 router = APIRouter(tags=["chunks"], route_class=GuardedRoute)
 
 
-class Submission(BaseModel):
+class IngestSubmission(BaseModel):
     """Chunks of one source. What is said of its end (`full` to `window`) counts where `finish` is true.
 
     `expected_count`: how many different chunks the source has over all requests under this `ingest_id`; without it those of this
@@ -71,7 +71,7 @@ class Submission(BaseModel):
     chunks: Annotated[list[dict[str, Any]], Field(max_length=CHUNKS_MAX)] = []
 
 
-class Taken(BaseModel):
+class IngestAccepted(BaseModel):
     """An ingest that was taken. `positions`: of each partition the last, which is what a reader waits for."""
 
     ingest_id: str
@@ -80,7 +80,7 @@ class Taken(BaseModel):
 
 @router.post("/api/chunks/ingest", status_code=HTTPStatus.ACCEPTED, summary="Ingest chunks of a source (admin)")
 @access(Role.ADMIN, Scope.CHUNKS, limit=RateLimit.PLAN, cost=1)
-async def post_ingest(body: Submission, services: Wired) -> Taken:
+async def post_ingest(body: IngestSubmission, services: Wired) -> IngestAccepted:
     """The chunks are taken down; `GET /api/chunks/ingest/{ingest_id}` tells what became of them."""
     ingest_id = str(uuid4()) if body.ingest_id is None else body.ingest_id
     source = {"ns": body.ns, "slot": body.slot, "source_id": body.source_id, "ingest_id": ingest_id}
@@ -107,7 +107,7 @@ async def post_ingest(body: Submission, services: Wired) -> Taken:
     except NotTakenError as error:
         error.members["ingest_id"] = ingest_id  # sent again under it, what was taken changes nothing
         raise
-    return Taken(ingest_id=ingest_id, positions=_last_positions(positions))
+    return IngestAccepted(ingest_id=ingest_id, positions=_last_positions(positions))
 
 
 def _chunk_event(number: int, chunk: dict[str, Any], source: Mapping[str, str]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _refused(number: int, error: InvalidEventError) -> UnprocessableError:
 
 
 def _end(
-    body: Submission, source: Mapping[str, str], events: Sequence[Mapping[str, Any]], now_ms: int
+    body: IngestSubmission, source: Mapping[str, str], events: Sequence[Mapping[str, Any]], now_ms: int
 ) -> dict[str, Any]:
     count = len({event["chunk_no"] for event in events}) if body.expected_count is None else body.expected_count
     window = None if body.window is None else _window_text(body.window)

@@ -211,6 +211,10 @@ class Client:
         """What became of a cluster from version to version."""
         return self._read("history", user, cluster_id, after=after)
 
+    def curations(self, user: str, *, after: str | Iterable[str] = ()) -> Frame:
+        """What a reader has said of the clusters: names, merges and splits that hold."""
+        return self._read("curations", user, after=after)
+
     def feed(self, user: str, *, since: int | None = None, after: str | Iterable[str] = ()) -> Frame:
         """The items of a user's feed; only those that changed after a version."""
         return self._read("feed", user, after=after, since=since)

@@ -93,6 +93,11 @@ def _members(document: Document) -> Iterator[dict[str, Any]]:
         yield {"insight_id": insight_id, "leans_to": leans_to, "leaning": confidence, **_xy(place)}
 
 
+def _curations(document: Document) -> Iterator[dict[str, Any]]:
+    for one in document["curations"]:
+        yield {name: value for name, value in one.items() if name != "parts"}
+
+
 def _feed(document: Document) -> Iterator[dict[str, Any]]:
     for one in document["items"]:
         kept = {name: value for name, value in one.items() if name not in ("position", "entered", "representative")}
@@ -123,6 +128,7 @@ READ_MODELS: Mapping[str, ReadModel] = {
             cluster_id=_TEXT, label=_TEXT, title=_TEXT, keywords=_TEXTS, summary=_TEXT, size=_WHOLE, representative_id=_TEXT,
             insight_ids=_TEXTS, x=_REAL, y=_REAL, radius=_REAL, born_version=_WHOLE, changed_version=_WHOLE,
             nearby_ids=_TEXTS, nearby_confidences=pa.list_(_REAL), written_version=_WHOLE, theme=_TEXT,
+            label_by=_TEXT,
         ),
         "a user's clusters, one a row",
     ),
@@ -152,6 +158,15 @@ READ_MODELS: Mapping[str, ReadModel] = {
             arrived=_WHOLE, left=_WHOLE, expired=_WHOLE, jaccard=_REAL, related=_TEXTS, evolved_at=TIME,
         ),
         "what became of one of a user's clusters, from version to version",
+    ),
+    "curations": ReadModel(
+        "/api/users/{}/curations",
+        _curations,
+        schema_of(
+            curation_id=_TEXT, kind=_TEXT, cluster_id=_TEXT, label=_TEXT, cluster_ids=_TEXTS, part_ids=_TEXTS, is_resting=_FLAG,
+            position=_TEXT, said_at=TIME,
+        ),
+        "what a reader has said of the clusters: names, merges and splits",
     ),
     "pending": ReadModel(
         "/api/users/{}/pending", _pending, schema_of(channel_id=_TEXT, pending=_WHOLE), "what waits for a user's next rebuild"

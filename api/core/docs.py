@@ -1,6 +1,6 @@
-"""`/docs`: the OpenAPI document as one page, without a script and with nothing from elsewhere.
+"""`/docs`: the OpenAPI document as one page, and `/problems`: the types of errors; no script, nothing from elsewhere.
 
-Law: it shows what `/openapi.json` says and nothing else, so it cannot go stale.
+Law: they show what `/openapi.json` and `problems.KINDS` say and nothing else, so they cannot go stale.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import HTMLResponse
 
 from highwater.api.core.access import PUBLIC, declared
+from highwater.api.core.errors import NotFoundError
 from highwater.api.core.policies import style_policy
+from highwater.api.core.problems import BY_NAME, KINDS, ProblemKind
 
 router = APIRouter(include_in_schema=False)
 
@@ -38,6 +40,45 @@ async def docs(request: Request) -> Response:
     return HTMLResponse(page_of(request.app.openapi()), headers=_HEADERS)
 
 
+@router.get("/problems")
+@declared(PUBLIC)
+async def problems() -> Response:
+    """Every type of problem."""
+    return HTMLResponse(_framed("Problems", "".join(map(_problem, KINDS))), headers=_HEADERS)
+
+
+@router.get("/problems/{name}")
+@declared(PUBLIC)
+async def problem_page(name: str) -> Response:
+    """One type of problem: what its `type` leads to."""
+    kind = BY_NAME.get(name)
+    if kind is None:
+        raise NotFoundError(f"there is no problem {name!r}; /problems lists all of them")
+    return HTMLResponse(_framed(kind.name, _problem(kind)), headers=_HEADERS)
+
+
+def _problem(kind: ProblemKind) -> str:
+    return (
+        f'<h2 id="{kind.name}"><a href="{kind.type}">{kind.name}</a></h2><p>{kind.status:d} {escape(kind.status.phrase)}. '
+        f"{_marked(kind.meaning)}</p><p>What to do: {_marked(kind.remedy)}</p>"
+    )
+
+
+def _marked(text: str) -> str:
+    """Text with what stands between backticks as code."""
+    return "".join(
+        f"<code>{escape(part)}</code>" if place % 2 else escape(part) for place, part in enumerate(text.split("`"))
+    )
+
+
+def _framed(title: str, body: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>{body}</main></body></html>"
+    )
+
+
 def page_of(document: dict[str, Any]) -> str:
     """The page of an OpenAPI document."""
     groups: dict[str, list[str]] = {}
@@ -52,13 +93,11 @@ def page_of(document: dict[str, Any]) -> str:
         f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>{_json(schema)}</details>'
         for name, schema in sorted(document.get("components", {}).get("schemas", {}).items())
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(info['title'])} API</title><style>{_STYLE}</style></head><body>"
+    return _framed(
+        f"{info['title']} API",
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('summary', ''))}</p>"
-        '<p>For tools: <a href="/openapi.json">/openapi.json</a>.</p>'
-        f"{sections}<h2>Schemas</h2>{schemas}</body></html>"
+        '<p>For tools: <a href="/openapi.json">/openapi.json</a>. Errors: <a href="/problems">/problems</a>.</p>'
+        f"{sections}<h2>Schemas</h2>{schemas}",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from highwater.api.core.errors import PROBLEM_TYPE
+from highwater.api.core.problems import KINDS, PROBLEM_TYPE
 
 _PROBLEM = "Problem"
 _SCHEMA = {
@@ -19,8 +19,9 @@ _SCHEMA = {
     "properties": {
         "type": {
             "type": "string",
-            "const": "about:blank",
-            "description": "There are no types beside the statuses: `title` and `status` say which problem it is.",
+            "format": "uri-reference",
+            "enum": [kind.type for kind in KINDS],
+            "description": "Which problem it is. The API has a page at this path that says what to do.",
         },
         "title": {"type": "string"},
         "status": {"type": "integer"},

@@ -18,11 +18,11 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from highwater.api.core.problems import INVALID_EVENT, PROBLEM_TYPE, ProblemKind, document_of, kind_of
 from highwater.connectors.pages.reads import DocumentPendingError, NoSuchDocumentError
 from highwater.schemas.errors import HighwaterError, InvalidEventError
 from highwater.streams.telemetry import get_log
 
-PROBLEM_TYPE = "application/problem+json"
 # What a client is told to wait when the error itself knows nothing better.
 RETRY_AFTER_MS_DEFAULT = 1000
 
@@ -105,14 +105,17 @@ class TooManyRequestsError(ProblemError):
 
 
 def problem(
-    status: int, detail: str, *, headers: Mapping[str, str] | None = None, members: Mapping[str, Any] | None = None
+    status: int,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    members: Mapping[str, Any] | None = None,
+    kind: ProblemKind | None = None,
 ) -> Response:
-    """The response of one problem; `members` are RFC 9457 extension members."""
-    status = int(status)
-    document = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-    document.update(members or {})
+    """The response of one problem; `members` are RFC 9457 extension members. Without a kind, that of the status."""
+    document = {**document_of(kind or kind_of(status), status, detail), **(members or {})}
     answer = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(orjson.dumps(document), status, answer, media_type=PROBLEM_TYPE)
+    return Response(orjson.dumps(document), int(status), answer, media_type=PROBLEM_TYPE)
 
 
 def problem_of(error: HighwaterError) -> Response:
@@ -121,7 +124,7 @@ def problem_of(error: HighwaterError) -> Response:
         return problem(error.status, str(error), headers=error.headers, members=error.members)
     if isinstance(error, InvalidEventError):
         members = {"reason": error.reason} | ({"field": error.field} if error.field else {})
-        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), members=members)
+        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), members=members, kind=INVALID_EVENT)
     if isinstance(error, NoSuchDocumentError):
         return problem(HTTPStatus.NOT_FOUND, str(error))
     if isinstance(error, DocumentPendingError):

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from pydantic import Field
 
-from highwater.api.core.errors import PROBLEM_TYPE, ProblemError
+from highwater.api.core.errors import ProblemError
+from highwater.api.core.problems import PROBLEM_TYPE
 
 _PROBLEM: Mapping[str, Any] = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _METHODS = ("get", "put", "post", "delete")
@@ -60,6 +61,11 @@ _TYPES: Mapping[str, str] = {"X-Resource-Version": "integer", "X-Pending": "inte
 _UNUSED = ("HTTPValidationError", "ValidationError")
 
 
+def operation_id(route: APIRoute) -> str:
+    """The id of a route's operation: the name of its function. Clients are generated from it; it outlives a change of path."""
+    return route.name
+
+
 def problems(*errors: type[ProblemError]) -> dict[int | str, dict[str, Any]]:
     """What a route says in `responses` of the errors that it raises beside those of every route."""
     return {int(error.status): _response((error.__doc__ or "").split(".")[0]) for error in errors}
@@ -77,20 +83,6 @@ def _fields(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 def stream(description: str) -> dict[int | str, dict[str, Any]]:
     """What a route says in `responses` that answers with server-sent events."""
     return {200: {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
-
-
-def describe_forms(app: FastAPI) -> None:
-    """Have the application's document say all this."""
-    make = app.openapi
-
-    def described() -> dict[str, Any]:
-        is_made = app.openapi_schema is not None
-        document = make()
-        if not is_made:
-            add_forms(document)
-        return document
-
-    app.openapi = described  # type: ignore[method-assign] # as FastAPI's documentation extends it
 
 
 def add_forms(document: dict[str, Any]) -> None:

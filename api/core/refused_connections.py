@@ -8,6 +8,7 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from highwater.api.core.policies import PLAIN
+from highwater.api.core.problems import PROBLEM_TYPE, document_of, kind_of
 
 _DETAILS = {
     HTTPStatus.BAD_REQUEST: "the request is not HTTP/1.1",
@@ -20,11 +21,10 @@ _DETAILS = {
 
 def refusal_of(status: HTTPStatus) -> bytes:
     """The whole answer, as every other error is told; the connection ends with it."""
-    document = {"type": "about:blank", "title": status.phrase, "status": int(status), "detail": _DETAILS[status]}
-    body = orjson.dumps(document)
+    body = orjson.dumps(document_of(kind_of(status), status, _DETAILS[status]))
     fields = [
         *PLAIN,
-        (b"content-type", b"application/problem+json"),
+        (b"content-type", PROBLEM_TYPE.encode()),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
         (b"connection", b"close"),

@@ -51,7 +51,7 @@ async def put_subscriptions(user: User, body: Subscriptions, services: Wired) ->
 
 @router.put("/api/users/{user:id}/plan", status_code=ACCEPTED, summary="Change a user's plan")
 @access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
-async def put_plan(user: User, body: Plan, services: Wired) -> Positions:
+async def put_user_plan(user: User, body: Plan, services: Wired) -> Positions:
     """The plan decides how often the user's clusters are rebuilt (R0.10)."""
     return await _write(services, "feeds.plan-changed", {"user_id": user, "plan": body.plan})
 

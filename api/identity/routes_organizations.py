@@ -81,7 +81,7 @@ def _limit(value: int | None) -> int | str:
 
 @router.put("/api/organizations/{org:id}/plan", status_code=HTTPStatus.ACCEPTED, summary="Change a plan (admin)")
 @access(Role.ADMIN, Scope.ADMIN, Whose.ORGANIZATION, limit=RateLimit.PLAN, cost=1)
-async def put_plan(org: Org, body: PlanRequest, services: Wired) -> dict[str, Any]:
+async def put_organization_plan(org: Org, body: PlanRequest, services: Wired) -> dict[str, Any]:
     """The plan, and where they are given the status of the subscription and the end of what was paid for."""
     period_end = _period_end(body.period_end)
     event = {

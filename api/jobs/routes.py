@@ -83,7 +83,7 @@ RESTART_JOB = Access(Role.EDITOR, Scope.JOBS, Whose.JOB, limit=RateLimit.PLAN, c
 router = APIRouter(tags=["jobs"], route_class=GuardedRoute)
 
 
-class Submission(BaseModel):
+class JobSubmission(BaseModel):
     """What is to be made. A session says for which organization, a key that is bound to a user for whom."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -94,7 +94,7 @@ class Submission(BaseModel):
     expires_at: str | int | None = None
 
 
-class Taken(BaseModel):
+class JobAccepted(BaseModel):
     """A job, or a word about it, that was taken."""
 
     job_id: str
@@ -122,7 +122,7 @@ def job_id_of(organization_id: str, user_id: str, key_text: str | None) -> str:
 
 @router.post("/api/jobs", status_code=ACCEPTED, summary="Have something made", responses=problems(PaymentRequiredError))
 @access(Role.EDITOR, Scope.JOBS, Whose.SUBMISSION, limit=RateLimit.PLAN, cost=1)
-async def post_job(request: Request, body: Submission, called: Called, services: Wired) -> Taken:
+async def post_job(request: Request, body: JobSubmission, called: Called, services: Wired) -> JobAccepted:
     """The job is taken down; `GET /api/jobs/{id}` and its events tell what comes of it."""
     organization_id, user_id = called.submission(body.organization_id, body.user_id)
     key_text = idempotency_key(request)
@@ -147,7 +147,7 @@ async def post_job(request: Request, body: Submission, called: Called, services:
     if known is not None:
         _require_same(known, event)
         positions = [known.position]
-    return Taken(job_id=job_id, positions=positions)
+    return JobAccepted(job_id=job_id, positions=positions)
 
 
 def _args_text(args: dict[str, Any]) -> str:
@@ -242,11 +242,11 @@ def _time(ms: int | None) -> str | int | None:
 
 @router.delete("/api/jobs/{job_id}", status_code=ACCEPTED, summary="Revoke a job")
 @access(Role.EDITOR, Scope.JOBS, Whose.JOB, own=Role.VIEWER, limit=RateLimit.PLAN, cost=1)
-async def delete_job(request: Request, job_id: JobId, called: Called, services: Wired) -> Taken:
+async def delete_job(request: Request, job_id: JobId, called: Called, services: Wired) -> JobAccepted:
     """Nobody begins it any more, and who works on it stores nothing more; one that has ended stays as it is (R2.40)."""
     await _fresh_job(request, called, job_id, services)
     event = {"job_id": job_id, "action": REVOKE, "reason": REVOKED_REASON, "ts": services.clock()}
-    return Taken(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
+    return JobAccepted(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
 
 
 @router.post(
@@ -256,7 +256,7 @@ async def delete_job(request: Request, job_id: JobId, called: Called, services: 
     responses=problems(PaymentRequiredError, ConflictError),
 )
 @declared(RESTART_JOB)
-async def post_restart(request: Request, job_id: JobId, called: Called, services: Wired) -> Taken:
+async def post_job_restart(request: Request, job_id: JobId, called: Called, services: Wired) -> JobAccepted:
     """The job goes on after the last step that was stored, so nothing is made or paid twice (R2.15). Its organization must be
     allowed a new job. Only a failed job can be restarted: one that was revoked or has expired is never begun again (R2.40).
     """
@@ -270,7 +270,7 @@ async def post_restart(request: Request, job_id: JobId, called: Called, services
         services, found.organization_id, is_new_deck=is_new_deck, documents=args.documents, features=args.features
     )
     event = {"job_id": job_id, "action": RESTART, "reason": RESTARTED_REASON, "ts": services.clock()}
-    return Taken(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
+    return JobAccepted(job_id=job_id, positions=await services.publisher.commands(CONTROL, [event]))
 
 
 @router.get(

@@ -14,6 +14,7 @@ from highwater.api.core.access import Scope, access
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import UnprocessableError
 from highwater.api.core.guard import GuardedRoute
+from highwater.api.core.publishing import Positions
 from highwater.api.core.services import Wired
 from highwater.api.pages.services import WiredPages
 from highwater.streams.checks import check_id
@@ -31,12 +32,6 @@ class Keys(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     keys: list[str] = Field(min_length=1, max_length=KEYS_MAX)
-
-
-class Positions(BaseModel):
-    """Where the events are in the log."""
-
-    positions: list[str]
 
 
 @router.post("/api/cache/invalidate", status_code=HTTPStatus.ACCEPTED, summary="Give documents a new version (admin)")

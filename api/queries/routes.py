@@ -73,7 +73,7 @@ class Restart(BaseModel):
     stage: Literal["analyzer", "assembler", "responder"]
 
 
-class Asked(BaseModel):
+class QueryAccepted(BaseModel):
     """A query that was taken."""
 
     request_id: str
@@ -121,7 +121,7 @@ def request_id_of(user_id: str, key: str | None) -> str:
 
 @router.post("/api/query", status_code=ACCEPTED, summary="Ask", responses=problems(PaymentRequiredError))
 @access(Role.EDITOR, Scope.QUERIES, Whose.QUERY, limit=RateLimit.PLAN, cost=1)
-async def post_query(request: Request, body: Question, called: Called, services: Wired) -> Asked:
+async def post_query(request: Request, body: Question, called: Called, services: Wired) -> QueryAccepted:
     """The query is taken down; its status, its timeline and the WebSocket tell what comes of it. Its organization pays."""
     user_id = named_user(called, body.user_id)
     organization_id = called.payer(body.organization_id)
@@ -140,7 +140,7 @@ async def post_query(request: Request, body: Question, called: Called, services:
     if known is not None:
         _require_same(known, body.query, organization_id)
         positions = [known.position]
-    return Asked(request_id=request_id, positions=positions)
+    return QueryAccepted(request_id=request_id, positions=positions)
 
 
 def _require_same(known: Run, query: str, organization_id: str | None) -> None:
@@ -281,7 +281,7 @@ async def publish_cancel(services: Services, run: Run) -> list[str]:
     responses=problems(ConflictError, PaymentRequiredError),
 )
 @access(Role.ADMIN, Scope.QUERIES, Whose.RUN, limit=RateLimit.PLAN, cost=1)
-async def post_restart(
+async def post_query_restart(
     request: Request, request_id: RunId, body: Restart, called: Called, services: Wired
 ) -> Restarted:
     """A new run, which takes over what the stages before that one found; the former stays as it is."""

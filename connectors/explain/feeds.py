@@ -22,6 +22,7 @@ from highwater.schemas.envelope import caused_by
 from highwater.schemas.feeds import (
     CHANNEL_ADVANCED,
     CHANNEL_DIRTY,
+    CLUSTERS_CURATED,
     NOVELTY,
     REBUILD_FINISHED,
     REBUILD_REQUESTED,
@@ -205,7 +206,12 @@ def _demand(finder: Finder, user_id: str, request: Record) -> tuple[Step, ...]:
             break
         if event.value["rebuild_demanded"]:
             last = event
-    return () if last is None else (_changed_step(finder, last, "an operator asked for a rebuild", "demand"),)
+    if last is None:
+        return ()
+    cause = caused_by(last.record.headers)
+    is_curated = cause is not None and cause.topic == CLUSTERS_CURATED
+    about = "the reader said what the clusters are" if is_curated else "an operator asked for a rebuild"
+    return (_changed_step(finder, last, about, "demand"),)
 
 
 def _changed_step(finder: Finder, changed: Event[UserChanged], about: str, kind: str) -> Step:

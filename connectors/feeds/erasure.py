@@ -1,4 +1,5 @@
-"""What an erasure of users takes of the feeds: high-water marks, demands, clusters with their history, and the feed's document.
+"""What an erasure of users takes of the feeds: high-water marks, demands, curations, clusters with their history, and the feed's
+document.
 
 Law: it erases alone (`connectors/identity/erasures.py`). Channels and insights stay: they name no user.
 """
@@ -16,7 +17,7 @@ from highwater.schemas.positions import Cause
 
 _ERASED = (
     QUERIES["erase_hwm"], QUERIES["erase_marks"], QUERIES["erase_demands"], QUERIES["erase_clusters"],
-    QUERIES["erase_history"], QUERIES["erase_feed"],
+    QUERIES["erase_history"], QUERIES["erase_feed"], QUERIES["erase_curations"],
 )  # fmt: skip
 
 

@@ -70,6 +70,9 @@ DELETE FROM user_clusters WHERE user_id = $1
 -- name: erase_history
 DELETE FROM cluster_history WHERE user_id = $1
 
+-- name: erase_curations
+DELETE FROM cluster_curations WHERE user_id = $1
+
 -- name: erase_feed
 DELETE FROM feed_documents WHERE user_id = $1
 
@@ -92,7 +95,8 @@ SELECT cluster_version,
        CASE WHEN cluster_version = 0 AND EXISTS (
                 SELECT 1 FROM user_erasures WHERE user_hash = sha256(convert_to($1::text, 'UTF8')))
             THEN (SELECT value FROM version_floor) ELSE cluster_version END AS version_before,
-       plan, last_active_at, last_clustered_at, last_checked_at, last_enqueued_at, last_request,
+       plan, last_active_at, last_clustered_at, last_checked_at, last_enqueued_at, last_request, curated_revision,
+       curated_revision > curated_shown AS is_curated,
        EXISTS (SELECT 1 FROM user_cluster_hwm h WHERE h.user_id = $1 AND h.is_shown AND NOT EXISTS (
                    SELECT 1 FROM subscriptions s
                    WHERE s.user_id = $1 AND s.channel_id = h.channel_id AND s.subscribed)) AS has_left
@@ -131,8 +135,12 @@ FROM (
 ) AS newest JOIN insights AS i ON i.ctid = newest.place ORDER BY newest.channel_id, newest.seq
 
 -- name: last_version
-SELECT clusters, outside, neighbours, basis_id, left_out, redactions FROM user_clusters
+SELECT clusters, outside, neighbours, basis_id, left_out, redactions, found FROM user_clusters
 WHERE user_id = $1 AND cluster_version = $2
+
+-- name: rebuild_curations
+SELECT curation_id, curation, arrived_ms, source_partition, source_offset
+FROM cluster_curations WHERE user_id = $1 ORDER BY arrived_ms, source_partition, source_offset
 
 -- Whether an insight of the data set ($1 to $5 as above) was retracted beyond the counts $6 that are accounted for.
 -- name: has_retractions_beyond
@@ -151,7 +159,7 @@ WHERE user_id = $1
 -- name: finish_rebuilt
 UPDATE user_stats
 SET cluster_version = $6, last_clustered_at = $3, pending_insights_count = $4, in_flight = NULL,
-    in_flight_until = NULL, last_request = $5, caused_by = $5
+    in_flight_until = NULL, last_request = $5, caused_by = $5, curated_shown = $7
 WHERE user_id = $1 AND cluster_version = $2
 RETURNING cluster_version
 
@@ -164,17 +172,17 @@ WHERE user_id = $1
 -- What changed up to $14 is forgotten with this version. What a version told that followed one without identities, it made up.
 -- name: insert_clusters
 INSERT INTO user_clusters (user_id, cluster_version, clusters, noise, dataset_size, omitted, hwm, updated_at, caused_by,
-                           basis_id, outside, neighbours, left_out, told_since)
+                           basis_id, outside, neighbours, left_out, told_since, found, curations)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, greatest($14::bigint, 0, (
     SELECT CASE WHEN last.outside IS NULL THEN $2::bigint ELSE last.told_since END
-    FROM user_clusters AS last WHERE last.user_id = $1 ORDER BY last.cluster_version DESC LIMIT 1)))
+    FROM user_clusters AS last WHERE last.user_id = $1 ORDER BY last.cluster_version DESC LIMIT 1)), $15, $16)
 
 -- name: drop_old_clusters
 DELETE FROM user_clusters WHERE user_id = $1 AND cluster_version <= $2
 
 -- name: drop_old_neighbours
-UPDATE user_clusters SET neighbours = NULL
-WHERE user_id = $1 AND cluster_version < $2 AND neighbours IS NOT NULL
+UPDATE user_clusters SET neighbours = NULL, found = NULL
+WHERE user_id = $1 AND cluster_version < $2 AND (neighbours IS NOT NULL OR found IS NOT NULL)
 
 -- The birth of a cluster that is alive is kept however long ago it was.
 -- name: drop_old_history

@@ -24,6 +24,7 @@ class Snapshot:
     `version_before` is what the next version follows: the current one, but for the first after an erasure. `upto` is the seq that
     the rebuild accounts for, never below the mark (R0.37); `floor` as in `Span`; `retractions` and `retractions_hwm`: how many
     there are, and how many are accounted for. `has_other_channels`: not those answered for last.
+    `curated_revision`: with which the reader's curations changed last; `is_curated`: since the last version.
     """
 
     cluster_version: int
@@ -37,6 +38,8 @@ class Snapshot:
     retractions_hwm: Mapping[str, int]
     last_request: Position | None
     has_other_channels: bool
+    curated_revision: int
+    is_curated: bool
 
     def span(self, upto: Mapping[str, int], since: datetime, until: datetime) -> Span:
         """The insights up to these numbers."""
@@ -82,6 +85,7 @@ async def read_snapshot(tx: Connection, user_id: str, since: datetime) -> Snapsh
         retractions_hwm={row["channel_id"]: row["retractions_hwm"] for row in rows},
         last_request=parse_position(last) if last else None,
         has_other_channels=is_answered and (user["has_left"] or not all(row["is_shown"] for row in rows)),
+        curated_revision=user["curated_revision"], is_curated=user["is_curated"],
     )  # fmt: skip
 
 
@@ -89,11 +93,12 @@ async def is_shown_otherwise(
     tx: Connection, user_id: str, snapshot: Snapshot, since: datetime, until: datetime, insights_max: int
 ) -> bool:
     """Whether the insights that the last version holds are others by now: by another set of channels, a retraction, or the
-    window. What is new beside them is `pending`, and makes another set of channels matter also where nothing leaves it.
+    window; or its reader has said something else of the clusters since. What is new beside them is `pending`, and makes another
+    set of channels matter also where nothing leaves it.
 
     Another basis would show other clusters of the same insights: it waits for a rebuild that has a reason of the user's own.
     """
-    if snapshot.has_other_channels and snapshot.facts.pending > 0:
+    if snapshot.is_curated or (snapshot.has_other_channels and snapshot.facts.pending > 0):
         return True
     span = snapshot.span(snapshot.hwm, since, until)
     known = list(snapshot.retractions_hwm.values())

@@ -52,6 +52,7 @@ class Statements(TypedDict):
     erase_demands: str
     erase_clusters: str
     erase_history: str
+    erase_curations: str
     erase_feed: str
     heads_of_channels: str
     subscribers_page: str
@@ -60,6 +61,7 @@ class Statements(TypedDict):
     rebuild_channels: str
     rebuild_insights: str
     last_version: str
+    rebuild_curations: str
     has_retractions_beyond: str
     note_enqueued: str
     take_rebuild: str

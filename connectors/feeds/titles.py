@@ -66,9 +66,7 @@ class ClusterTitles:
             return titled
         CLUSTER_TITLES.labels("written").inc(len(asked))
         clusters = (
-            replace(one, title=found["title"], summary=found["summary"], written_version=number)
-            if (found := written.get(one.cluster_id))
-            else one
+            _written(one, found["title"], found["summary"], number) if (found := written.get(one.cluster_id)) else one
             for one in titled.clusters
         )
         return replace(titled, clusters=tuple(clusters))
@@ -91,12 +89,17 @@ def keep_titles(version: NewVersion, last: LastVersion | None, *, is_outdated_to
 
 
 def _kept(one: Cluster, before: Cluster | None, *, is_outdated_too: bool) -> Cluster:
-    if before is None or before.written_version == 0:
+    if before is None or before.written_version == 0 or (before.label_by and not one.label_by):
         return one
     were_there = sum(since <= before.written_version for since in one.since)
     if 2 * were_there < one.size and not is_outdated_too:
         return one
-    return replace(one, title=before.title, summary=before.summary, written_version=before.written_version)
+    return _written(one, before.title, before.summary, before.written_version)
+
+
+def _written(one: Cluster, title: str, summary: str, version: int) -> Cluster:
+    """With what was written for it; a label of the reader's own is the title as well."""
+    return replace(one, title=one.label if one.label_by else title, summary=summary, written_version=version)
 
 
 def telling_texts(one: Cluster, texts: Mapping[str, str | None]) -> tuple[str, ...]:

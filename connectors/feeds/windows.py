@@ -20,12 +20,15 @@ from highwater.connectors.feeds.bases import preferred_basis, read_active
 from highwater.connectors.feeds.statements import QUERIES
 from highwater.connectors.postgres.pool import Connection, Row
 from highwater.schemas.feeds import ClusterEvolved
-from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside
+from highwater.streams.feeds.versions import Cluster, Found, FoundCluster, LastVersion, NewVersion, Outside
 
 # A basis id and how many numbers its vectors have.
 Kind: TypeAlias = tuple[str, int]
 # What labels and summaries look at; a longer text tells no more of its subject.
 _TEXT_CHARACTERS = 2_000
+
+# Fields of clusters that came with later releases.
+_LATER = frozenset({"theme", "label_by"})
 
 HISTORY_COLUMNS = (
     "user_id", "cluster_id", "cluster_version", "kind", "label", "size", "previous_size", "joined", "arrived", "left",
@@ -140,7 +143,16 @@ def last_version_of(row: Mapping[str, Any] | None, basis_id: str) -> LastVersion
         clusters=tuple(_cluster_of(one) for one in orjson.loads(row["clusters"])),
         outside=Outside(tuple(outside["insight_ids"]), tuple(_place(one) for one in outside["positions"])),
         neighbours=row["neighbours"] if row["basis_id"] == basis_id else None,
+        found=None if row["found"] is None else _found_of(orjson.loads(row["found"])),
     )
+
+
+def _found_of(stored: Mapping[str, Any]) -> Found:
+    clusters = (
+        FoundCluster(one["cluster_id"], tuple(one["insight_ids"]), one["born_version"]) for one in stored["clusters"]
+    )
+    homes = {curation_id: tuple(map(tuple, homes)) for curation_id, homes in stored["homes"].items()}
+    return Found(tuple(clusters), homes)
 
 
 def shown_ids(last: LastVersion | None) -> set[str]:
@@ -162,8 +174,8 @@ def is_same(
 
 
 def _cluster_of(stored: Mapping[str, Any]) -> Cluster:
-    # A version that an older release stored has no themes.
-    values = {one.name: stored[one.name] for one in fields(Cluster) if one.name != "theme" or "theme" in stored}
+    # A version that an older release stored has no themes, and its labels are nobody's.
+    values = {one.name: stored[one.name] for one in fields(Cluster) if one.name in stored or one.name not in _LATER}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     return Cluster(**{**values, "positions": tuple((x, y) for x, y in stored["positions"])})
 
@@ -180,6 +192,11 @@ def clusters_json(version: NewVersion) -> str:
 def outside_json(version: NewVersion) -> str:
     """What is in no cluster, as it is served beside them."""
     return orjson.dumps(version.outside).decode()
+
+
+def found_json(version: NewVersion) -> str | None:
+    """The clusters before the curations, for the next version; None: they are the same ones."""
+    return None if version.found is None else orjson.dumps(version.found).decode()
 
 
 def labels_of(version: NewVersion, last: LastVersion | None) -> dict[str, str]:

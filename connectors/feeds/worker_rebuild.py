@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from highwater.connectors.feeds import redactions
+from highwater.connectors.feeds.curations import positions_of, read_curations
 from highwater.connectors.feeds.pool import ClusterPool
 from highwater.connectors.feeds.snapshots import Snapshot, account_for, is_shown_otherwise, read_snapshot
 from highwater.connectors.feeds.statements import QUERIES
@@ -29,6 +30,7 @@ from highwater.connectors.feeds.windows import (
     Dataset,
     clusters_json,
     evolved_events,
+    found_json,
     history_rows,
     is_same,
     labels_of,
@@ -57,6 +59,7 @@ from highwater.schemas.feeds import (
 from highwater.schemas.positions import Position
 from highwater.schemas.topic_names import EventT, TopicName
 from highwater.streams.clock import monotonic_seconds, to_datetime
+from highwater.streams.feeds.curations import Curation
 from highwater.streams.feeds.policy import Policy
 from highwater.streams.feeds.rules import ACCOUNTED_FOR, LOOKS, NOTHING_NEW, ONLY_BASIS_CHANGED, Trigger, reason_to_skip
 from highwater.streams.feeds.versions import NewVersion, Window
@@ -81,6 +84,7 @@ class Made:
 
     version: NewVersion
     dataset: Dataset
+    curations: tuple[Curation, ...]
     labels: Mapping[str, str]
     is_same: bool
 
@@ -198,11 +202,12 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
         attempt = 1
         while True:
             # Read again at each attempt: cheap beside clustering.
-            dataset, row = await self._read(user_id, snapshot, now_ms)
+            dataset, row, curations = await self._read(user_id, snapshot, now_ms)
             if not work.takes_any_basis and row is not None and row["basis_id"] != dataset.basis_id:
                 return replace(work, outcome="skipped", reason=ONLY_BASIS_CHANGED)
             last = last_version_of(row, dataset.basis_id)
-            window = Window(snapshot.version_before + 1, dataset.vectors, dataset.texts, dataset.insight_ids, last)
+            number = snapshot.version_before + 1
+            window = Window(number, dataset.vectors, dataset.texts, dataset.insight_ids, last, curations)
             try:
                 version = await self._pool.run(window)
             except HighwaterError as error:
@@ -217,17 +222,19 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             if dataset.left_out:
                 log.warning("insights_left_out", user_id=user_id, count=dataset.left_out, basis_id=dataset.basis_id)
             texts = dict(zip(dataset.insight_ids, dataset.texts, strict=True))
-            version = await self._titles.titled(version, window.version, last, texts)
+            version = await self._titles.titled(version, number, last, texts)
             is_like_last = is_same(version, dataset.basis_id, dataset.left_out, row, last)
-            made = Made(version, dataset, labels_of(version, last), is_like_last)
+            made = Made(version, dataset, curations, labels_of(version, last), is_like_last)
             return replace(work, outcome="rebuilt", reason="unchanged" if is_like_last else "", made=made)
 
-    async def _read(self, user_id: str, snapshot: Snapshot, now_ms: int) -> tuple[Dataset, Mapping[str, Any] | None]:
+    async def _read(
+        self, user_id: str, snapshot: Snapshot, now_ms: int
+    ) -> tuple[Dataset, Mapping[str, Any] | None, tuple[Curation, ...]]:
         span = snapshot.span(snapshot.upto, *self._window(now_ms))
         async with transaction(self._around.pool) as tx:
             dataset = await read_dataset(tx, span, self._settings.rebuild_insights_max)
             row = await tx.fetchrow(QUERIES["last_version"], user_id, snapshot.cluster_version)
-            return dataset, await redactions.redacted_row(tx, row)
+            return dataset, await redactions.redacted_row(tx, row), await read_curations(tx, user_id)
 
     # -- apply, in the transaction that moves the positions ----------------------------------------------------------
 
@@ -264,6 +271,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             pending,
             str(work.request),
             snapshot.cluster_version if made.is_same else snapshot.version_before + 1,
+            snapshot.curated_revision,
         )
         if version is None:
             # The user was erased, or another rebuild was stored meanwhile: this one is void.
@@ -284,6 +292,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             user_id=work.user_id, cluster_version=version, request_position=str(work.request), hwm=upto,
             dataset_size=len(dataset), omitted=dataset.omitted, clusters=len(found.clusters), noise=found.noise_count,
             rebuilt_at=now_ms, basis_id=dataset.basis_id, left_out=dataset.left_out,
+            curations=positions_of(made.curations),
         )  # fmt: skip
         evolved = evolved_events(found, made.labels, work.user_id, version, now_ms, str(work.request))
         told = [
@@ -320,7 +329,7 @@ class RebuildWorker(Handler[RebuildRequested, Sequence[Work]]):
             QUERIES["insert_clusters"],
             work.user_id, version, clusters_json(found), found.noise_count, len(dataset), dataset.omitted,
             orjson.dumps(upto, option=orjson.OPT_SORT_KEYS).decode(), at, caused_by, dataset.basis_id,
-            outside_json(found), found.neighbours, dataset.left_out, told_since,
+            outside_json(found), found.neighbours, dataset.left_out, told_since, found_json(found), positions_of(made.curations),
         )  # fmt: skip
         await tx.execute(QUERIES["drop_old_clusters"], work.user_id, version - self._settings.cluster_versions_kept)
         await tx.execute(QUERIES["drop_old_neighbours"], work.user_id, version)

@@ -1,4 +1,4 @@
-"""The sink of users: plans, activity, subscriptions, demands and erasures, folded per user in the order of the log."""
+"""The sink of users: plans, activity, subscriptions, demands, curations and erasures, folded per user in the order of the log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from highwater.connectors.erasure import ErasureStep
 from highwater.connectors.identity import erasures
+from highwater.connectors.identity.curations import store_curations
 from highwater.connectors.identity.statements import QUERIES
 from highwater.connectors.kafka import outbox
 from highwater.connectors.kafka.handler import Handler
@@ -18,6 +19,7 @@ from highwater.connectors.postgres.pool import Connection
 from highwater.schemas.codec import Codec
 from highwater.schemas.errors import InvalidEventError
 from highwater.schemas.feeds import (
+    CLUSTERS_CURATED,
     PLAN_CHANGED,
     REBUILD_DEMANDED,
     SUBSCRIPTION_CHANGED,
@@ -66,6 +68,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
         USER_ACTIVE,
         PLAN_CHANGED,
         REBUILD_DEMANDED,
+        CLUSTERS_CURATED,
         USER_ERASED,
     )
     # Each user of a batch is a row lock held until its end; 2,000 keeps that under a second.
@@ -91,7 +94,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
             except InvalidEventError as error:
                 dead.append(DeadLetter(record, error.reason, str(error)))
                 continue
-            steps[value["user_id"]].append(UserStep(record.topic, value, record.arrived_ms))
+            steps[value["user_id"]].append(UserStep(record.topic, value, record.arrived_ms, record.position[1:]))
             causes[value["user_id"]] = record.position
             if (demand := event_of(REBUILD_DEMANDED, record.topic, value)) is not None:
                 demands[value["user_id"]].append(Demanded(record, demand.get("force", False)))
@@ -120,6 +123,7 @@ class UsersSink(Handler[UserEvent, Prepared]):
         await _store_users(tx, stored, prepared.causes)
         await _store_subscriptions(tx, stored)
         await _store_demands(tx, changed, prepared.demands)
+        await store_curations(tx, changed)
         rows = [
             self._row(user_id, users[user_id], folded, prepared.causes[user_id], now_ms)
             for user_id, folded in changed.items()

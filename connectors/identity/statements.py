@@ -43,6 +43,10 @@ class Statements(TypedDict):
     erase_role: str
     erase_stats: str
     erase_stats_row: str
+    curations_of_users: str
+    drop_curations: str
+    store_curation: str
+    note_curated: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -49,8 +49,26 @@ DELETE FROM user_roles WHERE user_id = $1
 UPDATE user_stats
 SET pending_insights_count = 0, last_clustered_at = NULL, last_active_at = NULL, last_enqueued_at = NULL,
     last_checked_at = NULL, cluster_version = 0, plan = 'free', plan_changed_ms = 0, subscriptions_replaced_ms = 0,
-    in_flight = NULL, in_flight_until = NULL, last_request = NULL, caused_by = NULL
+    in_flight = NULL, in_flight_until = NULL, last_request = NULL, caused_by = NULL, curated_revision = 0, curated_shown = 0
 WHERE user_id = $1
 
 -- name: erase_stats_row
 DELETE FROM user_stats WHERE user_id = $1
+
+-- What a user holds of curations. $1 users
+-- name: curations_of_users
+SELECT user_id, curation_id, curation, arrived_ms, source_partition, source_offset
+FROM cluster_curations WHERE user_id = ANY ($1::text[])
+
+-- name: drop_curations
+DELETE FROM cluster_curations WHERE user_id = $1 AND curation_id = ANY ($2::text[])
+
+-- name: store_curation
+INSERT INTO cluster_curations (user_id, curation_id, curation, arrived_ms, source_partition, source_offset)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (user_id, curation_id) DO UPDATE SET
+    curation = excluded.curation, arrived_ms = excluded.arrived_ms, source_partition = excluded.source_partition,
+    source_offset = excluded.source_offset
+
+-- name: note_curated
+UPDATE user_stats SET curated_revision = $2 WHERE user_id = $1

@@ -21,7 +21,7 @@ from highwater.streams.clock import Clock
 from highwater.streams.jobs.args import GOOGLE_SLIDES, BrandKit, ExportArgs, parse_args
 from highwater.streams.jobs.file_names import MEDIA_TYPES, name_of_title
 from highwater.streams.jobs.jobs import Job
-from highwater.streams.jobs.layout import Deck, Slide, Table, Theme, UnreadableLogoError
+from highwater.streams.jobs.layout import Deck, MissingFontError, Slide, Table, Theme, UnreadableLogoError
 from highwater.streams.jobs.states import Kind
 
 if TYPE_CHECKING:
@@ -162,11 +162,11 @@ def _written(write: Callable[[Deck, Theme], bytes], deck: Deck, theme: Theme) ->
     """The file.
 
     Raises:
-        JobFailedError: the logo is no picture.
+        JobFailedError: the logo is no picture, or no font has a letter of the deck.
     """
     try:
         return write(deck, theme)
-    except UnreadableLogoError as error:
+    except (UnreadableLogoError, MissingFontError) as error:
         raise JobFailedError(str(error)) from error
 
 

@@ -226,9 +226,8 @@ class GenerationSteps:
 
     async def _ingested(self, job: Job, wanted: str, characters_max: int) -> list[Passage]:
         """What was ingested into open namespaces and answers best, as a query is told of it; nothing where nothing is near."""
-        found = await self._chunks.of_query(
-            wanted, query_words(wanted), Work(job.id, None), limit=_INGESTED_MAX, as_of_ms=self._clock()
-        )
+        asked = self._chunks.asked(wanted, Work(job.id, None))
+        found = await self._chunks.of_query(asked, query_words(wanted), limit=_INGESTED_MAX, as_of_ms=self._clock())
         passages: list[Passage] = []
         for one in sorted(found, key=lambda one: -one.final):
             characters_max -= len(one.content)

@@ -11,8 +11,8 @@ from highwater.streams.jobs.layout import LOGO_PIXELS_MAX, UnreadableLogoError
 _FORMATS = ("PNG", "JPEG")
 
 
-def check_logo(content: bytes) -> None:
-    """Check that a logo is a picture of a size that can be drawn.
+def check_logo(content: bytes) -> tuple[int, int]:
+    """Check that a logo is a picture of a size that can be drawn; its width and height in pixels.
 
     Raises:
         UnreadableLogoError: it is not.
@@ -23,5 +23,6 @@ def check_logo(content: bytes) -> None:
             if width * height > LOGO_PIXELS_MAX:
                 raise UnreadableLogoError(f"the logo has {width} x {height} pixels, more than {LOGO_PIXELS_MAX:,}")
             picture.load()
+            return width, height
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UnreadableLogoError(f"the logo is no picture that can be read: {error}") from error

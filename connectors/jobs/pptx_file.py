@@ -11,7 +11,7 @@ import io
 import re
 import zipfile
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pptx import Presentation
 from pptx.chart.data import CategoryChartData
@@ -24,19 +24,21 @@ from pptx.oxml import parse_xml
 from pptx.util import Pt
 
 from highwater.connectors.jobs.pictures import check_logo
+from highwater.streams.jobs.bidi import base_level
 from highwater.streams.jobs.layout import (
     BAND_WIDTH,
     BODY_BOTTOM,
+    FAINT,
     FOOT_SIZE,
     FOOT_TOP,
-    LOGO_HEIGHT,
-    LOGO_WIDTH_MAX,
+    LOGO_TOP,
     MARGIN,
     NUMBER_SIZE,
     NUMBER_TOP,
     PAGE_HEIGHT,
     PAGE_WIDTH,
     POINT_GAP,
+    TABLE_SIZE,
     TEXT_WIDTH,
     TITLE_TOP,
     Chart,
@@ -48,6 +50,7 @@ from highwater.streams.jobs.layout import (
     chart_of,
     lay_out,
     lay_out_title,
+    logo_size,
     plain,
     sources_of,
     wide_measure,
@@ -60,8 +63,14 @@ _WHEN = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 # The layouts of the library's template, by place.
 _ONLY_TITLE, _TITLE_AND_BODY = 5, 1
 _NAMES = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main" xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"'
-_INK, _FAINT = "1C2129", "737A85"
-_TABLE_SIZE = 14.0
+
+
+class _Logo(NamedTuple):
+    """A picture and the size that it is drawn in."""
+
+    content: bytes
+    width: Pt
+    height: Pt
 
 
 def write_pptx(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it cannot be changed)
@@ -70,17 +79,16 @@ def write_pptx(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it c
     Raises:
         UnreadableLogoError: the logo is no picture.
     """
-    if theme.logo is not None:
-        check_logo(theme.logo)
+    logo = None if theme.logo is None else _Logo(theme.logo, *map(Pt, logo_size(*check_logo(theme.logo))))
     file = Presentation()
     file.slide_width, file.slide_height = Pt(PAGE_WIDTH), Pt(PAGE_HEIGHT)
     _dress(file, theme)
     first = lay_out_title(deck, wide_measure)
     _describe(file, first.title)
-    _add_title(file, first, theme)
+    _add_title(file, first, theme, logo)
     for slide in deck.slides:
         for page in lay_out(slide, wide_measure):
-            _add(file, page, _notes(slide) if page.part == 1 else "", theme)
+            _add(file, page, _notes(slide) if page.part == 1 else "", logo)
     out = io.BytesIO()
     file.save(out)
     return _dateless(out)
@@ -108,28 +116,31 @@ def _dress(file: Any, theme: Theme) -> None:
     file.slide_master.shapes._spTree.insert(2, parse_xml(band))  # noqa: SLF001 - as above
 
 
-def _add_title(file: Any, page: Page, theme: Theme) -> None:
+def _add_title(file: Any, page: Page, theme: Theme, logo: _Logo | None) -> None:
     slide = file.slides.add_slide(file.slide_layouts[_ONLY_TITLE])
     slide.background.fill.solid()
     slide.background.fill.fore_color.theme_color = MSO_THEME_COLOR.ACCENT_1
+    font = _write_title(slide, page.title, page.title_size, PAGE_HEIGHT - 2 * TITLE_TOP)
+    font.color.rgb = _colour(theme.on_primary)
+    _add_logo(slide, logo)
+
+
+def _write_title(slide: Any, text: str, size: float, height: float) -> Any:
+    """Write the title of a page; the font that it has, for its colour."""
     shape = slide.shapes.title
-    _place(shape, TITLE_TOP, PAGE_HEIGHT - 2 * TITLE_TOP)
-    _write(shape.text_frame, [page.title], page.title_size)
-    for paragraph in shape.text_frame.paragraphs:
-        paragraph.alignment, paragraph.font.bold = PP_ALIGN.LEFT, True
-        paragraph.font.color.rgb = _colour(theme.on_primary)
-    _add_logo(slide, theme)
+    _place(shape, TITLE_TOP, height)
+    _write(shape.text_frame, [text], size)
+    paragraph = shape.text_frame.paragraphs[0]
+    paragraph.alignment = PP_ALIGN.RIGHT if base_level(text) else PP_ALIGN.LEFT
+    paragraph.font.bold = True
+    return paragraph.font
 
 
-def _add(file: Any, page: Page, notes: str, theme: Theme) -> None:
+def _add(file: Any, page: Page, notes: str, logo: _Logo | None) -> None:
     has_body = bool(page.paragraphs)
     slide = file.slides.add_slide(file.slide_layouts[_TITLE_AND_BODY if has_body else _ONLY_TITLE])
-    title = slide.shapes.title
-    _place(title, TITLE_TOP, page.body_top - TITLE_TOP)
-    _write(title.text_frame, [page.shown_title], page.title_size)
-    for paragraph in title.text_frame.paragraphs:
-        paragraph.alignment, paragraph.font.bold = PP_ALIGN.LEFT, True
-        paragraph.font.color.theme_color = MSO_THEME_COLOR.TEXT_2
+    font = _write_title(slide, page.shown_title, page.title_size, page.body_top - TITLE_TOP)
+    font.color.theme_color = MSO_THEME_COLOR.TEXT_2
     height = max(page.body_size, PAGE_HEIGHT - page.body_top - BODY_BOTTOM)
     if has_body:
         body = slide.placeholders[1]
@@ -139,7 +150,7 @@ def _add(file: Any, page: Page, notes: str, theme: Theme) -> None:
         _add_table(slide, page.table, page.body_top, height)
     _add_line(slide, MARGIN, FOOT_TOP, TEXT_WIDTH - 60, "\n".join(page.foot), FOOT_SIZE)
     _add_number(slide)
-    _add_logo(slide, theme)
+    _add_logo(slide, logo)
     if notes:
         slide.notes_slide.notes_text_frame.text = notes
 
@@ -163,7 +174,7 @@ def _add_table(slide: Any, table: Table, top: float, height: float) -> None:
         for place, text in enumerate(row):
             cell = grid.cell(number, place)
             cell.text = plain(text)
-            cell.text_frame.paragraphs[0].font.size = Pt(_TABLE_SIZE)
+            cell.text_frame.paragraphs[0].font.size = Pt(TABLE_SIZE)
 
 
 def _fill_chart(slide: Any, chart: Chart, area: tuple[Any, ...]) -> None:
@@ -172,7 +183,7 @@ def _fill_chart(slide: Any, chart: Chart, area: tuple[Any, ...]) -> None:
     for name, numbers in chart.series:
         data.add_series(plain(name), numbers)
     drawn = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *area, data).chart
-    drawn.font.size = Pt(_TABLE_SIZE)
+    drawn.font.size = Pt(TABLE_SIZE)
     drawn.has_title = len(chart.series) == 1
     if drawn.has_title:
         drawn.chart_title.text_frame.text = plain(chart.series[0][0])
@@ -192,7 +203,7 @@ def _add_line(slide: Any, left: float, top: float, width: float, text: str, size
     frame.text = text
     for paragraph in frame.paragraphs:
         paragraph.font.size = Pt(size)
-        paragraph.font.color.rgb = _colour(_FAINT)
+        paragraph.font.color.rgb = _colour(FAINT)
     return frame
 
 
@@ -205,7 +216,7 @@ def _add_number(slide: Any) -> None:
         run._r.getparent().remove(run._r)  # noqa: SLF001 - the library has no fields
     field = (
         f'<a:fld {_NAMES} id="{{5B1B8E3C-0000-4000-8000-000000000001}}" type="slidenum">'
-        f'<a:rPr lang="en" sz="{int(NUMBER_SIZE * 100)}"><a:solidFill><a:srgbClr val="{_FAINT}"/></a:solidFill></a:rPr>'
+        f'<a:rPr lang="en" sz="{int(NUMBER_SIZE * 100)}"><a:solidFill><a:srgbClr val="{FAINT}"/></a:solidFill></a:rPr>'
         "<a:t>\u2039#\u203a</a:t></a:fld>"
     )
     paragraph._p.append(parse_xml(field))  # noqa: SLF001 - as above
@@ -215,13 +226,11 @@ def _colour(name: str) -> Any:
     return RGBColor.from_string(name)  # type: ignore[no-untyped-call]
 
 
-def _add_logo(slide: Any, theme: Theme) -> None:
-    if theme.logo is None:
-        return
-    picture = slide.shapes.add_picture(io.BytesIO(theme.logo), 0, 0, height=Pt(LOGO_HEIGHT))
-    picture.width = min(picture.width, Pt(LOGO_WIDTH_MAX))
-    picture.left, picture.top = Pt(PAGE_WIDTH - MARGIN) - picture.width, Pt(12)
-    picture.name = "Logo"
+def _add_logo(slide: Any, logo: _Logo | None) -> None:
+    if logo is not None:
+        left = Pt(PAGE_WIDTH - MARGIN) - logo.width
+        picture = slide.shapes.add_picture(io.BytesIO(logo.content), left, Pt(LOGO_TOP), logo.width, logo.height)
+        picture.name = "Logo"
 
 
 def _place(shape: Any, top: float, height: float) -> None:
@@ -235,6 +244,9 @@ def _write(frame: Any, texts: list[str], size: float) -> None:
         paragraph = frame.paragraphs[0] if number == 0 else frame.add_paragraph()
         paragraph.text = text
         paragraph.font.size = Pt(size)
+        if base_level(text):
+            paragraph._p.get_or_add_pPr().set("rtl", "1")  # noqa: SLF001 - the library knows no direction
+            paragraph.alignment = PP_ALIGN.RIGHT
         if number:
             paragraph.space_before = Pt(size * POINT_GAP)
 

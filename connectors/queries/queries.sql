@@ -154,27 +154,3 @@ SELECT message_type, content, created_at FROM (
 
 -- name: channels_of_reader
 SELECT channel_id FROM subscriptions WHERE user_id = $1 AND subscribed
-
--- Channels of which a part of the name is one of these words (in lower case): `akhq` names `tchiotludo/akhq`.
--- name: channels_named
-SELECT channel_id FROM channels
-WHERE regexp_split_to_array(lower(channel_id), '[^[:alnum:]]+') && $1::text[]
-  AND ($2::text[] IS NULL OR channel_id = ANY ($2::text[]))
-ORDER BY channel_id LIMIT $3
-
--- name: newest_insights
-SELECT insight_id, channel_id, ts, left(text, 2000) AS text, source_partition, source_offset FROM (
-    SELECT * FROM insights WHERE channel_id = ANY ($1::text[]) AND retracted_at IS NULL ORDER BY ts DESC LIMIT $2
-) AS newest
-
--- For each word the newest insights that have it, each insight once. Without channels: of all.
--- name: insights_with_words
-SELECT DISTINCT ON (i.insight_id) i.insight_id, i.channel_id, i.ts, left(i.text, 2000) AS text, i.source_partition, i.source_offset
-FROM unnest($1::text[]) AS w (words)
-CROSS JOIN LATERAL (
-    SELECT * FROM insights
-    WHERE to_tsvector('english', left(text, 2000)) @@ plainto_tsquery('english', w.words) AND retracted_at IS NULL
-      AND ($2::text[] IS NULL OR channel_id = ANY ($2::text[]))
-    ORDER BY ts DESC LIMIT $3
-) AS i
-ORDER BY i.insight_id

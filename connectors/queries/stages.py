@@ -6,7 +6,6 @@ this one (R1.17, R1.20), whatever was said meanwhile.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -15,18 +14,19 @@ import asyncpg
 
 from highwater.connectors.models.calls import ChatCall
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
-from highwater.connectors.postgres.pool import Connection, Row, reading
+from highwater.connectors.postgres.pool import Connection, reading
 from highwater.connectors.queries.statements import QUERIES
 from highwater.connectors.retrieval.context import ChunkContext
+from highwater.connectors.retrieval.insights import FoundInsight, InsightSearch
 from highwater.connectors.retrieval.search import Result
 from highwater.schemas.envelope import iso_from_ms
 from highwater.schemas.errors import HighwaterError
-from highwater.schemas.feeds import INSIGHT_INGESTED
-from highwater.schemas.positions import Position
+from highwater.streams.chunks.scoring import SATURATION, TEXT_SHARE, similarity_of
 from highwater.streams.clock import to_ms
 from highwater.streams.queries.analysis import finds_context, parse_analysis
 from highwater.streams.queries.context import (
     LogLine,
+    Matching,
     Memory,
     Source,
     analyzer_input,
@@ -38,7 +38,7 @@ from highwater.streams.queries.local_model import local_answer
 from highwater.streams.queries.memory import Summary, archivist_input, parse_summary
 from highwater.streams.queries.runs import Run, call_key, finished
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import query_words, words_of
+from highwater.streams.queries.words import asks_how_many, told_words
 
 # R1.17 and R1.20.
 MEMORIES_READ, LOGS_READ = 20, 10
@@ -46,12 +46,11 @@ MEMORIES_READ, LOGS_READ = 20, 10
 SOURCES_TOLD = 12
 # What of a chunk is told: as much as of an insight.
 CHUNK_CHARACTERS_MAX = 2_000
-# Insights looked at for each word: the newest, as nobody asks a stream for what is oldest.
-INSIGHTS_PER_WORD = 100
+# A source is near enough to answer with some of the weight of the query's words, and so near by words and vectors together.
+# Chosen on every second question of `tests/bench/answer_questions.tsv`; what they do to the others: docs/benchmarks/answers.md.
+SHARE_MIN, SIMILARITY_MIN = 0.2, 0.35
 # More words than this tell no better what is asked.
 _WORDS_MAX = 12
-# A word that names more channels than this names none in particular.
-_CHANNELS_NAMED_MAX = 20
 
 # R1.24; the other stages give short, plain answers. The Assembler may fill its budget (R1.22).
 _TOKENS = {Stage.ANALYZER: 1_000, Stage.ASSEMBLER: 8_000, Stage.RESPONDER: 2_000, Stage.ARCHIVIST: 1_000}
@@ -61,6 +60,13 @@ _ANALYZER, _ASSEMBLER, _MENTOR, _ARCHIVIST = "Analyzer", "Assembler", "Mentor", 
 
 class NoPromptError(HighwaterError):
     """A role of the pipeline has no prompt in force. Give it one: `PUT /api/prompts/{role}`."""
+
+
+class Retrieved(NamedTuple):
+    """What was found for a query; `matching`: how many insights have its words, where it asks how many."""
+
+    sources: Sequence[Source]
+    matching: Matching | None = None
 
 
 class Ask(NamedTuple):
@@ -91,6 +97,7 @@ class Stages:
     ) -> None:
         self._pool = pool
         self._chunks = ChunkContext(pool, embedder)
+        self._insights = InsightSearch(pool)
         self._model = model
         self._strong_model = strong_model
 
@@ -102,7 +109,7 @@ class Stages:
             UnavailableError: PostgreSQL is away.
         """
         # On connections of its own, so before one is held.
-        found = await self._found(run) if stage is Stage.ASSEMBLER else []
+        found = await self._found(run) if stage is Stage.ASSEMBLER else Retrieved([])
         async with reading(self._pool) as tx:
             if stage is Stage.ANALYZER:
                 return await self._analyzer(tx, run)
@@ -117,16 +124,25 @@ class Stages:
         user = analyzer_input(run.query, await _memories(tx, run))
         return self._made(run, Stage.ANALYZER, prompts[_ANALYZER], user)
 
-    async def _found(self, run: Run) -> list[Result]:
-        """Chunks that everybody may be told of, as old as they were when the run came to where it is."""
+    async def _found(self, run: Run) -> Retrieved:
+        """What a query is answered from: insights of the user's channels, or of all without any, and chunks of open namespaces,
+        as old as they were when the run came to where it is.
+        """
         words = _words_of(run, run.analysis or {})
         if not words:
-            return []
-        return await self._chunks.of_query(
-            run.query, words, Work(run.id, run.user_id), limit=SOURCES_TOLD, as_of_ms=run.updated_ms
-        )
+            return Retrieved([])
+        async with reading(self._pool) as tx:
+            channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_reader"], run.user_id)] or None
+        asked = self._chunks.asked(run.query, Work(run.id, run.user_id))
+        insights = await self._insights.of_query(run.query, words, asked, channels, limit=SOURCES_TOLD)
+        chunks = await self._chunks.of_query(asked, words, limit=SOURCES_TOLD, as_of_ms=run.updated_ms)
+        sources = nearest([*map(_of_insight, insights), *map(_of_chunk, chunks)])
+        matching = None
+        if sources and asks_how_many(run.query):
+            matching = await self._insights.count(told_words(run.query), channels)
+        return Retrieved(sources, matching)
 
-    async def _assembler(self, tx: Connection, run: Run, found: Sequence[Result]) -> Ask:
+    async def _assembler(self, tx: Connection, run: Run, found: Retrieved) -> Ask:
         """R1.20: the query, history, what the analysis points at, and the Mentor; element 4 is the system prompt."""
         prompts = await _prompts(tx, _MENTOR, _ASSEMBLER)
         analysis = run.analysis or {}
@@ -136,9 +152,9 @@ class Stages:
         ]
         has_pointers = analysis.get("needs_context") or finds_context(analysis)
         records = records_pointed_at(analysis, await _memories(tx, run)) if has_pointers else []
-        sources = await _sources(tx, run, analysis, found)
-        draft = draft_context(run.query, logs, analysis, records, sources, prompts[_MENTOR].text)
-        told = replace(run, draft=draft, sources=[source._asdict() for source in sources])
+        mentor_text = prompts[_MENTOR].text
+        draft = draft_context(run.query, logs, analysis, records, found.sources, mentor_text, matching=found.matching)
+        told = replace(run, draft=draft, sources=[source._asdict() for source in found.sources])
         mentor = prompts[_MENTOR].prompt_id
         return self._made(told, Stage.ASSEMBLER, prompts[_ASSEMBLER], draft, mentor)
 
@@ -220,55 +236,36 @@ async def _memories(tx: Connection, run: Run) -> list[Memory]:
 
 def _words_of(run: Run, analysis: Mapping[str, Any]) -> list[str]:
     """What is looked for."""
-    return list(dict.fromkeys([*analysis.get("search_keywords", ()), *query_words(run.query)]))[:_WORDS_MAX]
+    return list(dict.fromkeys([*analysis.get("search_keywords", ()), *told_words(run.query)]))[:_WORDS_MAX]
 
 
-async def _sources(tx: Connection, run: Run, analysis: Mapping[str, Any], found: Sequence[Result] = ()) -> list[Source]:
-    """What was ingested that has the words of the query, the likest first: of the user's channels, or of all without any.
-
-    A word that names a channel also finds what that channel says of the other words, or what it said last. Beside these stand the
-    chunks that were found.
-    """
-    words = _words_of(run, analysis)
-    if not words:
-        return []
-    channels = [row["channel_id"] for row in await tx.fetch(QUERIES["channels_of_reader"], run.user_id)] or None
-    rows = await tx.fetch(QUERIES["insights_with_words"], words, channels, INSIGHTS_PER_WORD)
-    folded = [word.casefold() for word in words]
-    named = [
-        row["channel_id"] for row in await tx.fetch(QUERIES["channels_named"], folded, channels, _CHANNELS_NAMED_MAX)
-    ]
-    if named:
-        rows += await tx.fetch(QUERIES["insights_with_words"], words, named, INSIGHTS_PER_WORD)
-        rows += await tx.fetch(QUERIES["newest_insights"], named, SOURCES_TOLD)
-    insights = [_of_insight(row) for row in {row["insight_id"]: row for row in rows}.values()]
-    return ranked_sources(words, [*insights, *map(_of_chunk, found)])
-
-
-def _of_insight(row: Row) -> Source:
-    position = str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"]))
-    return Source(row["insight_id"], row["channel_id"], to_ms(row["ts"]), row["text"] or "", position, 0.0)
+def _of_insight(found: FoundInsight) -> Source:
+    return Source(
+        found.insight_id, found.channel_id, found.ts_ms, found.text, found.position, found.similarity, found.share
+    )
 
 
 def _of_chunk(result: Result) -> Source:
     """A chunk as a source: its namespace stands for the channel, its key within that for the id."""
     dated_ms = result.created_ms if result.published_ms is None else result.published_ms
-    text = f"{result.title}\n{result.content}" if result.title else result.content
     chunk_id = f"{result.slot}|{result.source_id}|{result.chunk_no}"
-    return Source(chunk_id, result.ns, dated_ms, text[:CHUNK_CHARACTERS_MAX], result.position, 0.0)
+    # What a text of mean length that has every word once scores is less than 1 by its saturation.
+    share = min(1.0, (result.text_score or 0.0) * (1 + SATURATION))
+    similarity = similarity_of(result.similarity, share, TEXT_SHARE if result.similarity else 1.0)
+    return Source(
+        chunk_id,
+        result.ns,
+        dated_ms,
+        result.content[:CHUNK_CHARACTERS_MAX],
+        result.position,
+        round(similarity, 4),
+        round(share, 4),
+        result.source_id,
+        result.title or "",
+    )
 
 
-def ranked_sources(words: Sequence[str], sources: Sequence[Source]) -> list[Source]:
-    """Sources by the weight of the words they have, rare ones weighing more, then newest first; similarity 0..1.
-
-    Words are compared without their endings and as a whole: `fixed` is in no `prefixed`.
-    """
-    texts = [words_of(f"{source.channel_id} {source.text}") for source in sources]
-    wanted = list(dict.fromkeys(stems for word in words if (stems := words_of(word))))
-    weights = {stems: math.log((1 + len(sources)) / (1 + sum(stems <= text for text in texts))) + 1 for stems in wanted}
-    whole = sum(weights.values()) or 1.0
-    scored = [
-        source._replace(similarity=round(sum(weight for stems, weight in weights.items() if stems <= text) / whole, 4))
-        for source, text in zip(sources, texts, strict=True)
-    ]
-    return sorted(scored, key=lambda source: (-source.similarity, -source.ts_ms, source.insight_id))[:SOURCES_TOLD]
+def nearest(sources: Sequence[Source]) -> list[Source]:
+    """The sources that are near enough to answer, the nearest first, the newest of equals."""
+    near = [one for one in sources if one.share >= SHARE_MIN and one.similarity >= SIMILARITY_MIN]
+    return sorted(near, key=lambda one: (-one.similarity, -one.ts_ms, one.insight_id))[:SOURCES_TOLD]

@@ -30,9 +30,6 @@ class Statements(TypedDict):
     memories_before: str
     logs_before: str
     channels_of_reader: str
-    channels_named: str
-    newest_insights: str
-    insights_with_words: str
     run_read: str
     run_timeline_read: str
     runs_of_user_read: str

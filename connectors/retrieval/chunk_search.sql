@@ -15,14 +15,6 @@
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('hnsw.iterative_scan', 'strict_order', true),
        set_config('hnsw.ef_search', $1, true), set_config('enable_sort', 'off', true), set_config('jit', 'off', true)
 
--- How many chunks there are to be compared, counted up to $4.
--- name: count_chunks_to_search
-SELECT count(*) FROM (
-    SELECT FROM chunks
-    WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
-    LIMIT $4
-) AS found
-
 -- The words of a question and how many chunks of a namespace have each; the word '' with all its chunks and their octets.
 -- name: words_asked
 SELECT a.word, coalesce(sum(c.chunks), 0)::bigint AS chunks, coalesce(sum(c.octets), 0)::bigint AS octets
@@ -30,114 +22,92 @@ FROM unnest(array_append(tsvector_to_array(to_tsvector('english', chunk_search_t
 LEFT JOIN chunk_words AS c ON c.ns = $1::text AND c.word = a.word COLLATE "C"
 GROUP BY a.word
 
--- How many chunks are older than what is found, counted up to $5: in the order of their age, or all chunks would be looked at to
--- find that few are. $4 the oldest that is found (null: any)
--- name: count_cold_chunks
-SELECT count(*) FROM (
-    SELECT FROM chunks
-    WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
-      AND coalesce(published_at, created_at) < $4::timestamptz
-    ORDER BY coalesce(published_at, created_at) DESC
-    LIMIT $5
-) AS cold
+-- How many chunks are older than what is found ($5, null: any), counted up to $6: in the order of their age, or all chunks would be
+-- looked at to find that few are. And how many there are to be compared: of a whole namespace the sum is kept, of less up to $4.
+-- name: count_chunks
+SELECT (
+    SELECT count(*) FROM (
+        SELECT FROM chunks
+        WHERE ns = $1 AND NOT to_delete AND ($2::text IS NULL OR slot = $2) AND ($3::text[] IS NULL OR source_id = ANY ($3))
+          AND coalesce(published_at, created_at) < $5::timestamptz
+        ORDER BY coalesce(published_at, created_at) DESC
+        LIMIT $6
+    ) AS old
+) AS cold, CASE WHEN $2 IS NULL AND $3 IS NULL
+    THEN (SELECT coalesce(sum(chunks), 0)::bigint FROM chunk_words WHERE ns = $1 AND word = '' COLLATE "C")
+    ELSE (
+        SELECT count(*) FROM (
+            SELECT FROM chunks
+            WHERE ns = $1 AND NOT to_delete AND ($2 IS NULL OR slot = $2) AND ($3 IS NULL OR source_id = ANY ($3))
+            LIMIT $4
+        ) AS found
+    ) END AS compared
 
--- The best of all chunks.
--- name: search_all_chunks
-WITH measured AS (
-    SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
+-- A search is one statement of three parts: `visible_chunks`, one of the two ways to choose `candidates` with what bounds the others
+-- (`looked`), and `best_candidates`. Rows are known by their place in the table (`ctid`), which holds as long as the statement runs.
+-- name: visible_chunks
+WITH visible AS NOT MATERIALIZED (
+    SELECT ctid AS place, slot, source_id, chunk_no, coalesce(published_at, created_at) AS base, embedding, words AS all_words,
            CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
                 ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
-           CASE WHEN words @@ $3::text::tsquery THEN (
-                    SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8
-                                                             + $17::float8 * chunk_text_octets(title, content))), 0)
-                    FROM (SELECT t.weight, width_bucket(ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8 AS times
-                          FROM unnest($14::text[]::tsquery[], $15::float8[]) AS t (word, weight) OFFSET 0) AS w
-                ) ELSE 0 END AS text_score
-    FROM chunks
-    WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
-      AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
-      AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
-), scored AS (
-    SELECT *, CASE WHEN base < $7::timestamptz THEN 0
-              ELSE $9::float8 * ((1 - $12::float8) * cosine + $12 * text_score)
-                   + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
-                                                          / 86400 / $11::float8)) END AS final
-    FROM measured
-), best AS (
-    SELECT * FROM (
-        SELECT *, row_number() OVER (PARTITION BY slot, source_id ORDER BY final DESC, base DESC, chunk_no) AS place_in_source
-        FROM scored
-    ) AS by_source
-    WHERE $19::int IS NULL OR place_in_source <= $19
-    ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
-    LIMIT $20
-)
-SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
-       c.source_partition, c.source_offset, b.cosine, b.text_score
-FROM best AS b JOIN chunks AS c ON c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
-
--- The best of the nearest by the index of the namespace, the most recent and those with the words: $21 of each are looked at and
--- $20 are given, with what bounds the others. Of those with words up to $22 are ranked that have all words ($23), and as many that
--- have one of the rare ones ($24).
--- The length of the namespace's vectors stands for 384.
--- name: search_near_chunks
-WITH nearest AS MATERIALIZED (
-    SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
-           coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) AS cosine,
            CASE WHEN $3::text IS NOT NULL THEN words END AS words, chunk_text_octets(title, content) AS octets
     FROM chunks
     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
-      AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND embedding IS NOT NULL
-      AND $2::vector IS NOT NULL
+      AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
+)
+
+-- All of them.
+-- name: all_candidates
+, candidates AS (
+    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible OFFSET 0
+), looked AS (
+    SELECT NULL::float8 AS near_cosine, NULL::bigint AS recent_count, NULL::timestamptz AS recent_base
+)
+
+-- $21 of the nearest by the index of the namespace, $22 of the most recent, and of those with words up to $23 that have all words
+-- ($24), and as many that have one of the rare ones ($25). The length of the namespace's vectors stands for 384.
+-- name: near_candidates
+, nearest AS MATERIALIZED (
+    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets
+    FROM visible
+    WHERE embedding IS NOT NULL AND $2::vector IS NOT NULL
     ORDER BY l2_normalize(embedding)::halfvec(384) <#> l2_normalize($2::vector)::halfvec(384)
     LIMIT $21
 ), recent AS MATERIALIZED (
-    SELECT slot, source_id, chunk_no, coalesce(published_at, created_at) AS base,
-           CASE WHEN $2::vector IS NULL OR embedding IS NULL THEN 0
-                ELSE coalesce(nullif(1 - (embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
-           CASE WHEN $3::text IS NOT NULL THEN words END AS words, chunk_text_octets(title, content) AS octets
-    FROM chunks
-    WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
-      AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
-      AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13)
-    ORDER BY coalesce(published_at, created_at) DESC
-    LIMIT $21
-), with_words AS MATERIALIZED (
-    (SELECT slot, source_id, chunk_no FROM chunks
-     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
-       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
-       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND $3::text IS NOT NULL
-       AND words @@ $23::text::tsquery
-     LIMIT $22)
-    UNION
-    (SELECT slot, source_id, chunk_no FROM chunks
-     WHERE ns = $1 AND NOT to_delete AND ($4::text IS NULL OR slot = $4) AND ($5::text[] IS NULL OR source_id = ANY ($5))
-       AND ($6::timestamptz IS NULL OR coalesce(published_at, created_at) >= $6)
-       AND ($13::timestamptz IS NULL OR coalesce(published_at, created_at) <= $13) AND $3::text IS NOT NULL
-       AND words @@ $24::text::tsquery
-     LIMIT $22)
-), worded AS MATERIALIZED (
-    SELECT c.slot, c.source_id, c.chunk_no, coalesce(c.published_at, c.created_at) AS base,
-           CASE WHEN $2::vector IS NULL OR c.embedding IS NULL THEN 0
-                ELSE coalesce(nullif(1 - (c.embedding <=> $2::vector), 'NaN'), 0) END AS cosine,
-           c.words, chunk_text_octets(c.title, c.content) AS octets
-    FROM with_words AS w
-    JOIN chunks AS c ON c.ns = $1 AND c.slot = w.slot AND c.source_id = w.source_id AND c.chunk_no = w.chunk_no
-), found AS (
-    SELECT DISTINCT ON (slot, source_id, chunk_no) slot, source_id, chunk_no, base, cosine,
-           CASE WHEN words @@ $3::text::tsquery THEN (
+    SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible ORDER BY base DESC LIMIT $22
+), candidates AS (
+    SELECT DISTINCT ON (place) * FROM (
+        SELECT * FROM nearest
+        UNION ALL
+        SELECT * FROM recent
+        UNION ALL
+        (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
+         WHERE $3::text IS NOT NULL AND all_words @@ $24::text::tsquery LIMIT $23)
+        UNION ALL
+        (SELECT place, slot, source_id, chunk_no, base, cosine, words, octets FROM visible
+         WHERE $3::text IS NOT NULL AND all_words @@ $25::text::tsquery LIMIT $23)
+    ) AS looked_at
+), looked AS (
+    SELECT * FROM (SELECT min(cosine) AS near_cosine FROM nearest) AS n,
+                  (SELECT count(*) AS recent_count, min(base) AS recent_base FROM recent) AS r
+)
+
+-- Scored, and the best of them whole.
+-- name: best_candidates
+, weighed AS (
+    SELECT place, slot, source_id, chunk_no, base, cosine, CASE WHEN words @@ $3::text::tsquery THEN (
                     SELECT coalesce(sum(w.weight * w.times / (w.times + $16::float8 + $17::float8 * octets)), 0)
                     FROM (SELECT t.weight, width_bucket(ts_rank('{1, 1, 1, 1}', words, t.word)::float8, $18::float8[])::float8 AS times
                           FROM unnest($14::text[]::tsquery[], $15::float8[]) AS t (word, weight) OFFSET 0) AS w
                 ) ELSE 0 END AS text_score
-    FROM (SELECT * FROM nearest UNION ALL SELECT * FROM recent UNION ALL SELECT * FROM worded) AS looked_at
+    FROM candidates OFFSET 0
 ), scored AS (
     SELECT *, CASE WHEN base < $7::timestamptz THEN 0
               ELSE $9::float8 * ((1 - $12::float8) * cosine + $12 * text_score)
                    + $10::float8 * power(0.5, least(1000, date_part('epoch', greatest($8::timestamptz - base, '0'))
                                                           / 86400 / $11::float8)) END AS final
-    FROM found
+    FROM weighed OFFSET 0
 ), best AS (
     SELECT * FROM (
         SELECT *, row_number() OVER (PARTITION BY slot, source_id ORDER BY final DESC, base DESC, chunk_no) AS place_in_source
@@ -146,15 +116,10 @@ WITH nearest AS MATERIALIZED (
     WHERE $19::int IS NULL OR place_in_source <= $19
     ORDER BY final DESC, base DESC, slot COLLATE "C", source_id COLLATE "C", chunk_no
     LIMIT $20
-), looked AS (
-    SELECT (SELECT count(*) FROM nearest) AS near_count, (SELECT min(cosine) FROM nearest) AS near_cosine,
-           (SELECT count(*) FROM recent) AS recent_count, (SELECT min(base) FROM recent) AS recent_base,
-           (SELECT count(*) FROM with_words) AS worded_count
 )
 SELECT c.slot, c.source_id, c.chunk_no, c.title, c.url, c.content, c.published_at, c.created_at, c.updated_at, c.embedding_stale,
        c.source_partition, c.source_offset, b.cosine, b.text_score, looked.*
-FROM looked CROSS JOIN best AS b
-JOIN chunks AS c ON c.ns = $1 AND c.slot = b.slot AND c.source_id = b.source_id AND c.chunk_no = b.chunk_no
+FROM looked CROSS JOIN best AS b JOIN chunks AS c ON c.ctid = b.place
 
 -- The chunks beside results, in the order of their numbers. $1 namespace, $2 to $4 the results, $5 how many on either side
 -- name: neighbours_of

@@ -1,12 +1,11 @@
 """What chunks tell of a question: to a query those of open namespaces, to a deck those of its documents.
 
 Laws. A user is told of no namespace that is not open, but of documents that he names and owns. What a vector is compared with was
-made by the same model; without one, and while the embedder is away, words alone are searched for. Nobody waits long for it.
+made by the same model; without one, and while the embedder is away, words alone are searched for.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -14,22 +13,16 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
-from highwater.connectors.models.embeddings import EmbeddingError
 from highwater.connectors.postgres.pool import Row, reading
+from highwater.connectors.retrieval.asked import AskedVector
 from highwater.connectors.retrieval.search import RESULTS_MAX, NothingToCompareError, Result, search
 from highwater.connectors.retrieval.statements import QUERIES
-from highwater.schemas.errors import UnavailableError
 from highwater.streams.chunks.scoring import Mode
-from highwater.streams.telemetry import get_log
 
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 # Open namespaces that a query is answered from; each costs it a search of some milliseconds.
 NAMESPACES_MAX = 8
-# A vector of a service takes a tenth of that; words find most of what is asked without it.
-_VECTOR_SECONDS_MAX = 5.0
-
-_log = get_log("chunk-context")
 
 
 class ChunkContext:
@@ -39,9 +32,11 @@ class ChunkContext:
         self._pool = pool
         self._embedder = embedder
 
-    async def of_query(
-        self, query: str, words: Sequence[str], work: Work, *, limit: int, as_of_ms: int
-    ) -> list[Result]:
+    def asked(self, query: str, work: Work) -> AskedVector:
+        """The vector of a question, for this and other searches."""
+        return AskedVector(self._embedder, query, work)
+
+    async def of_query(self, asked: AskedVector, words: Sequence[str], *, limit: int, as_of_ms: int) -> list[Result]:
         """Chunks of open namespaces that have some of the words, the best of each namespace.
 
         A search always finds something; what has none of the words is not told, as of insights.
@@ -51,7 +46,7 @@ class ChunkContext:
         """
         async with reading(self._pool) as tx:
             namespaces = await tx.fetch(QUERIES["open_namespaces"], NAMESPACES_MAX)
-        vector = await self._vector(query, namespaces, work)
+        vector = await asked.of_model(_models_of(namespaces))
         found: list[Result] = []
         for namespace in namespaces:
             results = await self._search(namespace, vector, " ".join(words), limit=limit, as_of_ms=as_of_ms)
@@ -68,7 +63,7 @@ class ChunkContext:
         """
         async with reading(self._pool) as tx:
             rows = await tx.fetch(QUERIES["places_of_documents"], list(document_ids))
-        vector = await self._vector(wanted, rows, work) if rows else None
+        vector = await self.asked(wanted, work).of_model(_models_of(rows))
         found: list[Result] = []
         ingested: set[str] = set()
         for (_, slot), group in groupby(sorted(rows, key=_place), key=_place):
@@ -105,16 +100,9 @@ class ChunkContext:
     def _is_of_model(self, namespace: Row) -> bool:
         return self._embedder is not None and namespace["embedding_model"] == self._embedder.basis_id
 
-    async def _vector(self, text: str, namespaces: Sequence[Row], work: Work) -> bytes | None:
-        """The vector of a text, if any of these namespaces has some to compare it with."""
-        if self._embedder is None or not any(self._is_of_model(namespace) for namespace in namespaces):
-            return None
-        try:
-            async with asyncio.timeout(_VECTOR_SECONDS_MAX):
-                return await self._embedder.embed(text, work)
-        except (UnavailableError, EmbeddingError, TimeoutError) as error:
-            _log.warning("searched_by_words_alone", reason=str(error)[:300] or type(error).__name__)
-            return None
+
+def _models_of(namespaces: Sequence[Row]) -> set[str]:
+    return {namespace["embedding_model"] for namespace in namespaces}
 
 
 def _place(row: Row) -> tuple[str, str]:

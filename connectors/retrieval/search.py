@@ -17,7 +17,7 @@ import asyncpg
 import numpy as np
 
 from highwater.connectors.postgres import vectors
-from highwater.connectors.postgres.pool import Connection, Row, snapshot
+from highwater.connectors.postgres.pool import Connection, Row, one_row, snapshot
 from highwater.connectors.retrieval.statements import QUERIES
 from highwater.connectors.retrieval.words import RANKS, AskedWords, words_of
 from highwater.schemas.errors import HighwaterError
@@ -42,12 +42,12 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 # What one answer can hold: a screen or two; more is a listing.
 RESULTS_MAX = 100
-# So many chunks are compared one by one, which is exact: of 384 numbers that takes 17 ms, and a search by the index of 100,000
-# takes 12 to 16 (`tests/bench/chunks_search.py`).
+# So many chunks are compared one by one, which is exact: of 384 numbers that takes some ms more than a search by the index of
+# 100,000 (`tests/bench/chunks_search.py --compared`).
 COMPARED_MAX = 10_000
-# How many of the nearest and of the most recent are looked at: first so many as settle most searches (of 100,000 chunks 600
-# settle 97 of 100, 200 no more than 42; with words 200 do), then as many as the index gives in one go.
-DEPTHS = {Mode.SEMANTIC: (600, 1_000), Mode.HYBRID: (200, 1_000)}
+# How many of the nearest and how many of the most recent are looked at: first so many as settle most searches (of 100,000 chunks
+# 300 and 100 settle 60 of 100), then as many as the index gives in one go.
+DEPTHS = {Mode.SEMANTIC: ((300, 100), (1_000, 1_000)), Mode.HYBRID: ((200, 100), (1_000, 1_000))}
 # Chunks with the words whose words are weighed, of those with all of them and of those with the rare ones: a few milliseconds.
 WORDED_MAX = 500
 # What a search does not find because it is too old is counted so far: enough to see that there is much, some milliseconds.
@@ -60,6 +60,8 @@ _LAST_BITS = 1e-12
 _TOPIC = "chunks.chunk-submitted"
 # In the statements the length of vectors is a number of their text, as the index's is.
 _LENGTH = "halfvec(384)"
+_OF_ALL = "\n".join((QUERIES["visible_chunks"], QUERIES["all_candidates"], QUERIES["best_candidates"]))
+_NEAR = "\n".join((QUERIES["visible_chunks"], QUERIES["near_candidates"], QUERIES["best_candidates"]))
 
 
 class NothingToCompareError(HighwaterError):
@@ -147,6 +149,25 @@ class _Search(NamedTuple):
     ranks: Sequence[float] = RANKS
     per_source: int | None = None
 
+    def weighing(self, words: AskedWords, share: float) -> _Search:
+        """The same with words, which are so much of a similarity."""
+        return self._replace(
+            words=words.any_word,
+            text_share=share,
+            queries=words.queries,
+            weights=words.weights,
+            saturation=words.saturation,
+            saturation_per_octet=words.saturation_per_octet,
+        )
+
+
+class _Scoring(NamedTuple):
+    """What the score of a chunk follows from, beside what was asked."""
+
+    passport: Passport
+    is_hot: bool
+    as_of_ms: int
+
 
 async def search(
     pool: Pool,
@@ -186,60 +207,70 @@ async def search(
         WrongVectorError: the vector has not the length of those of the namespace.
         UnavailableError: PostgreSQL is away.
     """
-    passport = Passport(**{name: namespace[name] for name in PASSPORT_KEYS})
+    scoring = _Scoring(Passport(**{name: namespace[name] for name in PASSPORT_KEYS}), namespace["is_hot"], as_of_ms)
     vector = _comparable(q_vector, namespace["dimensions"])
+    asked, cold_before = _asked(namespace["ns"], vector, slot, source_ids, scoring, oldest_ms, newest_ms, per_source)
     has_words = bool(words and words.strip())
-    text_share = text_share_of(mode, has_vector=vector is not None, has_words=has_words, text_share=passport.text_share)
-    cut = to_datetime(max(TS_MS_MIN, as_of_ms - youngest_past_ttl_ms(passport.ttl_days) + 1))
+    share = text_share_of(
+        mode, has_vector=vector is not None, has_words=has_words, text_share=scoring.passport.text_share
+    )
+    limit = max(1, min(limit, RESULTS_MAX))
+    async with snapshot(pool) as tx:
+        await vectors.enable(tx)
+        found_words = await words_of(tx, asked.ns, words, WORDED_MAX) if words and share else None
+        if vector is None and found_words is None and (q_vector is not None or has_words):
+            raise NothingToCompareError
+        asked = asked if found_words is None else asked.weighing(found_words, share)
+        depths = DEPTHS[Mode.SEMANTIC if found_words is None else Mode.HYBRID]
+        await tx.execute(QUERIES["search_settings"], str(depths[0][0]))  # first: what is counted is planned by them too
+        most = (COMPARED_MAX + 1, cold_before, COLD_COUNT_MAX)
+        counted = await one_row(tx, QUERIES["count_chunks"], asked.ns, slot, asked.source_ids, *most)
+        if counted["compared"] <= COMPARED_MAX:
+            rows = await tx.fetch(_OF_ALL, *asked, limit)
+            found = Found(_results(rows, asked, scoring), is_complete=True, is_exact=True)
+        else:
+            near = _near_statement(namespace["dimensions"])
+            found = await _by_index(tx, near, asked, found_words, scoring, depths, limit)
+        results = await _with_neighbours(tx, asked.ns, found.results, neighbours) if neighbours else found.results
+        return replace(found, results=results, cold_hidden=counted["cold"])
+
+
+def _near_statement(dimensions: int | None) -> str:
+    """The statement that searches by the index of vectors of this length; without vectors it is not looked at."""
+    return _NEAR.replace(_LENGTH, f"halfvec({dimensions or 1:d})")
+
+
+def _asked(
+    ns: str,
+    vector: bytes | None,
+    slot: str | None,
+    source_ids: Sequence[str] | None,
+    scoring: _Scoring,
+    oldest_ms: int | None,
+    newest_ms: int | None,
+    per_source: int | None,
+) -> tuple[_Search, datetime | None]:
+    """The parameters of a search without words, and before when a chunk is hidden for its age."""
+    passport = scoring.passport
+    cut = to_datetime(max(TS_MS_MIN, scoring.as_of_ms - youngest_past_ttl_ms(passport.ttl_days) + 1))
+    is_filter = passport.ttl_mode == TtlMode.FILTER
     asked = _Search(
-        ns=namespace["ns"],
+        ns=ns,
         vector=vector,
         words=None,
         slot=slot,
         source_ids=None if source_ids is None else list(source_ids),
-        oldest=_later(cut if passport.ttl_mode == TtlMode.FILTER else None, oldest_ms),
-        oldest_scored=None if passport.ttl_mode == TtlMode.FILTER else cut,
-        as_of=to_datetime(as_of_ms),
+        oldest=_later(cut if is_filter else None, oldest_ms),
+        oldest_scored=None if is_filter else cut,
+        as_of=to_datetime(scoring.as_of_ms),
         alpha=passport.alpha,
         beta=passport.beta,
         half_life_days=passport.half_life_days,
+        text_share=0.0,
         newest=None if newest_ms is None else to_datetime(newest_ms),
-        text_share=text_share,
         per_source=per_source,
     )
-    cold_before = cut if passport.ttl_mode == TtlMode.FILTER else None
-    limit = max(1, min(limit, RESULTS_MAX))
-    async with snapshot(pool) as tx:
-        await vectors.enable(tx)
-        found_words = await words_of(tx, asked.ns, words, WORDED_MAX) if words and text_share else None
-        if vector is None and found_words is None and (q_vector is not None or has_words):
-            raise NothingToCompareError
-        if found_words is None:  # there is nothing but what vectors say
-            asked = asked._replace(text_share=0.0)
-            text_share = 0.0
-        else:
-            asked = asked._replace(
-                words=found_words.any_word,
-                queries=found_words.queries,
-                weights=found_words.weights,
-                saturation=found_words.saturation,
-                saturation_per_octet=found_words.saturation_per_octet,
-            )
-        depths = DEPTHS[Mode.HYBRID if text_share else Mode.SEMANTIC]
-        await tx.execute(QUERIES["search_settings"], str(depths[0]))  # first: what is counted is planned by them too
-        cold = await tx.fetchval(
-            QUERIES["count_cold_chunks"], asked.ns, asked.slot, asked.source_ids, cold_before, COLD_COUNT_MAX
-        )
-        count = await tx.fetchval(
-            QUERIES["count_chunks_to_search"], asked.ns, asked.slot, asked.source_ids, COMPARED_MAX + 1
-        )
-        if count <= COMPARED_MAX:
-            rows = await tx.fetch(QUERIES["search_all_chunks"], *asked, limit)
-            found = Found(_results(rows, asked, passport, namespace, as_of_ms), is_complete=True, is_exact=True)
-        else:
-            found = await _by_index(tx, asked, found_words, passport, namespace, depths, limit, as_of_ms)
-        results = await _with_neighbours(tx, asked.ns, found.results, neighbours) if neighbours else found.results
-        return replace(found, results=results, cold_hidden=cold)
+    return asked, cut if is_filter else None
 
 
 def _later(one: datetime | None, other_ms: int | None) -> datetime | None:
@@ -275,67 +306,49 @@ def _comparable(vector: bytes | None, dimensions: int | None) -> bytes | None:
 
 async def _by_index(
     tx: Connection,
+    statement: str,
     asked: _Search,
     words: AskedWords | None,
-    passport: Passport,
-    namespace: Row,
-    depths: Sequence[int],
+    scoring: _Scoring,
+    depths: Sequence[tuple[int, int]],
     limit: int,
-    as_of_ms: int,
 ) -> Found:
-    # Without vectors there is no such length, nor is it looked at.
-    statement = QUERIES["search_near_chunks"].replace(_LENGTH, f"halfvec({namespace['dimensions'] or 1:d})")
+    """The best of the candidates of each depth, until no other can be among them."""
     by_words = (None, None) if words is None else (words.all_words, words.rare_words)
     results: tuple[Result, ...] = ()
     for depth in depths:
         if depth != depths[0]:
-            await tx.execute(QUERIES["search_settings"], str(depth))
-        rows = await tx.fetch(statement, *asked, limit, depth, WORDED_MAX, *by_words)
-        results = _results(rows, asked, passport, namespace, as_of_ms)
+            await tx.execute(QUERIES["search_settings"], str(depth[0]))
+        rows = await tx.fetch(statement, *asked, limit, *depth, WORDED_MAX, *by_words)
+        results = _results(rows, asked, scoring)
         if not rows:
             return Found((), is_complete=True, is_exact=False)
+        if rows[0]["recent_count"] < depth[1]:  # there are no others
+            return Found(results, is_complete=True, is_exact=False)
+        if len(results) < limit:
+            continue
         # Settled but for the words, of which deeper tells no more.
-        if _is_settled(results, rows[0], asked, depth, limit, as_of_ms):
+        if _bound(rows[0], asked, scoring, 0.0) <= results[-1].final:
             rest = 0.0 if words is None else words.rest
-            is_complete = _is_settled(results, rows[0], asked, depth, limit, as_of_ms, text_score=rest)
+            is_complete = _bound(rows[0], asked, scoring, rest) <= results[-1].final
             return Found(results, is_complete=is_complete, is_exact=False)
     return Found(results, is_complete=False, is_exact=False)
 
 
-def _is_settled(
-    results: Sequence[Result],
-    looked: Row,
-    asked: _Search,
-    depth: int,
-    limit: int,
-    as_of_ms: int,
-    text_score: float = 0.0,
-) -> bool:
-    """Whether no chunk that was not looked at scores higher than the last result, if its words weigh no more than this."""
-    if looked["recent_count"] < depth:
-        return True  # there are no others
-    if len(results) < limit:
-        return False
+def _bound(looked: Row, asked: _Search, scoring: _Scoring, text_score: float) -> float:
+    """What no chunk that was not looked at scores above, if its words weigh no more than this."""
     cosine = 0.0
     if asked.vector is not None:
         nearest = looked["near_cosine"]
         cosine = 1.0 if nearest is None else max(0.0, nearest + _HALF_PRECISION)
-    decay = time_decay(age_days(None, to_ms(looked["recent_base"]), as_of_ms), asked.half_life_days)
+    decay = time_decay(age_days(None, to_ms(looked["recent_base"]), scoring.as_of_ms), asked.half_life_days)
     of_words = None if asked.words is None else text_score
-    bound = final_score(similarity_of(cosine, of_words, asked.text_share), decay, asked.alpha, asked.beta)
-    return bound * (1 + _LAST_BITS) <= results[-1].final
+    similarity = similarity_of(cosine, of_words, asked.text_share)
+    return final_score(similarity, decay, asked.alpha, asked.beta) * (1 + _LAST_BITS)
 
 
-def _results(
-    rows: Sequence[Row],
-    asked: _Search,
-    passport: Passport,
-    namespace: Row,
-    as_of_ms: int,
-) -> tuple[Result, ...]:
-    found = [_result(row, asked, passport, namespace, as_of_ms) for row in rows]
-    found.sort(key=_place)
-    return tuple(found)
+def _results(rows: Sequence[Row], asked: _Search, scoring: _Scoring) -> tuple[Result, ...]:
+    return tuple(sorted((_result(row, asked, scoring) for row in rows), key=_place))
 
 
 def _place(result: Result) -> tuple[Any, ...]:
@@ -343,10 +356,11 @@ def _place(result: Result) -> tuple[Any, ...]:
     return (-result.final, -base, result.slot, result.source_id, result.chunk_no)
 
 
-def _result(row: Row, asked: _Search, passport: Passport, namespace: Row, as_of_ms: int) -> Result:
+def _result(row: Row, asked: _Search, scoring: _Scoring) -> Result:
+    passport = scoring.passport
     published_ms = to_ms_or_none(row["published_at"])
     created_ms = to_ms(row["created_at"])
-    age = age_days(published_ms, created_ms, as_of_ms)
+    age = age_days(published_ms, created_ms, scoring.as_of_ms)
     decay = time_decay(age, passport.half_life_days)
     text_score = None if asked.words is None else row["text_score"]
     return Result(
@@ -364,7 +378,7 @@ def _result(row: Row, asked: _Search, passport: Passport, namespace: Row, as_of_
         text_score=text_score,
         decay=decay,
         age_days=age,
-        temperature=temperature(age, passport, namespace["is_hot"]),
+        temperature=temperature(age, passport, scoring.is_hot),
         final=final_score(
             similarity_of(row["cosine"], text_score, asked.text_share),
             decay,

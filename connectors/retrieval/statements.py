@@ -12,14 +12,25 @@ class Statements(TypedDict):
     """Each is the text of a statement."""
 
     search_settings: str
-    count_chunks_to_search: str
     words_asked: str
-    count_cold_chunks: str
-    search_all_chunks: str
-    search_near_chunks: str
+    count_chunks: str
+    visible_chunks: str
+    all_candidates: str
+    near_candidates: str
+    best_candidates: str
     neighbours_of: str
     open_namespaces: str
     places_of_documents: str
+    bases_of_insights: str
+    basis_content: str
+    channels_named: str
+    count_insights: str
+    count_channels: str
+    insights_with_words: str
+    count_insights_with_words: str
+    newest_vectors: str
+    newest_insights: str
+    insights_to_score: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

@@ -87,7 +87,7 @@ def _note_version(reports: Reports, record: Record, event: Event) -> None:
         reports, (event["user_id"], event["cluster_version"]), record,
         caused_by=event["request_position"], dataset_size=event["dataset_size"], omitted=event["omitted"],
         noise=event["noise"], left_out=event["left_out"], basis_id=event["basis_id"], updated_at=_moment(event["rebuilt_at"]),
-        hwm=dict(event["hwm"]), clusters=event["clusters"],
+        hwm=dict(event["hwm"]), clusters=event["clusters"], curations=list(event["curations"]),
     )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ EFFECTS: tuple[Effect, ...] = (
     Effect(
         "user_clusters", QUERIES["verify_cluster_versions"],
         ("user_id", "cluster_version", "caused_by", "dataset_size", "omitted", "noise", "left_out", "basis_id", "updated_at",
-         "hwm", "clusters"),
+         "hwm", "clusters", "curations"),
         ("feeds.clusters-rebuilt",), _note_version, key=2, read=_json,
         excluded={"the clusters themselves, cluster_history": "titles may come from a model; their number is compared"},
     ),

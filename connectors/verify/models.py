@@ -130,13 +130,18 @@ MODELS: tuple[Model, ...] = (
         excluded={
             "revision, caused_by": _BATCHES + "; `revision` is compared with feeds.user-changed",
             "pending_insights_count, last_clustered_at, last_enqueued_at, last_checked_at, cluster_version, in_flight, "
-            "in_flight_until, last_request": _WORKERS,
+            "in_flight_until, last_request, curated_shown": _WORKERS,
+            "curated_revision": "a revision of the user's; what it counts, the curations, is compared",
         },
     ),
     Model(
         "subscriptions", "users", QUERIES["verify_subscriptions"], _columns("user_id channel_id changed_ms"), key=2,
         is_open=_erased,
         excluded={"rows that are off": "there may be one or none, by which of two topics was read first"},
+    ),
+    Model(
+        "cluster_curations", "users", QUERIES["verify_curations"],
+        _columns("user_id curation_id curation arrived_ms source_partition source_offset"), key=2, is_open=_erased,
     ),
     Model(
         "league_matches", "results", QUERIES["verify_matches"],

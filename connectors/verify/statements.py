@@ -22,6 +22,7 @@ class Statements(TypedDict):
     verify_insights: str
     verify_users: str
     verify_subscriptions: str
+    verify_curations: str
     verify_matches: str
     verify_votes: str
     verify_predictions: str

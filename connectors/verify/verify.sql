@@ -46,6 +46,11 @@ SELECT s.user_id, s.channel_id, s.changed_ms, u.caused_by
 FROM subscriptions AS s LEFT JOIN user_stats AS u USING (user_id)
 WHERE s.subscribed ORDER BY s.user_id COLLATE "C", s.channel_id COLLATE "C"
 
+-- name: verify_curations
+SELECT user_id, curation_id, curation::text, arrived_ms, source_partition, source_offset,
+       'feeds.clusters-curated/' || source_partition || '/' || source_offset
+FROM cluster_curations ORDER BY user_id COLLATE "C", curation_id COLLATE "C"
+
 -- name: verify_matches
 SELECT match_id, season, round, kickoff, time_unknown, status, home, away, home_goals, away_goals, minute, finalized_at,
        schedule_ms, schedule_position, CASE WHEN result_ms IS NULL THEN score_ms END AS score_ms,
@@ -101,7 +106,7 @@ FROM chunks ORDER BY ns COLLATE "C", slot COLLATE "C", source_id COLLATE "C", ch
 
 -- name: verify_cluster_versions
 SELECT user_id, cluster_version, caused_by, dataset_size, omitted, noise, left_out, basis_id, updated_at, hwm::text,
-       json_array_length(clusters) AS clusters, caused_by
+       json_array_length(clusters) AS clusters, curations, caused_by
 FROM user_clusters
 
 -- name: verify_user_versions

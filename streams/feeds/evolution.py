@@ -57,6 +57,8 @@ def match_clusters(
     present: Sequence[Sequence[str]],
     present_ids: Collection[str],
     version: int,
+    *,
+    cluster_ids: Sequence[str] | None = None,
 ) -> Evolution:
     """Find the clusters of the last version in this one: `version`, with `present` as lists of insight ids.
 
@@ -64,6 +66,7 @@ def match_clusters(
     greatest possible sum of Jaccard indices, each at least `SAME_JACCARD_MIN`. Of two that could equally be continued by
     a cluster the one born earlier is (then the lower id); of two that could equally continue it the larger does (then the
     one with the lowest insight id). A version without clusters, also the first, is an empty sequence.
+    `cluster_ids`, parallel to `present`: nothing is chosen, for a reader has said which cluster is which.
     Source: Kuhn 1955; Spiliopoulou et al. 2006.
 
     Raises:
@@ -77,10 +80,15 @@ def match_clusters(
     places = sorted(range(len(present)), key=lambda place: (-len(present[place]), min(present[place])))
     new = [present[place] for place in places]
     shared = _Shared.of([one.insight_ids for one in old], before, new, now)
-    heirs = _assign(shared)
-    origins = {heir: origin for origin, heir in heirs.items()}
     old_ids = [one.cluster_id for one in old]
-    new_ids = _ids_of(new, {heir: old_ids[origin] for origin, heir in heirs.items()}, set(old_ids), version)
+    if cluster_ids is None:
+        heirs = _assign(shared)
+        new_ids = _ids_of(new, {heir: old_ids[origin] for origin, heir in heirs.items()}, set(old_ids), version)
+    else:
+        new_ids = [cluster_ids[place] for place in places]
+        heir_of = {cluster_id: q for q, cluster_id in enumerate(new_ids)}
+        heirs = {p: heir_of[cluster_id] for p, cluster_id in enumerate(old_ids) if cluster_id in heir_of}
+    origins = {heir: origin for origin, heir in heirs.items()}
     tracked = {
         place: _tracked(new_ids[q], new[q], old[origins[q]] if q in origins else None, now, version)
         for q, place in enumerate(places)
@@ -123,9 +131,9 @@ class _Shared:
         )
 
     def jaccard(self, p: int, q: int) -> float:
-        """The index of two clusters that share an insight, so that the union is not empty."""
+        """The index of two clusters; 0 where they share no insight, which only those do that a reader has called one."""
         both = self.both[p, q]
-        return both / (self.kept[p] + self.known[q] - both)
+        return both / (self.kept[p] + self.known[q] - both) if both else 0.0
 
     def places(self) -> dict[int, dict[int, int]]:
         """For each p that shares insights: in which clusters q they are now, and how many in each."""

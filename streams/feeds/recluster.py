@@ -1,8 +1,9 @@
 """Owns one version of a user's clusters: how it is made from a window of insights and from the version before it.
 
-Its law: the same window after the same version gives the same version. Clusters, memberships and keywords are functions of
-the window alone. Identity (which cluster is which, since when), places on the map and a label that is still about as true
-as the best come from the version before, so that what a reader knows stays where, what and as it was called.
+Its law: the same window after the same version, with the same curations, gives the same version. Clusters as they are found,
+memberships and keywords are functions of the window alone; what the reader said of them is applied to them (`curating`).
+Identity (which cluster is which, since when), places on the map and a label that is still about as true as the best come from
+the version before, so that what a reader knows stays where, what and as it was called.
 """
 
 from __future__ import annotations
@@ -14,13 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from highwater.streams.feeds.clustering import NOISE, Clustering, cluster_embeddings
-from highwater.streams.feeds.evolution import match_clusters
+from highwater.streams.feeds.curating import Curated, curate, renamed
+from highwater.streams.feeds.curations import READER
+from highwater.streams.feeds.evolution import Evolution, match_clusters
 from highwater.streams.feeds.labels import ClusterDescription, describe_clusters
 from highwater.streams.feeds.layout import Layout, Previous, lay_out
 from highwater.streams.feeds.neighbours import Neighbours
 from highwater.streams.feeds.summary import summarise
 from highwater.streams.feeds.tracking import TrackedCluster
-from highwater.streams.feeds.versions import Cluster, LastVersion, NewVersion, Outside, Place, Window
+from highwater.streams.feeds.versions import (
+    Cluster,
+    Found,
+    FoundCluster,
+    LastVersion,
+    NewVersion,
+    Outside,
+    Place,
+    Window,
+)
 
 # Memberships, confidences and radii are shown, and compared by people: three digits.
 DIGITS = 3
@@ -35,44 +47,84 @@ def recluster(window: Window) -> NewVersion:
     last = window.last or LastVersion((), Outside())
     ids = window.insight_ids
     known = None if last.neighbours is None else Neighbours.from_bytes(last.neighbours)
-    found = cluster_embeddings(window.vectors, known=known)
-    described = describe_clusters(
-        found.labels,
-        found.memberships,
-        window.vectors,
-        window.texts,
-        ids,
-        former={one.label: one.insight_ids for one in last.clusters},
-        former_themes=_themes_of(last),
-    )
-    evolution = match_clusters(
-        [
-            TrackedCluster(one.cluster_id, one.insight_ids, one.since, one.born_version, one.changed_version)
-            for one in last.clusters
-        ],
-        {*last.outside.insight_ids, *(insight_id for one in last.clusters for insight_id in one.insight_ids)},
-        [one.insight_ids for one in described],
-        ids,
-        window.version,
-    )
+    as_found = cluster_embeddings(window.vectors, known=known)
+    natural = _matched(as_found, window, last)
+    curated = curate(as_found, [one.cluster_id for one in natural.clusters], ids, window.curations, last)
+    found = curated.found
     row_of = {insight_id: row for row, insight_id in enumerate(ids)}
+    described = _described(found, window, last)
     # The number of each described cluster among the labels.
     numbers = [int(found.labels[row_of[one.insight_ids[0]]]) for one in described]
-    drawn = _draw(found, ids, numbers, evolution.clusters, last)
+    cluster_ids = [curated.cluster_ids[number] for number in numbers]
+    described = renamed(described, cluster_ids, curated.labels)
+    evolution = natural
+    if curated.is_regrouped or last.found is not None:
+        present = [one.insight_ids for one in described]
+        evolution = match_clusters(
+            _tracked(last.clusters), _insights_of(last), present, ids, window.version, cluster_ids=cluster_ids
+        )
+    tracked_of = {one.cluster_id: one for one in evolution.clusters}
+    tracked = [tracked_of[cluster_id] for cluster_id in cluster_ids]
+    drawn = _draw(found, ids, numbers, tracked, last)
     text_of = dict(zip(ids, window.texts, strict=True))
     clusters = tuple(
         _cluster(
             description,
-            tracked,
+            one,
             summarise([text_of[insight_id] for insight_id in description.insight_ids], description.keywords),
             _Nearby.of(found, number, ids),
             _Drawn(drawn, place, [row_of[insight_id] for insight_id in description.insight_ids], found),
+            READER if one.cluster_id in curated.labels else "",
         )
-        for place, (description, tracked, number) in enumerate(zip(described, evolution.clusters, numbers, strict=True))
+        for place, (description, one, number) in enumerate(zip(described, tracked, numbers, strict=True))
     )
     rows = np.flatnonzero(found.labels == NOISE).tolist()
     outside = Outside(tuple(ids[row] for row in rows), tuple(_place(drawn, found, row) for row in rows))
-    return NewVersion(clusters, outside, evolution.changes, found.kept.to_bytes())
+    kept = _found_in(natural, curated) if curated.is_regrouped or curated.homes else None
+    return NewVersion(clusters, outside, evolution.changes, found.kept.to_bytes(), kept)
+
+
+def _described(found: Clustering, window: Window, last: LastVersion) -> list[ClusterDescription]:
+    return describe_clusters(
+        found.labels,
+        found.memberships,
+        window.vectors,
+        window.texts,
+        window.insight_ids,
+        former={one.label: one.insight_ids for one in last.clusters if not one.label_by},
+        former_themes=_themes_of(last),
+    )
+
+
+def _matched(found: Clustering, window: Window, last: LastVersion) -> Evolution:
+    """The clusters as they were found, by number, as those that the last version was made of."""
+    members: list[list[str]] = [[] for _ in range(found.cluster_count)]
+    for row in np.flatnonzero(found.labels != NOISE).tolist():
+        members[found.labels[row]].append(window.insight_ids[row])
+    before = _tracked(last.clusters) if last.found is None else [_as_tracked(one) for one in last.found.clusters]
+    return match_clusters(before, _insights_of(last), members, window.insight_ids, window.version)
+
+
+def _tracked(clusters: Sequence[Cluster]) -> list[TrackedCluster]:
+    return [
+        TrackedCluster(one.cluster_id, one.insight_ids, one.since, one.born_version, one.changed_version)
+        for one in clusters
+    ]
+
+
+def _as_tracked(one: FoundCluster) -> TrackedCluster:
+    """For the match alone, which asks when a cluster was born and who was in it."""
+    since = (one.born_version,) * len(one.insight_ids)
+    return TrackedCluster(one.cluster_id, one.insight_ids, since, one.born_version, one.born_version)
+
+
+def _insights_of(last: LastVersion) -> set[str]:
+    return {*last.outside.insight_ids, *(insight_id for one in last.clusters for insight_id in one.insight_ids)}
+
+
+def _found_in(natural: Evolution, curated: Curated) -> Found:
+    clusters = (FoundCluster(one.cluster_id, one.insight_ids, one.born_version) for one in natural.clusters)
+    return Found(tuple(clusters), curated.homes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +153,12 @@ class _Drawn:
 
 
 def _cluster(
-    description: ClusterDescription, tracked: TrackedCluster, summary: str, nearby: _Nearby, drawn: _Drawn
+    description: ClusterDescription,
+    tracked: TrackedCluster,
+    summary: str,
+    nearby: _Nearby,
+    drawn: _Drawn,
+    label_by: str,
 ) -> Cluster:
     memberships = drawn.found.memberships[list(drawn.rows)]
     nodes = drawn.found.distinct.node_of_row[list(drawn.rows)]
@@ -124,14 +181,15 @@ def _cluster(
         nearby_ids=nearby.ids,
         nearby_confidences=nearby.confidences,
         theme=description.theme,
+        label_by=label_by,
     )
 
 
 def _themes_of(last: LastVersion) -> dict[str, list[str]]:
-    """The insights of each theme of a version."""
+    """The insights of each theme of a version; one that is called by its reader is not."""
     themes: dict[str, list[str]] = {}
     for one in last.clusters:
-        if one.theme:
+        if one.theme and not (one.label_by and one.theme == one.label):
             themes.setdefault(one.theme, []).extend(one.insight_ids)
     return themes
 

@@ -77,7 +77,8 @@ def redact_words(
     """
     said = Said(texts.values())
     keywords = [keyword for keyword in stored.get("keywords") or () if keyword in said]
-    label = _label(stored, said, keywords, texts, retracted)
+    is_own = bool(stored.get("label_by"))  # the reader's words, not those of a text
+    label = str(stored["label"]) if is_own else _label(stored, said, keywords, texts, retracted)
     changed: dict[str, Any] = {"label": label, "keywords": keywords or [label.lower()]}
     if "title" in stored:
         summary = summarise(list(texts.values()), changed["keywords"])

@@ -10,9 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from highwater.schemas.errors import InvalidEventError
-from highwater.schemas.feeds import INSIGHT_INGESTED, PLAN_CHANGED, SUBSCRIPTIONS_REPLACED, InsightIngested
+from highwater.schemas.feeds import (
+    CLUSTERS_CURATED,
+    INSIGHT_INGESTED,
+    PLAN_CHANGED,
+    SUBSCRIPTIONS_REPLACED,
+    InsightIngested,
+)
 from highwater.schemas.topic_names import event_of
 from highwater.streams.checks import ID_BYTES_MAX, check_id, check_name, check_text, check_time
+from highwater.streams.feeds.curations import check_curated
 from highwater.streams.feeds.embedding import validate_embedding
 
 # A text is shown to a reader and embedded from its beginning; whole documents belong to the chunks subsystem.
@@ -64,6 +71,8 @@ def check_feeds_event(topic: str, event: Mapping[str, Any], *, embedding_dimensi
         _check_channels(replaced["channels"])
     elif changed := event_of(PLAN_CHANGED, topic, event):
         check_name("plan", changed["plan"], PLAN_BYTES_MAX)
+    elif curated := event_of(CLUSTERS_CURATED, topic, event):
+        check_curated(curated)
 
 
 def are_plain_insights(events: Sequence[InsightIngested]) -> bool:

@@ -6,14 +6,18 @@ that brings: a second, and 60 MB).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from highwater.streams.feeds.curations import Curation
 from highwater.streams.feeds.tracking import ClusterChange
 
 Place = tuple[float, float]
+# Ids of the insights in the rest of a cluster that was split, and in each of its parts.
+Homes = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class Cluster:
     which its members changed by anything else than leaving the window. `title` and `summary` are a language model's when
     `written_version`, the version for which it wrote them, is above 0; else the label and sentences of the texts. `theme`: what
     it and the clusters that are read with it are called; "" in versions from before there were themes.
+    `label_by`: "reader" where the label, and with it the title, is the reader's own.
     """
 
     cluster_id: str
@@ -47,6 +52,26 @@ class Cluster:
     nearby_confidences: tuple[float, ...]
     written_version: int = 0
     theme: str = ""
+    label_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCluster:
+    """A cluster as it was found, before its reader's curations were applied."""
+
+    cluster_id: str
+    insight_ids: tuple[str, ...]
+    born_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a curated version was made of, for the next one: the clusters as they were found, and by the id of each split who is
+    in which part.
+    """
+
+    clusters: tuple[FoundCluster, ...]
+    homes: Mapping[str, Homes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +84,39 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class LastVersion:
-    """The version before. `neighbours`: what it stored to save work, None when it was of another basis or kept none."""
+    """The version before. `neighbours`: what it stored to save work, None when it was of another basis or kept none.
+    `found`: None where its clusters are those that were found.
+    """
 
     clusters: tuple[Cluster, ...]
     outside: Outside
     neighbours: bytes | None = None
+    found: Found | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The insights that a version is made of: `vectors` float32 (n, d) of one basis, `texts` and `insight_ids` of length n."""
+    """The insights that a version is made of: `vectors` float32 (n, d) of one basis, `texts` and `insight_ids` of length n;
+    and what the reader said of the clusters.
+    """
 
     version: int
     vectors: NDArray[np.float32]
     texts: tuple[str | None, ...]
     insight_ids: tuple[str, ...]
     last: LastVersion | None = None
+    curations: tuple[Curation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A version, largest cluster first; `changes` since the last one; `neighbours` to be kept for the next."""
+    """A version, largest cluster first; `changes` since the last one; `neighbours` and `found` to be kept for the next."""
 
     clusters: tuple[Cluster, ...]
     outside: Outside
     changes: tuple[ClusterChange, ...]
     neighbours: bytes
+    found: Found | None = None
 
     @property
     def noise_count(self) -> int:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from highwater.schemas.feeds import (
+    CLUSTERS_CURATED,
     PLAN_CHANGED,
     REBUILD_DEMANDED,
     SUBSCRIPTION_CHANGED,
     SUBSCRIPTIONS_REPLACED,
     USER_ACTIVE,
     USER_ERASED,
+    ClustersCurated,
     PlanChanged,
     RebuildDemanded,
     SubscriptionChanged,
@@ -53,17 +55,24 @@ class User:
 
 
 UserEvent: TypeAlias = (
-    SubscriptionChanged | SubscriptionsReplaced | UserActive | PlanChanged | RebuildDemanded | UserErased
+    SubscriptionChanged
+    | SubscriptionsReplaced
+    | UserActive
+    | PlanChanged
+    | RebuildDemanded
+    | ClustersCurated
+    | UserErased
 )
 
 
 @dataclass(frozen=True, slots=True)
 class UserStep:
-    """One of a user's events: its topic, its value and its broker time in ms."""
+    """One of a user's events: its topic, its value, its broker time in ms, and its partition and offset."""
 
     topic: str
     value: UserEvent
     arrived_ms: int
+    place: tuple[int, int] = (0, 0)
 
     def of(self, topic: TopicName[EventT]) -> EventT | None:
         """The value as an event of a topic; None where it is one of another."""
@@ -72,7 +81,7 @@ class UserStep:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A user after a batch, and what of it others must hear."""
+    """A user after a batch, and what of it others must hear; `curated`: its curations that no erasure has voided."""
 
     user: User
     touched: frozenset[str] = frozenset()  # channels whose subscription row is to be stored
@@ -80,15 +89,18 @@ class Folded:
     rebuild_forced: bool = False
     erased: bool = False
     changed: bool = False  # whether anything is to be told
+    curated: tuple[UserStep, ...] = ()
 
 
 # A demand changes nothing of the user, and an erasure may find nothing left to erase: both are told all the same.
-_ALWAYS_TOLD = frozenset({REBUILD_DEMANDED, USER_ERASED})
+_ALWAYS_TOLD = frozenset({REBUILD_DEMANDED, CLUSTERS_CURATED, USER_ERASED})
+# What is about a user whom others have told of.
+_ABOUT_KNOWN = frozenset({REBUILD_DEMANDED, CLUSTERS_CURATED})
 
 
 def creates_user(topic: str) -> bool:
-    """Whether an event of this topic tells of a user; a demand is about one whom others have told of."""
-    return topic != REBUILD_DEMANDED
+    """Whether an event of this topic tells of a user; a demand or a curation is about one whom others have told of."""
+    return topic not in _ABOUT_KNOWN
 
 
 def fold_user(user: User | None, steps: Iterable[UserStep], *, now_ms: int) -> Folded:
@@ -130,14 +142,22 @@ def _apply(folded: Folded, step: UserStep, now_ms: int) -> Folded:
         return _subscribe(folded, {one["channel_id"]: one["subscribed"]}, at)
     if many := step.of(SUBSCRIPTIONS_REPLACED):
         return _replace_all(folded, frozenset(many["channels"]), at)
-    if demand := step.of(REBUILD_DEMANDED):
-        # Whoever does not say otherwise is always met (R0.35).
-        forced = folded.rebuild_forced or demand.get("force", False) or not demand.get("if_new", False)
-        return replace(folded, rebuild_demanded=True, rebuild_forced=forced)
+    if step.topic in _ABOUT_KNOWN:
+        return _demand(folded, step)
     if step.of(USER_ERASED):
         gone = frozenset(folded.user.subscriptions) | folded.touched
         return Folded(User(revision=folded.user.revision), touched=gone, erased=True)
     raise ValueError(f"{step.topic} is not a topic of users")
+
+
+def _demand(folded: Folded, step: UserStep) -> Folded:
+    demand = step.of(REBUILD_DEMANDED)
+    if demand is None:
+        # The worker finds that the clusters are to be others; a curation that changes nothing is skipped.
+        return replace(folded, rebuild_demanded=True, curated=(*folded.curated, step))
+    # Whoever does not say otherwise is always met (R0.35).
+    forced = folded.rebuild_forced or demand.get("force", False) or not demand.get("if_new", False)
+    return replace(folded, rebuild_demanded=True, rebuild_forced=forced)
 
 
 def _activate(folded: Folded, active_ms: int) -> Folded:

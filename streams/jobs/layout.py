@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from highwater.schemas.errors import HighwaterError
+from highwater.streams.jobs.letters import letters_of, pieces_of
 
 # Pixels of a logo: a picture of a few bytes may unpack to gigabytes.
 LOGO_PIXELS_MAX = 16_000_000
@@ -28,8 +29,11 @@ TITLE_TOP, BODY_GAP, BODY_BOTTOM = 40.0, 18.0, 62.0
 # Sources stand in two small lines at most; all are in the notes.
 FOOT_TOP, FOOT_SIZE, FOOT_LINES = PAGE_HEIGHT - 50.0, 9.0, 2
 NUMBER_TOP, NUMBER_SIZE = PAGE_HEIGHT - 24.0, 12.0
-# A band in the accent colour at the left edge of each page, and the logo at the right of its foot.
-BAND_WIDTH, LOGO_HEIGHT, LOGO_WIDTH_MAX = 10.0, 26.0, 120.0
+TABLE_SIZE = 14.0
+# Nearly black and grey on white: printed as it is.
+INK, FAINT = "1C2129", "737A85"
+# A band in the accent colour at the left edge of each page, and the logo at the right of its head.
+BAND_WIDTH, LOGO_HEIGHT, LOGO_WIDTH_MAX, LOGO_TOP = 10.0, 26.0, 120.0, 12.0
 # From the back of a room 14 points are read, less is not; a title stands out from 20 on.
 TITLE_SIZES = (32.0, 28.0, 24.0, 20.0)
 BODY_SIZES = (24.0, 20.0, 18.0, 16.0, 14.0)
@@ -38,8 +42,10 @@ TITLE_LINES = 2
 LEADING = 1.25
 POINT_GAP = 0.5  # of a line, between points
 
-_WORD = re.compile(r"\S+\s*")
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# Controls, halves of letters, and places that each font fills as it likes: none has a meaning outside of where it was written.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ue000-\uf8ff\ufffe\uffff\U000f0000-\U0010ffff]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,10 @@ class Deck:
 
 class UnreadableLogoError(HighwaterError):
     """The logo is no PNG or JPEG that can be read. Put another one."""
+
+
+class MissingFontError(HighwaterError):
+    """No font has a letter of the deck. Install one that has, or export the deck to PPTX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,23 +287,29 @@ def _parts(paragraph: Paragraph, lines_max: int) -> Iterator[Paragraph]:
 
 
 def wrap(text: str, size: float, width: float, measure: Measure) -> list[str]:
-    """A text of one line in lines that fit a width, each with the spaces that end it; a word that is wider is broken."""
+    """A text of one line in lines that fit a width, each with the spaces that end it; a piece that is wider is broken."""
     lines = [""]
-    for word in _WORD.findall(text):
-        if lines[-1] and measure((lines[-1] + word).rstrip(), size) > width:
-            lines.append("")
-        if not lines[-1] and measure(word.rstrip(), size) > width:
-            lines[-1:] = _broken(word, size, width, measure)
+    for piece in pieces_of(text):
+        if measure((lines[-1] + piece).rstrip(), size) <= width:
+            lines[-1] += piece
+        elif measure(piece.rstrip(), size) <= width:
+            lines.append(piece)
         else:
-            lines[-1] += word
+            lines[-1:] = _broken(lines[-1] + piece, size, width, measure)
     return lines if lines[0] else []
 
 
-def _broken(word: str, size: float, width: float, measure: Measure) -> list[str]:
-    """A word in parts that fit, at least a letter each."""
+def _broken(line: str, size: float, width: float, measure: Measure) -> list[str]:
+    """A line in parts that fit, at least a letter each."""
     parts = [""]
-    for letter in word:
+    for letter in letters_of(line):
         if parts[-1] and measure((parts[-1] + letter).rstrip(), size) > width:
             parts.append("")
         parts[-1] += letter
     return parts
+
+
+def logo_size(width: int, height: int) -> tuple[float, float]:
+    """How wide and high a logo of so many pixels is drawn, in points: as it is, within the room that there is for it."""
+    scale = min(LOGO_HEIGHT / height, LOGO_WIDTH_MAX / width)
+    return width * scale, height * scale

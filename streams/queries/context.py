@@ -74,7 +74,10 @@ class Memory(NamedTuple):
 
 
 class Source(NamedTuple):
-    """An ingested insight that was retrieved for a query; `similarity` is larger for what is nearer."""
+    """An ingested insight or chunk that was retrieved for a query; `similarity` is larger for what is nearer.
+
+    `share`: of the weight of the query's words, what it has. `document` and `heading`: where a chunk stands.
+    """
 
     insight_id: str
     channel_id: str
@@ -82,6 +85,16 @@ class Source(NamedTuple):
     text: str
     position: str
     similarity: float
+    share: float = 0.0
+    document: str = ""
+    heading: str = ""
+
+
+class Matching(NamedTuple):
+    """How many insights have all of some words."""
+
+    number: int
+    words: tuple[str, ...]
 
 
 def analyzer_input(query: str, memories: Sequence[Memory]) -> str:
@@ -120,6 +133,8 @@ def draft_context(
     memories: Sequence[Memory],
     sources: Sequence[Source],
     mentor: str,
+    *,
+    matching: Matching | None = None,
 ) -> str:
     """The draft in the order of R1.20, at most `DRAFT_TOKENS_MAX` tokens unless query and Mentor alone have more.
 
@@ -129,6 +144,7 @@ def draft_context(
         analysis: what the Analyzer said.
         memories: the records that it points at.
         sources: what was ingested and is near the query; they are numbered as they are given, the nearest is to be the first.
+        matching: how many insights have which words of the query, if it asks how many.
         mentor: the prompt that rules the answer; never cut. The Assembler's own prompt is sent as the system prompt.
     """
     head, foot = tagged("user_query", query), tagged("mentor", mentor)
@@ -137,19 +153,19 @@ def draft_context(
     records = [_record(one) for one in sorted(memories, key=lambda one: (one.start, one.memory_id))]
     listed = [_source(number, one) for number, one in enumerate(sources, 1)]
     told = escape(orjson.dumps(analysis).decode())
-    whole = _joined(head, tagged("analysis", told, is_escaped=True), foot, lines, records, listed)
+    whole = _joined(head, tagged("analysis", told, is_escaped=True), foot, lines, records, listed, matching)
     if surely_fits(told, ANALYSIS_TOKENS_MAX) and surely_fits(whole, DRAFT_TOKENS_MAX):
         return whole  # as nearly every draft is; nothing has to be counted
-    frame = count_tokens(_joined(head, tagged("analysis", ""), foot, [], [], []))
+    frame = count_tokens(_joined(head, tagged("analysis", ""), foot, [], [], [], matching))
     room_of_analysis = max(0, min(ANALYSIS_TOKENS_MAX, DRAFT_TOKENS_MAX - frame))
     said = cut_to_tokens(told, room_of_analysis)
     analysed = tagged("analysis", said, is_escaped=True)
-    room = DRAFT_TOKENS_MAX - count_tokens(_joined(head, analysed, foot, [], [], []))
+    room = DRAFT_TOKENS_MAX - count_tokens(_joined(head, analysed, foot, [], [], [], matching))
     kept_for_sources = min(SOURCES_TOKENS_MIN, sum(entry.tokens for entry in listed))
     lines, used = _newest(lines, room - kept_for_sources)
     nearest, used_by_sources = _fitting(listed, room - used)
     records, _ = _newest(records, room - used - used_by_sources)
-    return _joined(head, analysed, foot, lines, records, nearest)
+    return _joined(head, analysed, foot, lines, records, nearest, matching)
 
 
 def final_payload(query: str, assembled: str) -> str:
@@ -212,8 +228,18 @@ def _record(one: Memory) -> _Entry:
 
 
 def _source(number: int, one: Source) -> _Entry:
-    date = _iso(one.ts_ms)[:10]
-    return _entry("source", one.text, n=str(number), channel=one.channel_id, date=date, id=one.insight_id)
+    place = {"document": one.document, "heading": one.heading}
+    given = {name: value for name, value in place.items() if value}
+    return _entry(
+        "source",
+        one.text,
+        n=str(number),
+        channel=one.channel_id,
+        date=_iso(one.ts_ms),
+        id=one.insight_id,
+        position=one.position,
+        **given,
+    )
 
 
 def _entry(tag: str, text: str, **attributes: str) -> _Entry:
@@ -250,14 +276,23 @@ def _fitting(entries: Sequence[_Entry], room: int) -> tuple[list[_Entry], int]:
 
 
 def _joined(
-    head: str, analysed: str, foot: str, lines: Iterable[_Entry], records: Iterable[_Entry], sources: Iterable[_Entry]
+    head: str,
+    analysed: str,
+    foot: str,
+    lines: Iterable[_Entry],
+    records: Iterable[_Entry],
+    sources: Iterable[_Entry],
+    matching: Matching | None,
 ) -> str:
+    opening = "<sources>"
+    if matching is not None:
+        opening = f'<sources matching="{matching.number}" words="{_attribute(", ".join(matching.words))}">'
     parts = [head, "<history>", "<raw_logs>", *map(str, lines), "</raw_logs>", analysed]
     parts += [
         "<memory>",
         *map(str, records),
         "</memory>",
-        "<sources>",
+        opening,
         *map(str, sources),
         "</sources>",
         "</history>",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from math import log
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from highwater.streams.models.answers import UnusableAnswerError, json_object_in
 from highwater.streams.queries.context import CONTEXT_TAG, QUERY_TAG
 from highwater.streams.queries.memory import TAG_CHARACTERS_MAX
 from highwater.streams.queries.states import Stage
-from highwater.streams.queries.words import SAME, query_words, stem_of, words_of
+from highwater.streams.queries.words import SAME, months_of, stem_of, told_words, words_of
 
 NOTHING_FOUND = "Nothing that was ingested answers this."
 NOTHING_ASKED = "Nothing was asked before this."
@@ -39,6 +40,7 @@ _ABSENT_WEIGHT_MAX = 2.0
 
 _ELEMENT = re.compile(r"<(log|record|source)((?: [a-z]+=\"[^\"]*\")*)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _ATTRIBUTE = re.compile(r"([a-z]+)=\"([^\"]*)\"")
+_MATCHING = re.compile(r"<sources matching=\"([0-9]{1,12})\" words=\"([^\"]*)\">")
 _LINE_MARK = re.compile(r"\A(?:- |\[\d+\] )")
 _TIME = re.compile(
     r"\b(today|yesterday|tonight|recent(?:ly)?|latest|newest"
@@ -47,12 +49,14 @@ _TIME = re.compile(
     r"|(?:in )?(?:january|february|march|april|june|july|august|september|october|november|december)(?: (?:19|20)\d\d)?)\b",
     re.IGNORECASE,
 )
-_KIND = re.compile(r"\b(how many|when|where|who|whom)\b", re.IGNORECASE)
+# The first word of asking decides: "What happens when ..." asks for no date.
+_KIND = re.compile(r"\b(how many|how|when|where|whom|who|which|what|why)\b", re.IGNORECASE)
 # A handle, or names behind a word that introduces who did it.
 _PERSON = re.compile(
     r"(?<![\w@/])@[A-Za-z0-9][\w-]{1,38}|(?<=\b[Bb]y )[A-Z][\w'-]+(?: [A-Z][\w'-]+){1,2}"
     r"|(?<=[Tt]hanks to )[A-Z][\w'-]+(?: [A-Z][\w'-]+){0,2}"
 )
+_NAME = re.compile(r"[A-Z0-9]")
 _DATE = re.compile(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b")
 _RECENT = re.compile(r"\b(?:latest|newest|last|recent|recently)\b", re.IGNORECASE)
 _OF_HISTORY = re.compile(
@@ -62,12 +66,6 @@ _OF_HISTORY = re.compile(
     r"|(?:you|we|i) (?:\w+ )?(?:said|told|answered|mentioned|discussed|asked)"
     r"|(?:you remember|remind me|our (?:conversation|discussion)))\b",
     re.IGNORECASE,
-)
-# What asks for anything that happened and names nothing of it.
-_ASKING = frozenset(
-    """answer change changed changes days describe discuss discussed explain find happen happened happening information kind many
-    month months previous question questions remember said show summarise summarize talk talked way week weeks work working works
-    year years""".split()  # noqa: SIM905 prose reads better than 40 quotes
 )
 
 
@@ -80,7 +78,8 @@ class _Element(NamedTuple):
 
     @property
     def words(self) -> frozenset[str]:
-        return words_of(f"{self.text} {self.attributes.get('tags', '')} {self.attributes.get('channel', '')}")
+        given = (self.attributes.get(name, "") for name in ("tags", "channel", "document", "heading"))
+        return words_of(" ".join((self.text, *given)))
 
 
 class _Scored(NamedTuple):
@@ -123,10 +122,11 @@ def _assemble(user: str) -> str:
     lines = [one for one in elements if one.tag == "log" and (is_of_history or wanted & one.words)]
     records = [one for one in elements if one.tag == "record"]
     ranked = _ranked(wanted, [one for one in elements if one.tag == "source"])[:SOURCES_MAX]
+    counted = _MATCHING.search(user)
     parts = [
-        *_section("history", lines[-LINES_MAX:]),
-        *_section("memory", records[-RECORDS_MAX:]),
-        *_section("sources", [one.element for one in ranked]),
+        *_section("history", lines[-LINES_MAX:], wanted),
+        *_section("memory", records[-RECORDS_MAX:], wanted),
+        *_section("sources", [one.element for one in ranked], wanted, opening=counted[0] if counted else "<sources>"),
     ]
     return "\n".join(["<context>", *parts, "</context>"])
 
@@ -141,7 +141,8 @@ def _respond(user: str) -> str:
     sources = [one for one in elements if one.tag == "source"]
     best = _best(query, wanted, sources)
     if best:
-        return _of_sources(query, best, found=len(sources))
+        counted = _MATCHING.search(user)
+        return _of_sources(query, best, counted=counted)
     if is_of_history:
         return NOTHING_ASKED
     # That something was asked before and not answered is no answer.
@@ -158,12 +159,12 @@ def _archive(user: str) -> str:
     query, answer = str(said.get("query", user)), str(said.get("answer", ""))
     lines = [line.strip() for line in answer.splitlines() if line.strip()]
     # The first line introduces, the second is the best source.
-    told = lines[1] if len(lines) > 1 and lines[0].endswith(":") else " ".join(lines[:1])
+    told = lines[1] if len(lines) > 1 and _LINE_MARK.match(lines[1]) else " ".join(lines[:1])
     day = str(said.get("timestamp", ""))[:10]
     # The number of a source means nothing later.
     told = _LINE_MARK.sub("", told)
     text = f'{f"On {day} the" if day else "The"} user asked: "{_cut(query)}" Answered: {_cut(told) or "nothing"}'
-    tags = [word[:TAG_CHARACTERS_MAX] for word in _told_words(query)[:TAGS_MAX]]
+    tags = [word[:TAG_CHARACTERS_MAX] for word in told_words(query)[:TAGS_MAX]]
     return orjson.dumps({"tags": tags, "text": text}).decode()
 
 
@@ -175,34 +176,48 @@ _ANSWERS: Mapping[Stage, Callable[[str], str]] = {
 }
 
 
-def _of_sources(query: str, best: Sequence[_Element], *, found: int) -> str:
+def _of_sources(query: str, best: Sequence[_Element], *, counted: re.Match[str] | None) -> str:
     wanted = _wanted(query)
     named = frozenset().union(*(one.words for one in best))
-    told = [word for word in _told_words(query) if not _DATE.fullmatch(word)]
-    missing = [word for word in told if words_of(word) and words_of(word).isdisjoint(named)]
-    lines = [f"{_lead(query, best, found)}:"]
+    # A verb or a common noun may be put in other words; a name that no source has is worth saying.
+    told = [word for word in told_words(query) if _NAME.search(word) and not _DATE.fullmatch(word)]
+    missing = [word for word in told if words_of(word).isdisjoint(named)]
+    lines = [_lead(query, best, wanted, counted)]
     lines += [f"[{_number(one)}] {_place(one)}: {_shown(one.text, wanted)}" for one in best[:SHOWN_MAX]]
     if missing:
         lines.append(f"No source names {', '.join(missing[:SHOWN_MAX])}.")
     return "\n".join(lines)
 
 
-def _lead(query: str, best: Sequence[_Element], found: int) -> str:
-    """What the sources say to the kind of question, as a sentence: how many, when, where, who."""
+def _lead(query: str, best: Sequence[_Element], wanted: frozenset[str], counted: re.Match[str] | None) -> str:
+    """What the sources say to the kind of question, as a sentence: how many, when, where, who, or what the nearest one says."""
+    first = best[0]
+    mark = f"[{_number(first)}]"
     asked = _KIND.search(query)
     kind = "" if asked is None else asked[1].lower().split()[-1]
-    dates = sorted({date for one in best if (date := one.attributes.get("date", ""))})
+    is_document = bool(first.attributes.get("document"))
+    if kind == "many" and counted and not is_document:
+        have = "1 insight has" if counted[1] == "1" else f"{counted[1]} insights have"
+        words = [f'"{word}"' for word in counted[2].split(", ")]
+        return f"{have} {_listed(words)}."
+    if kind == "when" and (date := _day(first)) and not is_document:
+        others = sorted({_day(one) for one in best[1:]} - {date, ""})
+        span = " to ".join(dict.fromkeys((others[0], others[-1]))) if others else ""
+        more = f"; the others from {span}" if others else ""
+        return f"The nearest source {mark} dates from {date}{more}."
     channels = list(dict.fromkeys(one.attributes["channel"] for one in best if one.attributes.get("channel")))
-    if kind == "many":
-        return f"{len(best)} of the {found} sources that come nearest tell of it"
-    if kind == "when" and dates:
-        return f"It is told of on {dates[0]}" if len(dates) == 1 else f"It is told of from {dates[0]} to {dates[-1]}"
     if kind == "where" and channels:
-        return f"It is told of in {_listed(channels)}"
+        return f"It is reported in {_listed(channels)}."
     if kind in ("who", "whom"):
         people = list(dict.fromkeys(name for one in best for name in _PERSON.findall(one.text)))
-        return f"The sources name {_listed(people)}" if people else "No source says who; they tell"
-    return "From what was ingested"
+        if people:
+            return f"The sources name {_listed(people)}."
+        return f"No source names a person; the nearest one {mark} says: {_shown(first.text, wanted)}"
+    return f"The nearest source {mark} says: {_shown(first.text, wanted)}"
+
+
+def _day(one: _Element) -> str:
+    return one.attributes.get("date", "")[:10]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -230,7 +245,7 @@ def _of_history(wanted: frozenset[str], elements: Sequence[_Element]) -> str:
 
 def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Element]:
     """Those that share enough with the query, the best first, each text once; of a date that the query names, if there are."""
-    dates = tuple(_DATE.findall(query))
+    dates = _dates_in(query)
     dated = [
         one
         for one in elements
@@ -240,12 +255,20 @@ def _best(query: str, wanted: frozenset[str], elements: Sequence[_Element]) -> l
         elements = dated
         wanted = frozenset(word for word in wanted if not word.isdigit())
     ranked = _ranked(wanted, elements)
-    if not ranked or ranked[0].score < _SHARE_MIN:
+    if not ranked:
         return dated[:SHOWN_MAX] if dated and not wanted else []
+    if ranked[0].score < _SHARE_MIN:
+        # Near by what they mean rather than by words: those are given nearest first.
+        return [one for one in elements if one.tag == "source" and one.words & wanted][:1]
     near = [one.element for one in ranked if one.score >= _NEAR_BEST * ranked[0].score]
     if _RECENT.search(query):
         near.sort(key=lambda one: one.attributes.get("date", ""), reverse=True)
     return list({" ".join(sorted(one.words)): one for one in reversed(near)}.values())[::-1]
+
+
+def _dates_in(query: str) -> tuple[str, ...]:
+    """The days, months and years that a query names, as the beginnings of ISO dates: the months of years, or else what is."""
+    return tuple(months_of(query) or _DATE.findall(query))
 
 
 def _ranked(wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Scored]:
@@ -263,19 +286,13 @@ def _ranked(wanted: frozenset[str], elements: Sequence[_Element]) -> list[_Score
     return sorted(scored, key=lambda one: -one.score)
 
 
-def _told_words(query: str) -> list[str]:
-    """The words of a query that name something; all of them when none does."""
-    words = query_words(query)
-    return [word for word in words if word.casefold() not in _ASKING] or words
-
-
 def _wanted(query: str) -> frozenset[str]:
-    return words_of(" ".join(_told_words(query)))
+    return words_of(" ".join(told_words(query)))
 
 
 def _keywords(query: str) -> list[str]:
     """What to search for: the words, and after them those that stand for them in what people write of changes."""
-    words = _told_words(query)[:KEYWORDS_MAX]
+    words = told_words(query)[:KEYWORDS_MAX]
     stems = {stem_of(word.lower()) for word in words}
     others = [word for group in SAME if stem_of(group[0]) in stems for word in group]
     return list(dict.fromkeys([*words, *others]))[: 2 * KEYWORDS_MAX]
@@ -288,14 +305,43 @@ def _is_related(wanted: frozenset[str], memory: Mapping[str, Any]) -> bool:
     return bool(wanted) and len(wanted & words) * 2 >= len(wanted)
 
 
-def _section(tag: str, elements: Iterable[_Element]) -> list[str]:
-    written = [_written(one) for one in elements]
-    return [f"<{tag}>", *written, f"</{tag}>"] if written else []
+def _section(tag: str, elements: Iterable[_Element], wanted: frozenset[str], *, opening: str = "") -> list[str]:
+    written = [_written(one, wanted) for one in elements]
+    return [opening or f"<{tag}>", *written, f"</{tag}>"] if written else []
 
 
-def _written(one: _Element) -> str:
+def _written(one: _Element, wanted: frozenset[str]) -> str:
     given = "".join(f' {name}="{value}"' for name, value in one.attributes.items())
-    return f"<{one.tag}{given}>{_cut(one.text, TEXT_CHARACTERS_MAX)}</{one.tag}>"
+    is_whole = len(one.text) <= TEXT_CHARACTERS_MAX or not one.attributes.get("document")
+    text = _cut(one.text, TEXT_CHARACTERS_MAX) if is_whole else _passage(one.text, wanted)
+    return f"<{one.tag}{given}>{text}</{one.tag}>"
+
+
+def _passage(text: str, wanted: frozenset[str]) -> str:
+    """The part of a long text that shares most with the query: its best sentence, and what follows it as far as there is room."""
+    sentences = _sentences(text)
+    first = _best_sentence(sentences, wanted)
+    kept, room = [_cut(sentences[first], TEXT_CHARACTERS_MAX)], TEXT_CHARACTERS_MAX
+    for sentence in sentences[first + 1 :]:
+        room -= len(kept[-1])
+        if len(sentence) > room:
+            break
+        kept.append(sentence)
+    return "\n".join(kept)
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences of a text and the rows of its tables, in order; the text if it has none."""
+    lines: list[str] = []
+    for is_row, group in groupby(text.splitlines(), key=lambda line: line.lstrip().startswith("|")):
+        held = list(group)
+        rows = [" \u00b7 ".join(cell.strip() for cell in line.strip().strip("|").split("|")) for line in held]
+        lines += map(unmarked, rows) if is_row else sentences_of("\n".join(held))
+    return [line for line in lines if line] or [unmarked(text)]
+
+
+def _best_sentence(sentences: Sequence[str], wanted: frozenset[str]) -> int:
+    return max(range(len(sentences)), key=lambda i: (len(wanted & words_of(sentences[i])), -i))
 
 
 def _elements(text: str) -> list[_Element]:
@@ -319,13 +365,16 @@ def _number(one: _Element) -> str:
 
 
 def _place(one: _Element) -> str:
-    return ", ".join(filter(None, (one.attributes.get(name, "") for name in ("date", "channel", "id"))))
+    """When and where a source was published, and where it stands in the log."""
+    names = ("channel", "document", "heading") if one.attributes.get("document") else ("channel", "id")
+    given = [one.attributes.get(name, "") for name in (*names, "position")]
+    return ", ".join(filter(None, (one.attributes.get("date", "")[:16].replace("T", " "), *given)))
 
 
 def _shown(text: str, wanted: frozenset[str]) -> str:
     """The sentence of a text that shares most with the query, and what follows it while it is short."""
-    sentences = sentences_of(text) or [unmarked(text)]
-    first = max(range(len(sentences)), key=lambda i: (len(wanted & words_of(sentences[i])), -i))
+    sentences = _sentences(text)
+    first = _best_sentence(sentences, wanted)
     return _cut(" ".join(sentences[first:]) if first == 0 else sentences[first])
 
 

@@ -79,3 +79,33 @@ def stem_of(word: str) -> str:
     """A word without its ending; one name for words that stand for one another."""
     stem = _plain_stem(word[:64])
     return _GROUP_OF.get(stem, stem)
+
+
+# What asks for anything that happened and names nothing of it.
+_ASKING = frozenset(
+    """answer change changed changes commit commits days describe discuss discussed explain find happen happened happening
+    information insight insights kind many mention mentioned mentions month months previous question questions remember said show
+    summarise summarize talk talked times way week weeks work working works year years""".split()  # noqa: SIM905 prose reads better
+)
+MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_MONTH_OF_YEAR = re.compile(rf"\b({'|'.join(MONTHS)}),? ((?:19|20)\d\d)\b", re.IGNORECASE)
+_HOW_MANY = re.compile(r"\bhow (?:many|often)\b", re.IGNORECASE)
+
+
+def told_words(query: str) -> list[str]:
+    """The words of a query that name something, but the month of a year, which a source has as its date; else all words."""
+    words = query_words(_MONTH_OF_YEAR.sub(" ", query))
+    return [word for word in words if word.casefold() not in _ASKING] or words or query_words(query)
+
+
+def months_of(query: str) -> list[str]:
+    """The months of years that a query names, as ISO dates begin: `2025-07`."""
+    return [f"{year}-{MONTHS.index(month.lower()) + 1:02}" for month, year in _MONTH_OF_YEAR.findall(query)]
+
+
+def asks_how_many(query: str) -> bool:
+    """Whether a number of things is asked for."""
+    return bool(_HOW_MANY.search(query))

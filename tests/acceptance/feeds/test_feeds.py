@@ -137,6 +137,26 @@ def test_the_second_version_holds_what_the_first_held(product: Product, commits:
     assert shown() == sum(commits.values()) + 1
 
 
+def test_a_reader_says_what_the_clusters_are(product: Product) -> None:
+    """A name and a merge are in the next version and its feed, and the explanation names the event."""
+    product.publish(INGESTED, insights("curated", 60))
+    product.subscribe("curator", ["curated"])
+    (first, second, *_) = rebuilt(product, "curator")["clusters"]
+    path = f"/api/users/curator/clusters/{first['cluster_id']}"
+    merged = product.http.post(f"{path}/merge", json={"cluster_ids": [second["cluster_id"]]})
+    named = product.http.put(f"{path}/label", json={"label": "Mine"})
+    assert (merged.status_code, named.status_code) == (202, 202), (merged.text, named.text)
+
+    def clusters() -> dict[str, Any]:
+        return {one["cluster_id"]: one for one in product.get("/api/users/curator/clusters").json()["clusters"]}
+
+    product.until(lambda: clusters()[first["cluster_id"]]["label"] == "Mine", "the name is not shown")
+    assert second["cluster_id"] not in clusters()
+    assert clusters()[first["cluster_id"]]["size"] == first["size"] + second["size"]
+    assert "Mine" in [item["title"] for item in product.get("/api/users/curator/feed").json()["items"]]
+    assert named.json()["positions"][0] in product.cli("explain", "feed", "curator", "--json").stdout
+
+
 def test_two_quick_changes_end_as_the_last(product: Product) -> None:
     """Two changes of one subscription set, one right after the other, end as the last (R0.12)."""
     product.subscribe("hasty", ["one", "two"])

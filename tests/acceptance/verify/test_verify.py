@@ -105,6 +105,8 @@ def test_nothing_differs_after_kills(own: Product) -> None:
         for n in range(60)
     ]
     own.publish("league.vote-cast", votes)
+    named = {"kind": "rename", "cluster_id": "none-of-theirs", "label": "Mine"}
+    own.publish("feeds.clusters-curated", [{"user_id": user, "ts": 1, **named} for user in USERS])
     own.kill("workers")
     own.publish("feeds.insight-ingested", insights(400, 400))
     assert own.http.request("DELETE", f"/api/users/{USERS[4]}/data").status_code == 202
@@ -114,7 +116,7 @@ def test_nothing_differs_after_kills(own: Product) -> None:
     assert [(checked.name, one.as_json()) for checked, one in report.listed()] == []
     compared = {checked.name: checked.compared for checked in report.checked}
     # Six matches had the votes of nobody but the user who was erased.
-    assert (compared["insights"], compared["league_vote_counts"]) == (800, 24)
+    assert (compared["insights"], compared["league_vote_counts"], compared["cluster_curations"]) == (800, 24, 4)
     assert min(compared[name] for name in ("users", "channel_heads", REQUESTED, "user_clusters", "league_matches")) > 0
     assert [one.name for one in report.checked if one.skipped] == []
 

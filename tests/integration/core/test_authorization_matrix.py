@@ -194,6 +194,9 @@ BODIES: dict[str, Callable[[str], Any]] = {
     "POST /api/chunks/ingest": lambda place: {"ns": SPACES[place], "slot": "s", "source_id": "x"},
     "PUT /api/users/{user}/subscriptions": lambda _: {"channels": []},
     "PUT /api/users/{user}/plan": lambda _: {"plan": "free"},
+    "PUT /api/users/{user}/clusters/{cluster_id}/label": lambda _: {"label": "x"},
+    "POST /api/users/{user}/clusters/{cluster_id}/merge": lambda _: {"cluster_ids": ["d"]},
+    "POST /api/users/{user}/clusters/{cluster_id}/split": lambda _: {"parts": [{"insight_ids": ["i"]}]},
     "PUT /api/users/{user}/role": lambda _: {"role": "admin"},
     "POST /api/matches/{match}/finalize": lambda _: _GOALS,
     "POST /api/matches/{match}/score": lambda _: _GOALS,
@@ -219,6 +222,7 @@ FIXED = {
     "role": "Mentor",
     "topic": "feeds.user-active",
     "channel": "c",
+    "curation_id": "x",
 }
 # What their body names is looked at before anything else of it.
 NAMED_IN_BODY = {

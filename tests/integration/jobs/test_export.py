@@ -166,6 +166,17 @@ async def test_a_logo_that_is_not_there_fails_the_job(j: Jobs):
         assert told in (await j.until_status(job_id, "failed"))["error"]
 
 
+async def test_a_script_without_a_font_fails_the_job(j: Jobs):
+    """Once, with its name and what was to be shown."""
+    presentation_id = await deck(j)
+    await j.around.pool.execute("UPDATE presentations SET title = 'བོད་ཡིག'")
+    worker = j.worker(Kind.EXPORT, ExportSteps(j.around.pool, j.time))
+    job_id = await j.submit(kind=Kind.EXPORT, args={"presentation_id": presentation_id, "format": "pdf"})
+    await j.request(worker, job_id)
+    row = await j.until_status(job_id, "failed")
+    assert ("Tibetan" in row["error"], "བོད་ཡིག" in row["error"]) == (True, True)
+
+
 # -- Google Slides --------------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from highwater.connectors.models.embedding_calls import CountedEmbedder, Work
 from highwater.connectors.models.embeddings import Embedded
 from highwater.connectors.queries.stages import Stages
 from highwater.connectors.retrieval.context import ChunkContext
+from highwater.connectors.retrieval.search import Result
 from highwater.schemas.errors import UnavailableError
 from highwater.streams.jobs.jobs import Job
 from highwater.streams.jobs.local_deck import local_deck_answer
@@ -58,13 +59,17 @@ async def _ingested(rows: Rows, ns: str, source_id: str, status: str = "complete
     )  # fmt: skip
 
 
+async def _of_query(context: ChunkContext, query: str, word: str) -> list[Result]:
+    return await context.of_query(context.asked(query, WORK), [word], limit=5, as_of_ms=NOW_MS)
+
+
 async def test_a_query_is_told_of_open_namespaces_alone(rows: Rows):
     """Chunks with its words, of no closed namespace; one that is only near is not told."""
     await rows.namespace("open", is_open=True)
     await rows.namespace("closed", is_open=False)
     for ns in ("open", "closed"):
         await rows.put("a", ["The sail was mended", "Nothing of it"], ns=ns)
-    found = await ChunkContext(rows.pool).of_query("Which sail?", ["sail"], WORK, limit=5, as_of_ms=NOW_MS)
+    found = await _of_query(ChunkContext(rows.pool), "Which sail?", "sail")
     assert [(one.ns, one.chunk_no) for one in found] == [("open", 0)]
 
 
@@ -80,7 +85,7 @@ async def test_vectors_of_the_same_model_count(rows: Rows):
     await rows.put("b", ["a word"], vector=[[1.0, 0.0]])
 
     async def order() -> list[str]:
-        found = await ChunkContext(rows.pool, counted).of_query("sail", ["word"], WORK, limit=5, as_of_ms=NOW_MS)
+        found = await _of_query(ChunkContext(rows.pool, counted), "sail", "word")
         return [one.source_id for one in found]
 
     assert await order() == ["b", "a"]
@@ -109,29 +114,35 @@ async def test_documents_that_were_ingested_as_a_whole(rows: Rows):
     assert [(one.source_id, one.chunk_no) for one in found] == [("whole", 0), ("whole", 2)]
 
 
-async def test_the_sources_of_a_query(rows: Rows, monkeypatch: pytest.MonkeyPatch):
-    """Insights and chunks stand together, ranked by the words that they have; a chunk is named by its key and its event."""
-    from highwater.connectors.queries import stages
-
+async def test_the_sources_of_a_query(rows: Rows):
+    """Insights and chunks stand together, the nearest first; a chunk is named by its key, its document and its event."""
     await rows.namespace("docs", is_open=True)
     await rows.put("guide", ["How the sail is mended"], title="Boats", published_days=3)
-    run = _run("Which sail was mended?")
+    await rows.pool.execute("INSERT INTO channels (channel_id, current_seq) VALUES ('acme/boat', 2)")
+    for seq, text in ((1, "Mend the sail"), (2, "Paint the hull")):
+        await rows.pool.execute(
+            "INSERT INTO insights (insight_id, channel_id, seq, ts, arrived_at, text, source_partition, source_offset) "
+            "VALUES ($1, 'acme/boat', $2::bigint, 'epoch', 'epoch', $3, 0, $2::bigint)",
+            f"i{seq}", seq, text,
+        )  # fmt: skip
     made = Stages(rows.pool, model="small", strong_model="strong")
-    found = await made._found(run)
-    async with rows.pool.acquire() as tx:
-        (source,) = await stages._sources(tx, run, {"search_keywords": ["sail"]}, found)
-    assert (source.insight_id, source.channel_id) == ("s|guide|0", "docs")
-    assert source.text == "Boats\nHow the sail is mended"
-    assert source.position == "chunks.chunk-submitted/0/0"
-    assert source.ts_ms == NOW_MS - 3 * 86_400_000
-    assert source.similarity == 1.0
+    found = await made._found(_run("Which sail was mended?"))
+    assert [one.insight_id for one in found.sources] == ["s|guide|0", "i1"]
+    (chunk, insight) = found.sources
+    assert (chunk.channel_id, chunk.document, chunk.heading) == ("docs", "guide", "Boats")
+    assert (chunk.text, chunk.position) == ("How the sail is mended", "chunks.chunk-submitted/0/0")
+    assert chunk.ts_ms == NOW_MS - 3 * 86_400_000
+    assert (insight.channel_id, insight.position) == ("acme/boat", "feeds.insight-ingested/0/1")
+    counted = await made._found(_run("How many sails were mended?"))
+    assert counted.matching == (1, ("sails", "mended"))
+    assert (await made._found(_run("Which rudder was lost?"))).sources == []
 
 
 def _run(query: str) -> Any:
     class Run:
         id = WORK.id
         user_id = "11111111-1111-4111-8111-111111111111"
-        analysis: dict[str, Any] = {"search_keywords": ["sail"]}  # noqa: RUF012
+        analysis: dict[str, Any] = {}  # noqa: RUF012
         updated_ms = NOW_MS
 
     run = Run()

@@ -328,14 +328,13 @@ async def test_the_index_serves_the_search(rows: Rows, monkeypatch: pytest.Monke
     plans: list[str] = []
 
     async def explained(
-        tx: Any, asked: Any, words: Any, passport: Any, namespace: Any, depths: Any, limit: int, as_of_ms: int
+        tx: Any, statement: str, asked: Any, words: Any, scoring: Any, depths: Any, limit: int
     ) -> Found:
-        statement = QUERIES["search_near_chunks"].replace("halfvec(384)", f"halfvec({LENGTH})")
-        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, depths[0], 500, words, words)
+        told = await tx.fetch(f"EXPLAIN {statement}", *asked, limit, *depths[0], 500, "odd", "odd")
         plans.append("\n".join(row[0] for row in told))
-        count = f"EXPLAIN {QUERIES['count_cold_chunks']}"
-        cold = await tx.fetch(count, asked.ns, asked.slot, asked.source_ids, asked.oldest, chunk_search.COLD_COUNT_MAX)
-        plans.append("\n".join(row[0] for row in cold))
+        most = (chunk_search.COMPARED_MAX + 1, asked.oldest, chunk_search.COLD_COUNT_MAX)
+        counts = await tx.fetch(f"EXPLAIN {QUERIES['count_chunks']}", asked.ns, asked.slot, asked.source_ids, *most)
+        plans.append("\n".join(row[0] for row in counts))
         return Found((), is_complete=False, is_exact=False)
 
     monkeypatch.setattr(chunk_search, "_by_index", explained)
@@ -351,7 +350,7 @@ async def test_what_is_said_to_be_complete_is(rows: Rows, monkeypatch: pytest.Mo
     """Of ages apart: wherever a search says that it is complete, the last result is as good as the tenth of all."""
     ages = np.random.default_rng(2).uniform(0, spread_days, COUNT)
     made = await _large(rows, monkeypatch, ages)
-    monkeypatch.setattr(chunk_search, "DEPTHS", dict.fromkeys(Mode, (50, 400)))
+    monkeypatch.setattr(chunk_search, "DEPTHS", dict.fromkeys(Mode, ((50, 50), (400, 400))))
     complete = 0
     for number in range(20):
         asked = np.random.default_rng(200 + number).standard_normal(LENGTH)

@@ -99,8 +99,8 @@ def test_a_version_from_before_clusters_had_an_identity_has_members():
 def test_an_empty_read_model_has_its_columns(name: str):
     """No rows, and the same columns and types all the same, in every library."""
     empty = {
-        key: [] for key in ("clusters", "items", "events", "channels", "queries", "seasons", "table", "rounds", "results",
-                            "users")
+        key: [] for key in ("clusters", "items", "events", "curations", "channels", "queries", "seasons", "table", "rounds",
+                            "results", "users")
     }  # fmt: skip
     model = READ_MODELS[name]
     frame = Frame(table_of(list(model.rows({**empty, "by_channel": {}})), model.schema))

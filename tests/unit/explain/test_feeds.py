@@ -244,6 +244,17 @@ def test_a_demand_is_the_cause_of_a_manual_request(story: Story) -> None:
     assert [demand.kind, demand.causes[0].position] == ["demand", str(second)]
 
 
+def test_a_curation_is_the_cause_of_a_manual_request(story: Story) -> None:
+    """It is told apart from an operator's demand, and its event is named."""
+    said = story.log.add(
+        "feeds.clusters-curated", USER, T, {"user_id": USER, "ts": T, "kind": "undo", "curation_id": "x"}
+    )
+    story.log.add("feeds.user-changed", USER, T + 20, _changed(rebuild_demanded=True), said)
+    story.rebuilt(1_000, trigger="manual")
+    (demand,) = _request(story.tree()).causes
+    assert [demand.about, demand.causes[0].position] == ["the reader said what the clusters are", str(said)]
+
+
 def test_what_the_log_does_not_hold_is_said_to_be_missing(story: Story) -> None:
     """An insight is still there with its place; what led from it to the user is not, and nothing is made up."""
     story.insights["c", 1] = NewInsight("c#1", "", Position("feeds.insight-ingested", 0, 5), T)

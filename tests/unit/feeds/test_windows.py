@@ -16,6 +16,7 @@ from highwater.connectors.feeds.windows import (
     clusters_json,
     dataset_of,
     evolved_events,
+    found_json,
     history_rows,
     labels_of,
     last_version_of,
@@ -23,6 +24,7 @@ from highwater.connectors.feeds.windows import (
 )
 from highwater.schemas.avro_files import parsed_schema
 from highwater.streams.clock import to_datetime
+from highwater.streams.feeds.curations import Curation, CurationKind, Part
 from highwater.streams.feeds.recluster import recluster
 from highwater.streams.feeds.versions import LastVersion, Window
 from tests.unit.feeds import sample
@@ -42,11 +44,11 @@ def row(insight_id, **vectors: int):
     }
 
 
-def version(number=1, first=0, last=None):
+def version(number=1, first=0, last=None, curations=()):
     """A version of real insights."""
     ids = tuple(one["insight_id"] for one in sample.insights())
     part = slice(first, first + 400)
-    return recluster(Window(number, sample.vectors()[part], sample.texts()[part], ids[part], last))
+    return recluster(Window(number, sample.vectors()[part], sample.texts()[part], ids[part], last, curations))
 
 
 def stored(made, basis_id="b"):
@@ -55,6 +57,7 @@ def stored(made, basis_id="b"):
         "clusters": clusters_json(made),
         "outside": outside_json(made),
         "neighbours": made.neighbours,
+        "found": found_json(made),
         "basis_id": basis_id,
     }
 
@@ -111,13 +114,25 @@ def test_a_version_is_read_back_as_it_was_stored():
     """Clusters, what is outside, and neighbours survive the round through their stored forms."""
     made = version()
     assert last_version_of(stored(made), "b") == LastVersion(made.clusters, made.outside, made.neighbours)
+    (first, second, third), order = made.clusters[:3], (1, 0, 1)
+    curations = (
+        Curation("m", CurationKind.MERGE, order, first.cluster_id, cluster_ids=(second.cluster_id,)),
+        Curation("s", CurationKind.SPLIT, order, third.cluster_id, parts=(Part(third.insight_ids[:3]),)),
+    )
+    curated = version(2, 0, LastVersion(made.clusters, made.outside), curations)
+    assert curated.found is not None
+    assert last_version_of(stored(curated), "b") == LastVersion(
+        curated.clusters, curated.outside, curated.neighbours, curated.found
+    )
 
 
 def test_a_version_from_before_there_were_themes_is_read_and_gets_them():
     """An older release stored no themes: its clusters have none, and the next version of the same window does."""
     made = version()
     row_before = stored(made)
-    clusters = [{k: v for k, v in one.items() if k != "theme"} for one in orjson.loads(row_before["clusters"])]
+    clusters = [
+        {k: v for k, v in one.items() if k not in ("theme", "label_by")} for one in orjson.loads(row_before["clusters"])
+    ]
     last = last_version_of({**row_before, "clusters": orjson.dumps(clusters).decode()}, "b")
     assert last is not None
     assert {one.theme for one in last.clusters} == {""}

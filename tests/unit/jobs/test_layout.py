@@ -11,6 +11,7 @@ import pypdf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from highwater.connectors.jobs.pdf_file import write_pdf
 from highwater.connectors.jobs.pptx_file import write_pptx
@@ -19,6 +20,7 @@ from highwater.streams.jobs.layout import (
     BODY_SIZES,
     INDENT,
     LEADING,
+    LOGO_TOP,
     PAGE_HEIGHT,
     TEXT_WIDTH,
     TITLE_LINES,
@@ -31,6 +33,7 @@ from highwater.streams.jobs.layout import (
     chart_of,
     lay_out,
     lay_out_title,
+    logo_size,
     luminance,
     plain,
     wide_measure,
@@ -139,6 +142,32 @@ def test_what_is_no_picture_is_refused(content: bytes):
     for write in (write_pptx, write_pdf):
         with pytest.raises(UnreadableLogoError, match="no picture"):
             write(Deck("d", ()), Theme(logo=content))
+
+
+@pytest.mark.parametrize(("width", "height", "shown"), [(40, 10, (104, 26)), (400, 20, (120, 6)), (10, 40, (6.5, 26))])
+def test_a_logo_keeps_its_shape(width: int, height: int, shown: tuple[float, float]):
+    """However wide or high, in the room that it has; in both formats alike."""
+    assert logo_size(width, height) == shown
+    logo = io.BytesIO()
+    Image.new("RGB", (width, height), "#AA0000").save(logo, "PNG")
+    theme = Theme(logo=logo.getvalue())
+    (picture,) = (
+        one
+        for one in pptx.Presentation(io.BytesIO(write_pptx(Deck("d", ()), theme))).slides[0].shapes
+        if one.name == "Logo"
+    )
+    assert (picture.width.pt, picture.height.pt, picture.top.pt) == (*shown, LOGO_TOP)
+    drawn = pypdf.PdfReader(io.BytesIO(write_pdf(Deck("d", ()), theme))).pages[0].get_contents()
+    assert drawn is not None
+    assert f"{shown[0]:g} 0 0 {shown[1]:g} " in drawn.get_data().decode("latin-1")
+
+
+def test_a_paragraph_from_right_to_left_begins_at_the_right():
+    """In a PPTX by its direction, which programs know."""
+    deck = Deck("שלום", (Slide("سلام", ("مرحبا (abc)", "left")),))
+    first, second = pptx.Presentation(io.BytesIO(write_pptx(deck))).slides
+    paragraphs = [*first.shapes.title.text_frame.paragraphs, *second.placeholders[1].text_frame.paragraphs]
+    assert [one._p.pPr.get("rtl") for one in paragraphs] == ["1", "1", None]
 
 
 DECK = (

@@ -76,7 +76,10 @@ def test_the_draft_is_in_the_order_of_the_requirement() -> None:
     places = [text.index(marker) for marker in markers]
     assert places == sorted(places)
     assert '<log type="assistant_response" at="1970-01-01T00:00:01Z">log-2</log>' in text
-    assert '<source n="2" channel="apache/kafka" date="2023-11-14" id="i2">source-2</source>' in text
+    assert (
+        '<source n="2" channel="apache/kafka" date="2023-11-14T22:13:20Z" id="i2" position="t/0/1">source-2</source>'
+        in text
+    )
     assert '<record id="1" from="2026-01-01" to="2026-01-01" tags="">memory-1</record>' in text
 
 

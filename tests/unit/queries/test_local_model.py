@@ -69,10 +69,10 @@ def ids_in(answer: str) -> list[str]:
 
 
 def test_an_answer_names_its_sources_with_number_date_channel_and_id() -> None:
-    """Number, date, channel and id of each source stand before its own words."""
+    """Number, time, channel, id and position of each source stand before its own words."""
     answer = ask("What changed in the KRaft controller?")
     assert ids_in(answer) == [COMMITS[0][0], COMMITS[1][0]]
-    assert f"[1] 2024-09-26, apache/kafka, {COMMITS[0][0]}: {COMMITS[0][3]}" in answer.splitlines()
+    assert f"[1] 2024-09-26 10:00, apache/kafka, {COMMITS[0][0]}, t/0/1: {COMMITS[0][3]}" in answer.splitlines()
     assert 2 <= len(answer.splitlines()) <= SHOWN_MAX + 2
 
 
@@ -177,7 +177,8 @@ def test_the_assembler_gives_xml_of_what_helps_and_keeps_the_numbers() -> None:
     """What shares nothing with the query is left out; numbers, dates and ids stay those of the draft."""
     draft = draft_context("RocksDBStore leak", [LogLine("user_query", "hello", 0)], {}, [], SOURCES, "m")
     assert local_answer(Stage.ASSEMBLER, "", draft) == (
-        '<context>\n<sources>\n<source n="5" channel="apache/kafka" date="2024-01-11" id="890431751837c5f3b970">'
+        '<context>\n<sources>\n<source n="5" channel="apache/kafka" date="2024-01-11T10:00:00Z" id="890431751837c5f3b970" '
+        'position="t/0/1">'
         "KAFKA-16089: Fix memory leak in RocksDBStore (#15174)</source>\n</sources>\n</context>"
     )
 
@@ -188,8 +189,8 @@ def test_the_archivist_sums_up_query_and_answer() -> None:
     found = parse_summary(local_answer(Stage.ARCHIVIST, "", archivist_input(query, ask(query), "2026-01-31T10:00:00Z")))
     assert found == Summary(
         ("KRaft", "controller"),
-        'On 2026-01-31 the user asked: "What changed in the KRaft controller?" Answered: 2024-09-26, apache/kafka, '
-        "68b97705062826f0cef9: KRaft controller crashes when active controller is removed (#17146)",
+        'On 2026-01-31 the user asked: "What changed in the KRaft controller?" Answered: 2024-09-26 10:00, '
+        "apache/kafka, 68b97705062826f0cef9, t/0/1: KRaft controller crashes when active controller is removed (#17146)",
     )
 
 
@@ -241,18 +242,26 @@ def test_an_answer_has_no_marks_of_markdown() -> None:
         (
             "How many caches were fixed?",
             ["Fix the cache", "Fix a cache", "Paint it blue"],
-            "2 of the 3 sources that come nearest tell of it:",
+            '7 insights have "caches" and "fixed".',
         ),
-        ("When was the cache fixed?", ["Fix the cache"], "It is told of on 2026-01-01:"),
-        ("When was the cache fixed?", ["Fix the cache", "Fix a cache"], "It is told of from 2026-01-01 to 2026-01-02:"),
-        ("Where was the cache fixed?", ["Fix the cache", "Fix a cache"], "It is told of in c1 and c2:"),
+        ("When was the cache fixed?", ["Fix the cache"], "The nearest source [1] dates from 2026-01-01."),
+        (
+            "When was the cache fixed?",
+            ["Fix the cache", "Fix a cache"],
+            "The nearest source [1] dates from 2026-01-01; the others from 2026-01-02.",
+        ),
+        ("Where was the cache fixed?", ["Fix the cache", "Fix a cache"], "It is reported in c1 and c2."),
         (
             "Who fixed the cache?",
             ["Fix the cache, by Ada Lovelace", "Fix a cache (@grace-h)"],
-            "The sources name Ada Lovelace and @grace-h:",
+            "The sources name Ada Lovelace and @grace-h.",
         ),
-        ("Who fixed the cache?", ["Fix the cache, mail a@b.org"], "No source says who; they tell:"),
-        ("What of the cache?", ["Fix the cache"], "From what was ingested:"),
+        (
+            "Who fixed the cache?",
+            ["Fix the cache, mail a@b.org"],
+            "No source names a person; the nearest one [1] says: Fix the cache, mail a@b.org",
+        ),
+        ("What of the cache?", ["Fix the cache"], "The nearest source [1] says: Fix the cache"),
     ],
 )
 def test_an_answer_begins_with_what_was_asked(query: str, texts: list[str], lead: str) -> None:
@@ -261,5 +270,6 @@ def test_an_answer_begins_with_what_was_asked(query: str, texts: list[str], lead
         f'<source n="{n}" channel="c{n}" date="2026-01-0{n}" id="i{n}">{text}</source>'
         for n, text in enumerate(texts, 1)
     )
-    answer = local_answer(Stage.RESPONDER, "", f"<query>{query}</query><context>{context}</context>")
+    opening = '<sources matching="7" words="caches, fixed">'
+    answer = local_answer(Stage.RESPONDER, "", f"<query>{query}</query><context>{opening}{context}</context>")
     assert answer.splitlines()[0] == lead

@@ -1,0 +1,219 @@
+"""What a reader says of the clusters: names, merges and splits, each an event first, which hold until they are undone.
+
+A request is checked against the version that its reader sees. What is said of clusters that are gone by the time it is applied
+rests, so nothing that was accepted fails later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import orjson
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from highwater.api.core import conditional
+from highwater.api.core.access import Scope, Whose, access
+from highwater.api.core.auth import Role
+from highwater.api.core.conditional import CACHE_NEVER
+from highwater.api.core.errors import ConflictError, NotFoundError, UnprocessableError
+from highwater.api.core.freshness import FEEDS_TOPICS
+from highwater.api.core.guard import GuardedRoute, User
+from highwater.api.core.openapi import ID
+from highwater.api.core.publishing import Positions
+from highwater.api.core.services import Services, Wired
+from highwater.connectors.feeds import read_model
+from highwater.connectors.feeds.curations import held_curations, position_of
+from highwater.schemas.envelope import iso_from_ms
+from highwater.schemas.feeds import CLUSTERS_CURATED, ClusterPart, ClustersCurated
+from highwater.streams.checks import check_id
+from highwater.streams.feeds.curations import (
+    CURATIONS_MAX,
+    MERGED_MAX,
+    NAMED_MAX,
+    PARTS_MAX,
+    Curation,
+    CurationKind,
+    check_curated,
+    curation_json,
+    curation_of,
+)
+from highwater.streams.identity.rate_limits import RateLimit
+
+router = APIRouter(tags=["feeds"], route_class=GuardedRoute)
+ACCEPTED = HTTPStatus.ACCEPTED
+ClusterId = Annotated[str, Path(description="of a cluster of the current version")]
+
+
+class Label(BaseModel):
+    """What a cluster is called."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    label: Annotated[str, ID] = Field(description="1 to 240 bytes on one line")
+
+
+class Merged(BaseModel):
+    """Clusters that belong to another one."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    cluster_ids: list[Annotated[str, ID]] = Field(
+        description="1 to 50 other clusters of the current version",
+        json_schema_extra={"minItems": 1, "maxItems": MERGED_MAX, "uniqueItems": True},
+    )
+
+
+class Part(BaseModel):
+    """A part of a cluster."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    insight_ids: list[Annotated[str, ID]] = Field(
+        description="insights of the cluster, each in one part",
+        json_schema_extra={"minItems": 1, "maxItems": NAMED_MAX, "uniqueItems": True},
+    )
+    label: str | None = Field(default=None, description="its label; by default one that is made from its texts")
+
+
+class Split(BaseModel):
+    """The parts of a cluster that become clusters of their own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    parts: list[Part] = Field(
+        description="1 to 10 parts; up to 1,000 insights in all, and one at least is in none",
+        json_schema_extra={"minItems": 1, "maxItems": PARTS_MAX},
+    )
+
+
+@router.put(
+    "/api/users/{user:id}/clusters/{cluster_id:id}/label",
+    status_code=ACCEPTED,
+    summary="Rename a cluster for its reader",
+)
+@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+async def put_label(
+    request: Request, response: Response, user: User, cluster_id: ClusterId, body: Label, services: Wired
+) -> Positions:
+    """The label is the cluster's in every later version, as long as the cluster lives; the last one counts.
+
+    `Location` is what takes it back.
+    """
+    event = _event(user, CurationKind.RENAME, cluster_id=cluster_id, label=body.label)
+    await _seen(request, services, event)
+    return await _say(response, services, event)
+
+
+@router.post(
+    "/api/users/{user:id}/clusters/{cluster_id:id}/merge", status_code=ACCEPTED, summary="Merge clusters into one"
+)
+@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+async def post_merge(
+    request: Request, response: Response, user: User, cluster_id: ClusterId, body: Merged, services: Wired
+) -> Positions:
+    """Whatever comes to one of them in later versions is in this one, under its id. `Location` is what takes it back."""
+    event = _event(user, CurationKind.MERGE, cluster_id=cluster_id, cluster_ids=body.cluster_ids)
+    known = await _seen(request, services, event)
+    if missing := [one for one in body.cluster_ids if one not in known]:
+        raise UnprocessableError(f"user {user!r} has no cluster {missing[0]!r}", field="cluster_ids", reason="unknown")
+    return await _say(response, services, event)
+
+
+@router.post(
+    "/api/users/{user:id}/clusters/{cluster_id:id}/split", status_code=ACCEPTED, summary="Split a cluster into parts"
+)
+@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+async def post_split(
+    request: Request, response: Response, user: User, cluster_id: ClusterId, body: Split, services: Wired
+) -> Positions:
+    """What no part names stays the cluster; a later insight goes to the part, or the rest, whose members it is nearest to.
+
+    Insights with the same vector stay together. `Location` is what takes it back.
+    """
+    parts = [ClusterPart(insight_ids=part.insight_ids, label=part.label) for part in body.parts]
+    event = _event(user, CurationKind.SPLIT, cluster_id=cluster_id, parts=parts)
+    members = set((await _seen(request, services, event))[cluster_id]["insight_ids"])
+    named = {insight_id for part in body.parts for insight_id in part.insight_ids}
+    if missing := sorted(named - members):
+        raise UnprocessableError(f"{missing[0]!r} is not in cluster {cluster_id!r}", field="parts", reason="unknown")
+    if not members - named:
+        raise UnprocessableError("the parts name the whole cluster; leave one out", field="parts", reason="whole")
+    return await _say(response, services, event)
+
+
+@router.get("/api/users/{user:id}/curations", summary="What a reader has said of the clusters", response_model=None)
+@access(Role.VIEWER, Scope.FEEDS, Whose.USER, limit=RateLimit.CALLER, cost=1)
+async def get_curations(request: Request, user: User, services: Wired) -> Response:
+    """In the order of the log, 100 at most. `is_resting`: the current version has none of the clusters that it is about."""
+    await services.fresh(request, FEEDS_TOPICS)
+    pool = services.database.require()
+    held = await held_curations(pool, user)
+    shown = await _clusters(services, user) if held else {}
+    document = {"user_id": user, "curations": [_shown(one, shown) for one in held]}
+    return Response(orjson.dumps(document), headers={"Cache-Control": CACHE_NEVER}, media_type=conditional.JSON)
+
+
+@router.delete(
+    "/api/users/{user:id}/curations/{curation_id:id}", status_code=ACCEPTED, summary="Undo a rename, merge or split"
+)
+@access(Role.EDITOR, Scope.FEEDS, Whose.USER, limit=RateLimit.PLAN, cost=10)
+async def delete_curation(
+    request: Request,
+    user: User,
+    curation_id: Annotated[str, Path(description="as `Location` and `GET …/curations` tell it")],
+    services: Wired,
+) -> Positions:
+    """The next version is made as if it had not been said. What was said of its parts rests."""
+    check_id("curation_id", curation_id)
+    await services.fresh(request, FEEDS_TOPICS)
+    if curation_id not in {one.curation_id for one in await held_curations(services.database.require(), user)}:
+        raise NotFoundError(f"user {user!r} holds no curation {curation_id!r}")
+    return await _publish(services, _event(user, CurationKind.UNDO, curation_id=curation_id))
+
+
+def _event(user: str, kind: CurationKind, **said: Any) -> ClustersCurated:
+    """The event, without its time."""
+    nothing: dict[str, Any] = {"cluster_id": "", "label": None, "cluster_ids": [], "parts": [], "curation_id": None}
+    return ClustersCurated(user_id=user, ts=0, kind=kind.value, **{**nothing, **said})  # type: ignore[typeddict-item]
+
+
+async def _seen(request: Request, services: Services, event: ClustersCurated) -> Mapping[str, Mapping[str, Any]]:
+    """The clusters that the reader sees, by id, once the event and its cluster are found to be good."""
+    check_curated(event)
+    await services.fresh(request, FEEDS_TOPICS)
+    known = await _clusters(services, event["user_id"])
+    if event["cluster_id"] not in known:
+        raise NotFoundError(f"user {event['user_id']!r} has no cluster {event['cluster_id']!r}")
+    return known
+
+
+async def _clusters(services: Services, user: str) -> dict[str, dict[str, Any]]:
+    found = await read_model.clusters(services.database.require(), user, None, services.clock())
+    return {one["cluster_id"]: one for one in found.clusters or ()}
+
+
+async def _say(response: Response, services: Services, event: ClustersCurated) -> Positions:
+    """Publish a curation that there is room for, and tell where it can be taken back."""
+    user, curation_id = event["user_id"], curation_of(event, (0, 0, 0)).curation_id
+    held = {one.curation_id for one in await held_curations(services.database.require(), user)}
+    if curation_id not in held and len(held) >= CURATIONS_MAX:
+        raise ConflictError(
+            f"user {user!r} holds {CURATIONS_MAX} curations, which is as many as there may be; undo one"
+        )
+    response.headers["Location"] = f"/api/users/{quote(user, safe='')}/curations/{curation_id}"
+    return await _publish(services, event)
+
+
+async def _publish(services: Services, event: ClustersCurated) -> Positions:
+    return Positions(positions=await services.publisher.one(CLUSTERS_CURATED, {**event, "ts": services.clock()}))
+
+
+def _shown(one: Curation, cluster_ids: Iterable[str]) -> dict[str, Any]:
+    return {
+        "curation_id": one.curation_id,
+        **curation_json(one),
+        "part_ids": one.part_ids,
+        "is_resting": one.is_resting(cluster_ids),
+        "position": position_of(one),
+        "said_at": iso_from_ms(one.order[0]),
+    }

@@ -1,0 +1,214 @@
+"""Searches of insights for a question: by its words, the rarer the more, and by what it means, fused as for chunks.
+
+Laws. What is looked at is bounded: the newest insights with each word, and the newest of the channels that moved last by their
+vectors. A vector is compared with those of its own basis alone; without any, words decide. What is not near is not found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import asyncpg
+import numpy as np
+
+from highwater.connectors.postgres.pool import Connection, Row, reading
+from highwater.connectors.retrieval.asked import AskedVector
+from highwater.connectors.retrieval.statements import QUERIES
+from highwater.schemas.feeds import INSIGHT_INGESTED
+from highwater.schemas.positions import Position
+from highwater.streams.chunks.scoring import TEXT_SHARE, similarity_of, word_weights
+from highwater.streams.clock import to_ms
+from highwater.streams.feeds.basis import Basis
+from highwater.streams.feeds.embedding import TextEmbedder
+from highwater.streams.queries.context import Matching
+from highwater.streams.queries.words import told_words, words_of
+
+# Insights looked at for each word: the newest, as nobody asks a stream for what is oldest.
+INSIGHTS_PER_WORD = 100
+# Vectors compared for a question: 6 MB are read for it, in some 15 ms.
+VECTORS_COMPARED_MAX = 4_096
+# Of channels that are not named in a question, those that moved last; each gives an even share of the vectors.
+_CHANNELS_MAX = 256
+# The nearest by their vectors whose words are weighed too.
+_NEAREST_MAX = 50
+# A word that names more channels than this names none in particular.
+_CHANNELS_NAMED_MAX = 20
+_NEWEST_OF_NAMED_MAX = 12
+_NAME_PART = re.compile(r"[^\W_]+")
+
+
+class FoundInsight(NamedTuple):
+    """An insight that is near a question; `similarity` 0 to 1, `share` of the weight of the question's words that it has."""
+
+    insight_id: str
+    channel_id: str
+    ts_ms: int
+    text: str
+    position: str
+    similarity: float
+    share: float
+
+
+class Words(NamedTuple):
+    """The words of a question: groups of those that stand for one another, by their stems, with how many insights have each."""
+
+    holders: Mapping[frozenset[str], int]
+    total: int
+
+    def weights(self, own: Collection[frozenset[str]]) -> dict[frozenset[str], float]:
+        """What each group weighs, together 1. A word that nobody has counts only where the question has it (`own`) itself."""
+        groups = [group for group, count in self.holders.items() if count or group in own]
+        found = word_weights([self.holders[one] for one in groups], self.total) if groups else []
+        return dict(zip(groups, found, strict=True))
+
+
+class InsightSearch:
+    """Searches insights."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record]) -> None:
+        self._pool = pool
+        self._own: tuple[str, TextEmbedder] | None = None
+
+    async def of_query(
+        self, query: str, words: Sequence[str], asked: AskedVector, channels: Sequence[str] | None, *, limit: int
+    ) -> list[FoundInsight]:
+        """The insights that answer best, the best first; of these channels, or of all where there are none.
+
+        A word that names a channel also finds what that channel says of the other words, and what it said last.
+
+        Raises:
+            UnavailableError: PostgreSQL is away.
+        """
+        basis, vector = await self._vector(query, asked)
+        async with reading(self._pool) as tx:
+            named = await _named(tx, words, channels)
+            held, ids = await self._with_words(tx, words, channels, named)
+            ids |= await self._nearest(tx, channels, basis, vector)
+            rows = await tx.fetch(QUERIES["insights_to_score"], list(ids), basis)
+        return scored(held, rows, vector, own=frozenset(map(words_of, told_words(query))))[:limit]
+
+    async def count(self, words: Sequence[str], channels: Sequence[str] | None) -> Matching | None:
+        """How many insights have all of these words that any has; those that name a channel say where to count. None: no word.
+
+        Raises:
+            UnavailableError: PostgreSQL is away.
+        """
+        async with reading(self._pool) as tx:
+            named = await _named(tx, words, channels)
+            of = [row["channel_id"] for row in named] or channels
+            names = {name for row in named for name in _names(row["channel_id"])}
+            others = [word for word in words if word.casefold() not in names]
+            found = await tx.fetch(QUERIES["insights_with_words"], others, of, 1)
+            had = [others[row["place"] - 1] for row in found]
+            if not had:
+                return None
+            return Matching(int(await tx.fetchval(QUERIES["count_insights_with_words"], had, of)), tuple(had))
+
+    async def _with_words(
+        self, tx: Connection, words: Sequence[str], channels: Sequence[str] | None, named: Sequence[Row]
+    ) -> tuple[Words, set[str]]:
+        of_named = [row["channel_id"] for row in named]
+        found = await tx.fetch(QUERIES["insights_with_words"], list(words), channels, INSIGHTS_PER_WORD)
+        total = int(await tx.fetchval(QUERIES["count_insights"], channels))
+        holders: dict[frozenset[str], int] = {stems: 0 for word in words if (stems := words_of(word))}
+        for row in found:
+            stems = words_of(words[row["place"] - 1])
+            if stems:
+                holders[stems] = max(holders[stems], row["holders"])
+        for word in words:
+            seen = sum(row["current_seq"] for row in named if word.casefold() in _names(row["channel_id"]))
+            if stems := words_of(word):
+                holders[stems] = max(holders[stems], seen)
+        ids = {insight_id for row in found for insight_id in row["insight_ids"]}
+        if of_named:
+            more = await tx.fetch(QUERIES["insights_with_words"], list(words), of_named, INSIGHTS_PER_WORD)
+            ids |= {insight_id for row in more for insight_id in row["insight_ids"]}
+            newest = await tx.fetch(QUERIES["newest_insights"], of_named, _NEWEST_OF_NAMED_MAX)
+            ids |= {row["insight_id"] for row in newest}
+        return Words(holders, total), ids
+
+    async def _nearest(
+        self, tx: Connection, channels: Sequence[str] | None, basis: str | None, vector: bytes | None
+    ) -> set[str]:
+        if vector is None:
+            return set()
+        count = min(_CHANNELS_MAX, len(channels) if channels else int(await tx.fetchval(QUERIES["count_channels"])))
+        share = max(1, VECTORS_COMPARED_MAX // max(1, count))
+        rows = await tx.fetch(QUERIES["newest_vectors"], channels, _CHANNELS_MAX, share, basis)
+        kept = [row for row in rows if len(row["vector"]) == len(vector)]
+        if not kept:
+            return set()
+        cosines = _matrix([row["vector"] for row in kept]) @ np.frombuffer(vector, "<f4")
+        order = np.argsort(-cosines, kind="stable")[:_NEAREST_MAX]
+        return {kept[place]["insight_id"] for place in order.tolist()}
+
+    async def _vector(self, query: str, asked: AskedVector) -> tuple[str | None, bytes | None]:
+        """The basis in which the question is compared, and its vector in it: a model's, else that of the built-in basis."""
+        async with reading(self._pool) as tx:
+            bases = await tx.fetch(QUERIES["bases_of_insights"])
+            vector = await asked.of_model({row["basis_id"] for row in bases})
+            if vector is not None:
+                return asked.basis_id, vector
+            own = next((row["basis_id"] for row in bases if row["is_own"] and row["is_active"]), None)
+            if own is None:
+                return None, None
+            if self._own is None or self._own[0] != own:
+                content = await tx.fetchval(QUERIES["basis_content"], own)
+                self._own = own, TextEmbedder(Basis.from_bytes(content, own))
+        made = await asyncio.to_thread(self._own[1].embed, [query])
+        return own, made[0].astype("<f4").tobytes()
+
+
+def scored(
+    asked: Words, rows: Sequence[Row], vector: bytes | None, *, own: Collection[frozenset[str]]
+) -> list[FoundInsight]:
+    """Insights by how well they answer, as chunks are scored; the newest of equals first.
+
+    Words are compared without their endings and as a whole: `fixed` is in no `prefixed`. A text has a word or has it not, since
+    insights are short. `own`: the words of the question, of which a share is told; the others are what the Analyzer adds.
+    """
+    weights = asked.weights(own)
+    whole = sum(weight for group, weight in weights.items() if group in own) or 1.0
+    texts = [row["text"] or "" for row in rows]
+    query = None if vector is None else np.frombuffer(vector, "<f4")
+    found = []
+    for row, text in zip(rows, texts, strict=True):
+        stems = words_of(f"{row['channel_id']} {text}")
+        has = {group: weight for group, weight in weights.items() if group <= stems}
+        by_words = sum(has.values())
+        held = row["vector"]
+        is_comparable = query is not None and held is not None and len(held) == len(vector or b"")
+        cosine = float(np.frombuffer(held, "<f4") @ query) if is_comparable and query is not None else 0.0
+        found.append(
+            FoundInsight(
+                row["insight_id"],
+                row["channel_id"],
+                to_ms(row["ts"]),
+                text,
+                str(Position(INSIGHT_INGESTED, row["source_partition"], row["source_offset"])),
+                round(similarity_of(cosine, by_words, TEXT_SHARE if is_comparable else 1.0), 4),
+                round(sum(weight for group, weight in has.items() if group in own) / whole, 4),
+            )
+        )
+    return sorted(found, key=lambda one: (-one.similarity, -one.ts_ms, one.insight_id))
+
+
+async def _named(tx: Connection, words: Sequence[str], channels: Sequence[str] | None) -> list[Row]:
+    """The channels that words name; where one is named whole, those of which a part is named are not meant."""
+    found = await tx.fetch(
+        QUERIES["channels_named"], [word.casefold() for word in words], channels, _CHANNELS_NAMED_MAX
+    )
+    return [row for row in found if row["is_whole"] or not found[0]["is_whole"]]
+
+
+def _names(channel_id: str) -> set[str]:
+    """What names a channel: itself, its name within its owner's, and their parts."""
+    name = channel_id.casefold()
+    return {name, name.rpartition("/")[2], *_NAME_PART.findall(name)}
+
+
+def _matrix(vectors: Sequence[bytes]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    return np.frombuffer(b"".join(vectors), "<f4").reshape(len(vectors), -1)

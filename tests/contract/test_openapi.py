@@ -1,0 +1,84 @@
+"""The OpenAPI document is fit for generated clients: ids and names that say what they are, every problem with a page."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+import pytest
+
+from highwater.api.app import create_app
+from highwater.api.core.errors import ProblemError
+from highwater.api.core.problems import BY_NAME, KINDS, PREFIX, kind_of
+from highwater.api.core.refused_connections import refusal_of
+from highwater.streams.settings import read_settings
+
+METHODS = ("get", "put", "post", "delete")
+
+
+@pytest.fixture(scope="module")
+def application() -> Any:
+    """The application as it is served."""
+    return create_app(read_settings({}))
+
+
+def test_operation_ids_are_the_names_of_functions(application: Any) -> None:
+    """Each once, without the path, so that a generated client has `get_feed` and keeps it."""
+    found = [item[method]["operationId"] for item in application.openapi()["paths"].values() for method in item]
+    assert [name for name, times in Counter(found).items() if times > 1] == []
+    assert [name for name in found if not re.fullmatch(r"[a-z]+(_[a-z]+)*", name) or "_api_" in name] == []
+
+
+def test_schemas_have_names_of_the_domain(application: Any) -> None:
+    """No two models share one, which FastAPI would tell apart by the paths of their modules."""
+    assert [name for name in application.openapi()["components"]["schemas"] if "__" in name] == []
+
+
+def test_every_error_that_is_documented_has_a_kind(application: Any) -> None:
+    """A status that an operation names stands for one kind, with that status."""
+    document = application.openapi()
+    statuses = {
+        int(status)
+        for item in document["paths"].values()
+        for method in METHODS
+        for status in item.get(method, {}).get("responses", {})
+        if status >= "400"
+    }
+    assert {status for status in statuses if kind_of(status).status != status} == set()
+    assert len(BY_NAME) == len(KINDS)
+    assert document["components"]["schemas"]["Problem"]["properties"]["type"]["enum"] == [kind.type for kind in KINDS]
+
+
+def test_every_error_of_the_code_has_a_kind() -> None:
+    """Also one that no operation names."""
+    left, found = [ProblemError], set()
+    while left:
+        one = left.pop()
+        left += one.__subclasses__()
+        found.add(one.status)
+    assert {status for status in found if kind_of(status).status != status} == set()
+    assert kind_of(HTTPStatus.IM_A_TEAPOT).name == "bad-request"
+    assert kind_of(HTTPStatus.BAD_GATEWAY).name == "internal-error"
+
+
+async def test_the_type_of_a_problem_leads_to_its_page(application: Any) -> None:
+    """Relative to the API that sent it; the page says what to do."""
+    transport = httpx.ASGITransport(app=application, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        refused = (await http.get(f"{PREFIX}no-such")).json()
+        assert refused["type"] == "/problems/not-found"
+        page = await http.get(refused["type"])
+        assert page.status_code == HTTPStatus.OK
+        assert "Check the ids" in page.text
+        listed = (await http.get("/problems")).text
+        for kind in KINDS:
+            assert kind.type in listed
+            assert (await http.get(kind.type)).status_code == HTTPStatus.OK
+
+
+def test_a_connection_that_is_refused_is_told_the_type() -> None:
+    """Before there is an application."""
+    assert b'"type":"/problems/request-timeout"' in refusal_of(HTTPStatus.REQUEST_TIMEOUT)
