@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,8 +23,11 @@ from highwater.api.core.access import Scope as Household
 from highwater.api.core.auth import Role
 from highwater.api.core.errors import problem
 from highwater.api.core.policies import CONTENT_SECURITY_POLICY, page_policy
+from highwater.api.dashboard.browsing import EXPORT_PATH
 from highwater.api.dashboard.door import Door
+from highwater.api.dashboard.export import export
 from highwater.api.dashboard.openid import CALLBACK_PATH, SIGN_IN_PATH, OpenIdSignIn
+from highwater.api.records.searches import SEARCH
 from highwater.connectors.identity.issuer import ClientCredentials
 from highwater.streams.clock import monotonic_seconds
 from highwater.streams.identity.rate_limits import RateLimit
@@ -57,6 +61,8 @@ ACCESS: Mapping[str, Access] = {
 NONCE_KEY = "highwater.nonce"
 PAGES = tuple(ACCESS)
 _SIGN_IN = ("/login", SIGN_IN_PATH, CALLBACK_PATH, "/logout")
+# Beside the pages: a file, for whoever may search (`export.py`).
+_DECLARED: Mapping[str, Access] = {**ACCESS, EXPORT_PATH: SEARCH}
 _ASSETS = ("/_nicegui/", "/_nicegui_ws/")
 _AWAY = "the dashboard is served by another application of this process"
 
@@ -117,6 +123,10 @@ class Dashboard:
         if scope["type"] == "http" and scope["path"] in _SIGN_IN:
             await self.door(scope, receive, send)
             return
+        if scope["type"] == "http" and scope["path"] == EXPORT_PATH:
+            answer = await export(self.door, self.services.core, Request(scope, receive))
+            await answer(scope, receive, send)
+            return
         inner = await self._opened()
         if inner is None:
             await _refuse(scope, receive, send)
@@ -151,7 +161,7 @@ class Dashboard:
 class DashboardRoute(BaseRoute):
     """The paths of the dashboard; every other one is left to the API."""
 
-    access = ACCESS
+    access = _DECLARED
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
@@ -160,7 +170,7 @@ class DashboardRoute(BaseRoute):
         """Whether a path is a page, an asset or the socket."""
         if scope["type"] in ("http", "websocket"):
             path = scope["path"]
-            if path in PAGES or path in _SIGN_IN or path.startswith(_ASSETS):
+            if path in _DECLARED or path.startswith(_ASSETS):
                 return Match.FULL, {"endpoint": self._dashboard}
         return Match.NONE, {}
 

@@ -67,7 +67,6 @@ def _work(task: SearchTask, output: BinaryIO) -> None:
             "total": cursor.total,
             "found": cursor.found,
             "deleted": deleted,
-            "fields": [field.name for field in decoder.arrow_type],
         }
     _send(output, line_of(begin))
     if task.kind is not None:

@@ -158,10 +158,11 @@ class Searching:
         return self._cursor.found + self._given
 
     def _read(self, lanes: list[Lane], offsets: int) -> Iterator[bytes]:
-        """Read a segment of each lane; the lines are of progress."""
+        """Read a segment of each lane; the lines are of progress, each with a cursor that goes on after what was given so far."""
         segments = {lane.partition: lane.segment(offsets) for lane in lanes}
         pages = {lane.partition: _Page(self._limits.records, is_last=self._search.is_newest_first) for lane in lanes}
         before = self._counts.read
+        yield self._progress(self._lanes.unread)
         # A reader of its own for each look: what librdkafka fetched for the last one is none of this one's.
         with closing(open_reader(self._client)) as reader:
             for batch in read_batches(reader, self._search.topic.name, segments):
@@ -179,7 +180,9 @@ class Searching:
         self._told_at = monotonic_seconds()
         total = self._cursor.total
         scanned = min(total, max(0, total - unread))
-        return line_of({"event": "progress", "scanned": scanned, "total": total, "found": self._found})
+        cursor = Cursor(self._lanes.rests(), total, self._found).text(self._search)
+        told = {"event": "progress", "scanned": scanned, "total": total, "found": self._found, "cursor": cursor}
+        return line_of(told)
 
     def _end(self, cursor: Cursor, reason: str) -> bytes:
         return line_of(

@@ -1,22 +1,29 @@
-"""The topic browser: the latest records of a topic decoded, those that come, and filters over both."""
+"""The topic browser: a topic as it is followed, or a search of all of it; the address of the page holds the search."""
 
 from __future__ import annotations
 
-import asyncio
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from nicegui import events, ui
 
 from highwater.api.dashboard import figures
-from highwater.api.dashboard.conditions import Condition, UnreadableConditionError
+from highwater.api.dashboard.browsing import BROWSE_PATH, EXPORT_PATH, NEWEST, OLDEST, Browsing
+from highwater.api.dashboard.record import show_record
+from highwater.api.dashboard.results import Results
 from highwater.api.dashboard.tails import Shown, Tail
-from highwater.api.dashboard.view import View, facts, heading, note, page, set_html, set_rows, text
+from highwater.api.dashboard.view import View, note, page, set_html, set_rows, text
+from highwater.api.records.routes import MEDIA_TYPES
+from highwater.connectors.replay.selection import FORMS
+from highwater.schemas.avro_files import schema_text
 from highwater.schemas.errors import HighwaterError
-from highwater.schemas.topics import TOPICS, all_topics
+from highwater.schemas.positions import Position
+from highwater.schemas.topics import DEAD_LETTER_SUFFIX, TOPICS, all_topics
 
-_REFRESH_SECONDS = 1.0
-# Rows that a browser is sent: more than fits a screen, few enough that a second is ample to show them.
+_REFRESH_SECONDS = 0.5
+# Rows of a topic that is followed: more than fits a screen, few enough to be sent twice a second.
 _ROWS_MAX = 60
 # A row shows the beginning of a value; the whole is one click away.
 _VALUE_CHARACTERS = 400
@@ -26,67 +33,155 @@ _COLUMNS: list[dict[str, Any]] = [
     {"name": "timestamp", "label": "arrived (UTC)", "field": "timestamp", "align": "left", "classes": "hw-keep"},
     {"name": "place", "label": "partition / offset", "field": "place", "align": "left", "classes": "hw-keep"},
     {"name": "key", "label": "key", "field": "key", "align": "left", "classes": "hw-key"},
-    {"name": "value", "label": "value", "field": "value", "align": "left", "classes": "hw-long hw-value"},
 ]
+_WHOLE = {"name": "value", "label": "value", "field": "value", "align": "left", "classes": "hw-long hw-value"}
 _OPEN = (
     '<q-td :props="props"><a href="#" @click.prevent="$parent.$emit(\'show\', props.row.number)" '
     ":aria-label=\"'Show ' + props.value\">{{ props.value }}</a></q-td>"
 )
 _CLAMPED = '<q-td :props="props"><div class="hw-clamp">{{ props.value }}</div></q-td>'
+# name of the parameter, label, what stands in an empty field, width
+_FIELDS = (
+    ("since", "From", "7d, 12/1200, 2026-01-31", "11rem"),
+    ("until", "To", "now", "9rem"),
+    ("partition", "Partition", "all", "6rem"),
+    ("key", "Key", "any", "10rem"),
+    ("text", "Value contains", "", "12rem"),
+    ("where", "Where (CEL)", "value.seq > 3", "14rem"),
+)
 
 
 def register() -> None:
     """Make the page known."""
-    page("/browse", "Browse")(_build)
+    page(BROWSE_PATH, "Browse")(_build)
 
 
 async def _build(view: View) -> None:
     if not view.sees_all:
         note("Topics hold the events of everybody; this key is bound to one user.")
         return
+    browsing = Browsing.of(view.request.query_params)
     names = [topic.name for topic in all_topics()]
-    asked = view.asked("topic", "feeds.insight-ingested")
-    if asked not in names:
-        note(f"There is no topic {asked!r}.")
-        asked = names[0]
-    browser = _Browser(view, asked)
-    browser.build(names)
-    view.live(_REFRESH_SECONDS, browser.refresh)
+    if browsing.topic not in names:
+        note(f"There is no topic {browsing.topic!r}.")
+        browsing = Browsing()
+    _Form(browsing, names).build()
+    table = _Records(view, browsing)
+    shown = _Searched(view, browsing, table) if browsing.search else _Followed(view, browsing, table)
+    shown.build()
+    view.live(_REFRESH_SECONDS, shown.refresh)
+    partition, _, offset = browsing.record.partition("/")
+    if partition.isdecimal() and offset.isdecimal():
+        await table.show(f"{partition}/{offset}")
 
 
-class _Browser:
-    """The page in one browser: its topic, its filters, and whether it is held still."""
+class _Form:
+    """What to search for; a search is an address to go to."""
 
-    def __init__(self, view: View, topic: str) -> None:
-        self._view = view
-        self._topic = topic
-        self._is_held = False
-        self._shown: dict[int, Shown] = {}
-        self._condition: tuple[str, Condition] | None = None
+    def __init__(self, browsing: Browsing, names: list[str]) -> None:
+        self._browsing = browsing
+        self._names = names
 
-    def build(self, names: list[str]) -> None:
-        """Put the elements in their places."""
-        about = TOPICS.get(self._topic)
+    def build(self) -> None:
+        """Put the fields in their places."""
+        asked = self._browsing
+        about = TOPICS.get(asked.topic)
         with ui.row().classes("hw-row"):
-            choice = ui.select(names, value=self._topic, label="Topic", with_input=True, on_change=_go)
-            choice.props("dense outlined").style("min-width:min(100%,22rem)")
-            self._key = ui.input("Key contains").props("dense outlined clearable").style("width:10rem")
-            self._text = ui.input("Value contains").props("dense outlined clearable").style("width:12rem")
-            self._where = ui.input("Where (CEL)", placeholder="value.seq > 3").props("dense outlined clearable")
-            self._where.style("flex:1;min-width:14rem")
-            self._hold = ui.button("Hold", icon="pause", on_click=self._toggle).props("outline no-caps")
+            topics = ui.select(
+                self._names,
+                value=asked.topic,
+                label="Topic",
+                with_input=True,
+                on_change=lambda event: _go_to_topic(event.value),
+            )
+            topics.props("dense outlined").style("min-width:min(100%,22rem)")
+            self._order = ui.select({NEWEST: "newest first", OLDEST: "oldest first"}, value=asked.order, label="Order")
+            self._order.props("dense outlined").style("width:9rem")
+            self._fields = {}
+            for name, label, placeholder, width in _FIELDS:
+                field = ui.input(label, value=getattr(asked, name), placeholder=placeholder)
+                field.props("dense outlined clearable").style(
+                    f"width:{width};flex:{'1' if name == 'where' else 'none'}"
+                )
+                field.on("keydown.enter", self._go)
+                self._fields[name] = field
+            ui.button("Search", icon="search", on_click=self._go).props("unelevated no-caps")
         if about is not None:
-            note(f"{about.about}; key {about.key or 'none'}, written by {', '.join(about.producers)}")
-        self._line = ui.html("", sanitize=False).classes("full-width")
-        self._table = ui.table(columns=_COLUMNS, rows=[], row_key="number", pagination=0).classes(
-            "full-width hw-mono hw-wrap hw-records"
-        )
-        self._table.props(
-            'dense :rows-per-page-options=[0] hide-pagination no-data-label="no record passes the filters"'
-        )
+            note(
+                f"{about.about}; key {about.key or 'none'}, written by {', '.join(about.producers)}. From and To: {FORMS}."
+            )
+
+    def _go(self) -> None:
+        asked = {name: str(field.value or "").strip() for name, field in self._fields.items()}
+        order = str(self._order.value)
+        wanted = Browsing(topic=self._browsing.topic, columns=self._browsing.columns, order=order, search="1", **asked)
+        ui.navigate.to(wanted.address())
+
+
+class _Records:
+    """The table of records, with the columns that were chosen; a row opens the record whole."""
+
+    def __init__(self, view: View, browsing: Browsing) -> None:
+        self._view = view
+        self._browsing = browsing
+        self.columns = browsing.shown_columns
+
+    def build(self) -> None:
+        """Put the choice of columns and the table in their places."""
+        schema = json.loads(schema_text(TOPICS[self._browsing.topic.removesuffix(DEAD_LETTER_SUFFIX)].schema))
+        known = [field["name"] for field in schema["fields"]]
+        self.columns = [name for name in self.columns if name in known]
+        choice = ui.select(known, value=self.columns, label="Columns", multiple=True, on_change=self._choose)
+        choice.props("dense outlined use-chips").style("min-width:min(100%,22rem)")
+        self._table = ui.table(columns=self._shown_columns(), rows=[], row_key="number", pagination=0)
+        self._table.classes("full-width hw-mono hw-wrap hw-records")
+        self._table.props('dense :rows-per-page-options=[0] hide-pagination no-data-label="no record to show"')
         self._table.add_slot("body-cell-place", _OPEN)
         self._table.add_slot("body-cell-value", _CLAMPED)
         self._table.on("show", self._open)
+
+    def _shown_columns(self) -> list[dict[str, Any]]:
+        chosen = [
+            {"name": f"of_{name}", "label": name, "field": f"of_{name}", "align": "left", "classes": "hw-long"}
+            for name in self.columns
+        ]
+        return [*_COLUMNS, *(chosen or [_WHOLE])]
+
+    def _choose(self, event: events.ValueChangeEventArguments[Any]) -> None:
+        self.columns = list(event.value or ())
+        self._table.columns = self._shown_columns()
+        ui.navigate.history.replace(self._browsing.address(columns=",".join(self.columns)))
+
+    def set_rows(self, rows: list[dict[str, Any]]) -> None:
+        """Show these records, as `row_of` makes them."""
+        set_rows(self._table, rows)
+
+    async def _open(self, event: events.GenericEventArguments) -> None:
+        await self.show(str(event.args))
+
+    async def show(self, number: str) -> None:
+        """Open the record at `partition/offset`; what is in the way is told above the page."""
+        partition, _, offset = number.partition("/")
+        try:
+            await show_record(self._view, Position(self._browsing.topic, int(partition), int(offset)))
+        except HighwaterError as error:
+            self._view.tell(str(error))
+
+
+class _Followed:
+    """A topic as records come: the latest of them."""
+
+    def __init__(self, view: View, browsing: Browsing, table: _Records) -> None:
+        self._view = view
+        self._topic = browsing.topic
+        self._table = table
+        self._is_held = False
+
+    def build(self) -> None:
+        """Put the elements in their places."""
+        self._hold = ui.button("Hold", icon="pause", on_click=self._toggle).props("outline no-caps")
+        self._line = ui.html("", sanitize=False).classes("full-width")
+        self._table.build()
 
     def _toggle(self) -> None:
         self._is_held = not self._is_held
@@ -94,79 +189,126 @@ class _Browser:
         self._hold.props(f"icon={'play_arrow' if self._is_held else 'pause'}")
 
     async def refresh(self) -> None:
-        """Show what passes the filters, the newest first."""
+        """Show the latest, the newest first."""
         tail = self._view.hub.tails.of(self._topic)
         records = tail.records()
         if self._is_held:
             return
-        kept, wrong = await self._kept(records[::-1])
-        self._shown = {one.number: one for one in kept[:_ROWS_MAX]}
-        set_html(self._line, self._status(tail, len(records), len(kept), wrong))
-        set_rows(self._table, [_row(one) for one in kept[:_ROWS_MAX]])
+        set_html(self._line, self._status(len(records)))
+        self._table.set_rows([_row_of_tail(tail, one, self._table.columns) for one in records[::-1][:_ROWS_MAX]])
         if tail.problem is not None:
             raise HighwaterError(tail.problem)
 
-    def _status(self, tail: Tail, looked_at: int, kept: int, wrong: str | None) -> str:
-        if wrong is not None:
-            return f'<pre class="hw hw-bad" role="alert">{text(wrong)}</pre>'
-        rates = self._view.hub.rates
-        now = rates.per_second().get(self._topic)
-        line = figures.spark(rates.history(self._topic, _SPARK_POINTS), "events a second over two minutes")
-        passed = (
-            f"{kept:,} of the last {looked_at:,} records pass"
-            if kept != looked_at
-            else f"the last {looked_at:,} records"
+    def _status(self, kept: int) -> str:
+        hub = self._view.hub
+        now, held = hub.rates.per_second().get(self._topic), hub.held().get(self._topic)
+        line = figures.spark(hub.rates.history(self._topic, _SPARK_POINTS), "events a second over two minutes")
+        words = (
+            f"<b>{figures.rate(now)}</b> followed: the last {min(kept, _ROWS_MAX):,} of {figures.count(held)} records; "
+            "Search reads all of them"
         )
-        words = f"<b>{figures.rate(now)}</b> {passed}; {tail.seen:,} read since this tail began"
         return f'<div class="hw-row hw-small">{line}<span>{words}</span></div>'
 
-    async def _kept(self, records: list[Shown]) -> tuple[list[Shown], str | None]:
-        """The records that pass the filters, and what is wrong with the condition."""
-        key, words = self._key.value or "", (self._text.value or "").casefold()
-        found = [one for one in records if key in one.key and (not words or words in one.text.casefold())]
-        expression = (self._where.value or "").strip()
-        if not expression:
-            return found, None
+
+class _Searched:
+    """A search of the topic: rows as they are found, and how much was read."""
+
+    def __init__(self, view: View, browsing: Browsing, table: _Records) -> None:
+        self._view = view
+        self._browsing = browsing
+        self._table = table
+        self._results: Results | None = None
+        self._problem: str | None = None
+
+    def build(self) -> None:
+        """Put the elements in their places, and begin."""
+        with ui.row().classes("hw-row"):
+            self._stop = ui.button("Stop", icon="stop", on_click=self._end).props("outline no-caps")
+            self._next = ui.button("Next page", icon="navigate_next", on_click=self._go_on).props("outline no-caps")
+            self._link = ui.button("Copy link", icon="link", on_click=self._copy).props("flat no-caps")
+            export = self._browsing.address(EXPORT_PATH, cursor="", columns="")
+            exports = "".join(
+                f' <a href="{text(f"{export}&format={kind}")}" download>{kind}</a>' for kind in MEDIA_TYPES
+            )
+            ui.html(f'<span class="hw-small">All results as{exports}</span>', sanitize=False)
+            follow = text(Browsing(topic=self._browsing.topic).address())
+            ui.html(f'<a class="hw-small" href="{follow}">Follow the topic</a>', sanitize=False)
+        self._line = ui.html("", sanitize=False).classes("full-width").props("role=status")
+        self._table.build()
         try:
-            return await asyncio.to_thread(self._met, expression, found), None
-        except UnreadableConditionError as error:
-            return [], str(error)
-
-    def _met(self, expression: str, records: list[Shown]) -> list[Shown]:
-        if self._condition is None or self._condition[0] != expression:
-            topic = next(one for one in all_topics() if one.name == self._topic)
-            self._condition = expression, Condition(expression, topic, self._view.services.settings.registry_access())
-        return self._condition[1].kept(records)
-
-    async def _open(self, event: events.GenericEventArguments) -> None:
-        one = self._shown.get(int(event.args))
-        if one is None:
+            self._results = Results(self._view, self._browsing.search_of_topic, self._browsing.cursor or None)
+        except HighwaterError as error:
+            self._problem = str(error)
             return
-        document = await asyncio.to_thread(self._view.hub.tails.of(self._topic).document, one)
-        value = document.get("value", document.get("undecodable"))
-        with ui.dialog() as dialog, ui.card():
-            heading(document["position"])
-            told = {"arrived": text(document["timestamp"]), "key": text(document["key"])}
-            told |= {f"header {name}": text(value) for name, value in document["headers"].items()}
-            ui.html(facts(told), sanitize=False).classes("full-width")
-            pretty = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-            ui.html(f'<pre class="hw">{text(pretty)}</pre>', sanitize=False).classes("full-width hw-scroll")
-            ui.button("Close", on_click=dialog.close).props("flat no-caps autofocus")
-        dialog.on("hide", dialog.delete)
-        dialog.open()
+        self._results.start()
+        ui.context.client.on_delete(self._results.stop)
+
+    async def refresh(self) -> None:
+        """Show what was found, and how far the search is."""
+        results = self._results
+        problem = self._problem if results is None else results.problem
+        wrong = "" if problem is None else f'<pre class="hw hw-bad" role="alert">{text(problem)}</pre>'
+        told = "" if results is None else results.told()
+        set_html(self._line, f'{wrong}<div class="hw-small">{text(told)}</div>')
+        self._stop.set_enabled(results is not None and results.is_running)
+        self._next.set_enabled(results is not None and results.next_cursor is not None)
+        self._link.set_enabled(results is not None and results.begin_cursor is not None)
+        if results is not None:
+            self._table.set_rows([_row_of_search(one, self._table.columns) for one in results.records])
+
+    def _end(self) -> None:
+        if self._results is not None:
+            self._results.stop()
+
+    def _here(self, cursor: str | None) -> str:
+        return self._browsing.address(cursor=cursor or "", columns=",".join(self._table.columns))
+
+    def _go_on(self) -> None:
+        if self._results is not None:
+            ui.navigate.to(self._here(self._results.next_cursor))
+
+    def _copy(self) -> None:
+        """A link to exactly these records, whatever is appended meanwhile."""
+        if self._results is not None:
+            base = str(self._view.request.base_url).rstrip("/")
+            ui.clipboard.write(base + self._here(self._results.begin_cursor))
+            ui.notify("The link gives this page again, whatever is added to the topic.")
 
 
-def _go(event: events.ValueChangeEventArguments[Any]) -> None:
-    if event.value:
-        ui.navigate.to(f"/browse?topic={event.value}")
+def _go_to_topic(topic: str | None) -> None:
+    if topic:
+        ui.navigate.to(Browsing(topic=topic).address())
 
 
-def _row(one: Shown) -> dict[str, Any]:
-    value = one.text if len(one.text) <= _VALUE_CHARACTERS else one.text[:_VALUE_CHARACTERS] + " …"
+def _row_of_tail(tail: Tail, one: Shown, columns: list[str]) -> dict[str, Any]:
+    value = tail.document(one).get("value") if columns else None
+    return _row(one.record.partition, one.record.offset, one.timestamp, one.key, one.text) | _cells(value, columns)
+
+
+def _row_of_search(one: Mapping[str, Any], columns: list[str]) -> dict[str, Any]:
+    shown = orjson.dumps(one.get("undecodable", one["value"])).decode()
+    row = _row(one["partition"], one["offset"], one["timestamp"], one["key"] or "", shown)
+    return row | _cells(one["value"], columns)
+
+
+def _row(partition: int, offset: int, timestamp: str, key: str, value: str) -> dict[str, Any]:
     return {
-        "number": one.number,
-        "timestamp": one.timestamp[11:23],
-        "place": f"{one.record.partition} / {one.record.offset:,}",
-        "key": one.key,
-        "value": value,
+        "number": f"{partition}/{offset}",
+        "timestamp": timestamp.replace("T", " ").removesuffix("Z"),
+        "place": f"{partition} / {offset:,}",
+        "key": key,
+        "value": _cut(value),
     }
+
+
+def _cells(value: Mapping[str, Any] | None, columns: list[str]) -> dict[str, str]:
+    """The fields that have a column each; a text as it is, anything else as JSON."""
+    found = {name: (value or {}).get(name) for name in columns}
+    return {
+        f"of_{name}": _cut(one if isinstance(one, str) else "" if one is None else orjson.dumps(one).decode())
+        for name, one in found.items()
+    }
+
+
+def _cut(shown: str) -> str:
+    return shown if len(shown) <= _VALUE_CHARACTERS else shown[:_VALUE_CHARACTERS] + " …"

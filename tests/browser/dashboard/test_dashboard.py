@@ -92,8 +92,8 @@ def test_the_overview_moves(browser, product, lived):
     page.close()
 
 
-def test_records_are_followed_and_filtered(browser, product, lived):
-    """A record that comes while the page is open is there; a condition leaves the others out; a bad one shows its spot."""
+def test_records_are_followed(browser, product, lived):
+    """A record that comes while the page is open is there."""
     _, channel = lived
     page = browser.page(f"/browse?topic={INSIGHTS}")
     expect(page.locator("tbody tr").first).to_be_visible()
@@ -101,15 +101,6 @@ def test_records_are_followed_and_filtered(browser, product, lived):
     row = {"insight_id": needle, "channel_id": channel, "ts": 1_700_000_000_000, "text": "found in a haystack"}
     send(product, [row])
     expect(page.locator("tbody tr", has_text=needle)).to_have_count(1)
-    where = page.get_by_label("Where (CEL)")
-    where.fill('value.text.contains("haystack")')
-    expect(page.get_by_text("1 of the last")).to_be_visible()
-    expect(page.locator("tbody tr")).to_have_count(1)
-    page.locator("tbody tr a").first.click()
-    expect(page.get_by_role("dialog")).to_contain_text("found in a haystack")
-    page.keyboard.press("Escape")
-    where.fill("value.channel_id ==")
-    expect(page.get_by_role("alert")).to_contain_text("^")
     page.close()
 
 

@@ -1,0 +1,74 @@
+"""What the topic browser is asked for: the address of the page holds the whole search, so that a link gives the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Self
+from urllib.parse import urlencode
+
+from highwater.api.core.errors import UnprocessableError
+from highwater.api.records.searches import topic_named
+from highwater.connectors.replay.cursors import Search
+
+BROWSE_PATH, EXPORT_PATH = "/browse", "/browse/export"
+TOPIC_DEFAULT = "feeds.insight-ingested"
+NEWEST, OLDEST = "newest", "oldest"
+
+
+@dataclass(frozen=True, slots=True)
+class Browsing:
+    """The parameters of the page, as text. `since` and `until` are `from` and `to`; without `search` the topic is followed.
+
+    `columns` are fields with commas between them; `record` is a position in the topic, `partition/offset`, that is shown whole.
+    """
+
+    topic: str = TOPIC_DEFAULT
+    since: str = ""
+    until: str = ""
+    order: str = NEWEST
+    partition: str = ""
+    key: str = ""
+    text: str = ""
+    where: str = ""
+    columns: str = ""
+    cursor: str = ""
+    search: str = ""
+    record: str = ""
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, str]) -> Self:
+        """What the parameters of an address say; others are none of ours."""
+        return cls(**{one.name: parameters[one.name] for one in fields(cls) if parameters.get(one.name)})
+
+    def address(self, path: str = BROWSE_PATH, **changes: str) -> str:
+        """The address of a page, with some parameters changed."""
+        changed = replace(self, **changes)
+        given = {one.name: getattr(changed, one.name) for one in fields(self)}
+        return f"{path}?{urlencode({name: value for name, value in given.items() if value})}"
+
+    @property
+    def shown_columns(self) -> list[str]:
+        """The fields that are shown each in a column of its own; none: the event as a whole."""
+        return [name for name in self.columns.split(",") if name]
+
+    @property
+    def search_of_topic(self) -> Search:
+        """The search.
+
+        Raises:
+            NotFoundError: there is no such topic.
+            UnprocessableError: the partition is no number.
+        """
+        if self.partition and not (self.partition.isascii() and self.partition.isdigit() and len(self.partition) < 7):
+            raise UnprocessableError(f"{self.partition[:100]!r} is no number of a partition", field="partition")
+        return Search(
+            topic_named(self.topic),
+            self.since or None,
+            self.until or None,
+            int(self.partition) if self.partition else None,
+            self.key or None,
+            self.where.strip() or None,
+            self.text or None,
+            self.order != OLDEST,
+        )
