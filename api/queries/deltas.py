@@ -30,6 +30,7 @@ class _User:
 
     def __init__(self) -> None:
         self.after = BEGINNING
+        self.is_read = False
         self.written: Written | None = None
         self.sockets: dict[Subscriber, Place | None] = {}
 
@@ -83,11 +84,11 @@ class DeltaHub:
         users = list(self._users.items())
         found = await self._reader.read([(user_id, user.after) for user_id, user in users])
         for (_, user), entries in zip(users, found, strict=True):
-            is_first = user.after == BEGINNING
             for user.after, piece in entries:
                 user.written = with_piece(user.written, piece)
-            if is_first and entries:  # what ended before anybody listened is not told
+            if not user.is_read:  # what ended before anybody listened is not told
                 user.sockets = dict.fromkeys(user.sockets, _ended_place(user.written))
+                user.is_read = True
             for subscriber, place in user.sockets.items():
                 delta = delta_after(place, user.written)
                 if delta is not None and subscriber.offer_delta(delta.after.request_id, _message(delta)):
