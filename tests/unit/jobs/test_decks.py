@@ -266,7 +266,8 @@ def test_a_slide_shows_what_says_something_alone():
     text = (
         "A search asks for many more candidates than are shown, since age counts beside nearness, and no index knows ages.\n\n"
         "Run the server as the guide has it:\n\nThe server starts in a second.\n\n"
-        "It listens on one port.\n\nThe port of the API is 8080.\n\nA second port is for health.\n\nBoth are named in the settings.\n\n"
+        "It listens on one port.\n\nThe port of the API is 8080.\n\nA second port is for health.\n\n"
+        "Both are named in the settings.\n\n"
         "| | before | now |\n|---|---|---|\n| sink | ![](a.svg) | ![](b.svg) |\n"
     )
     (slide,) = made(text, 1)
