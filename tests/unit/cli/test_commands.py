@@ -54,7 +54,9 @@ def test_every_command_has_help(path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nonsense"], "No such command"),
+        (["nonsense"], "there is no command 'nonsense'"),
+        (["toppics"], "did you mean topics?"),
+        (["keys", "lists"], "did you mean list?"),
         (["publish"], "Missing argument"),
         (["describe", "feeds.insight-ingestd"], "did you mean feeds.insight-ingested"),
         (["tail", "feeds.insight-ingested", "-n", "3", "--from-beginning"], "exclude each other"),
