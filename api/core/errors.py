@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -174,7 +175,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == HTTPStatus.NOT_FOUND and _is_for_a_person(request):
-        return HTMLResponse(not_found_page(request.scope["path"]), error.status_code, HEADERS)
+        return HTMLResponse(not_found_page(unquote(request.url.path)), error.status_code, HEADERS)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(_methods_at(request)))
     return problem(error.status_code, str(error.detail), headers=headers)
