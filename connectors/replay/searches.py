@@ -34,10 +34,8 @@ class SearchRefusedError(HighwaterError):
     """The search cannot be made as it was asked for. Correct what the message names."""
 
 
-class TooManySearchesError(UnavailableError):
+class TooManySearchesError(HighwaterError):
     """As many searches run as this process allows. Stop one, or try again when one has ended."""
-
-    retry_after_ms = 5_000
 
 
 class SearchLostError(UnavailableError):

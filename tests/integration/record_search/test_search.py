@@ -178,7 +178,7 @@ def test_searches_end_with_their_readers(http: httpx.Client, monkeypatch: pytest
         assert (one.status_code, two.status_code) == (200, 200)
         assert running.total() == AT_ONCE_OF_CALLER_MAX
         refused = http.get(PATH)
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
         started = children()
         assert len(started) == AT_ONCE_OF_CALLER_MAX
     wait_until(lambda: running.total() == 0, "the searches end")
@@ -194,4 +194,4 @@ def test_an_export_that_breaks_off_does_not_look_whole(http: httpx.Client, monke
 
 def children() -> list[psutil.Process]:
     """The processes of searches that this one has started."""
-    return [one for one in psutil.Process().children() if "records.endless" in " ".join(one.cmdline())]
+    return [one for one in psutil.Process().children() if "record_search.endless" in " ".join(one.cmdline())]
