@@ -13,7 +13,7 @@ import json
 from array import array
 from collections.abc import Mapping
 from sys import byteorder
-from typing import Any
+from typing import Any, TypeAlias
 
 from highwater.schemas.avro_files import schema_text
 from highwater.schemas.envelope import iso_from_ms, ms_from_iso
@@ -24,13 +24,19 @@ from highwater.schemas.topics import TOPICS
 
 _JSON_TYPES = {"string": str, "boolean": bool}
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
+# Field name -> (Avro type without null, optional).
+Fields: TypeAlias = Mapping[str, tuple[Any, bool]]
 
 
 @functools.cache
-def _fields(topic: str) -> dict[str, tuple[Any, bool]]:
-    """Field name -> (Avro type without null, optional)."""
+def _fields(topic: str) -> Fields:
+    """The fields of a topic's events."""
+    return _fields_of(json.loads(schema_text(TOPICS[topic].schema)))
+
+
+def _fields_of(record: Mapping[str, Any]) -> Fields:
     fields = {}
-    for field in json.loads(schema_text(TOPICS[topic].schema))["fields"]:
+    for field in record["fields"]:
         kind, optional = field["type"], "default" in field
         if isinstance(kind, list):
             kind = next(part for part in kind if part != "null")
@@ -46,21 +52,27 @@ def event_from_json(topic: str, document: Any) -> dict[str, Any]:
     """
     if not isinstance(document, dict):
         raise InvalidEventError("not_an_object", "an event is a JSON object")
-    fields = _fields(topic)
+    for name, value in document.items():
+        _check_size(str(name)[:100], value)
+    return _record(topic, _fields(topic), document, "")
+
+
+def _record(about: str, fields: Fields, document: Mapping[str, Any], within: str) -> dict[str, Any]:
+    """The record that an object stands for; `within` is the path of its fields."""
     for name in document:
         if name not in fields:
-            raise InvalidEventError("unknown_field", f"{topic} has no field {str(name)[:100]!r}", field=str(name)[:100])
-    event: dict[str, Any] = {}
+            unknown = f"{within}{str(name)[:100]}"
+            raise InvalidEventError("unknown_field", f"{about} has no field {unknown!r}", field=unknown)
+    record: dict[str, Any] = {}
     for name, (kind, optional) in fields.items():
         value = document.get(name)
-        if value is None:
-            if not optional:
-                raise InvalidEventError("missing_field", f"field {name!r} is missing", field=name)
-            event[name] = {"array": [], "boolean": False}.get(_kind_name(kind))
+        if value is not None:
+            record[name] = _from_json(f"{within}{name}", kind, value)
+        elif optional:
+            record[name] = {"array": [], "boolean": False}.get(_kind_name(kind))
         else:
-            _check_size(name, value)
-            event[name] = _from_json(name, kind, value)
-    return event
+            raise InvalidEventError("missing_field", f"field {within + name!r} is missing", field=within + name)
+    return record
 
 
 def _check_size(name: str, value: Any) -> None:
@@ -86,6 +98,19 @@ def _kind_name(kind: Any) -> str:
     return str(kind["type"] if isinstance(kind, dict) else kind)
 
 
+def _array(name: str, items: Any, value: Any) -> list[Any]:
+    """An array of strings or of records."""
+    item_type, told = (str, "strings") if items == "string" else (dict, "objects")
+    if not isinstance(value, list) or not all(isinstance(item, item_type) for item in value):
+        raise InvalidEventError("wrong_type", f"field {name!r} must be an array of {told}", field=name)
+    if items != "string":
+        fields = _fields_of(items)
+        return [_record(name, fields, item, f"{name}.{place}.") for place, item in enumerate(value)]
+    for item in value:
+        _check_unicode(name, item)
+    return value
+
+
 def _from_json(name: str, kind: Any, value: Any) -> Any:
     kind_name = _kind_name(kind)
     if isinstance(kind, dict) and kind.get("logicalType") == "timestamp-millis":
@@ -97,11 +122,7 @@ def _from_json(name: str, kind: Any, value: Any) -> Any:
             raise InvalidEventError("wrong_type", f"field {name!r} must be an integer of 64 bits", field=name)
         return value
     if kind_name == "array":
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise InvalidEventError("wrong_type", f"field {name!r} must be an array of strings", field=name)
-        for item in value:
-            _check_unicode(name, item)
-        return value
+        return _array(name, kind["items"], value)
     if not isinstance(value, _JSON_TYPES.get(kind_name, object)):
         raise InvalidEventError("wrong_type", f"field {name!r} must be a {kind_name}", field=name)
     if isinstance(value, str):

@@ -7,6 +7,7 @@ import sys
 import click
 
 from highwater.api.chunks.cli_chunks import chunks
+from highwater.api.cli.backtests import backtest
 from highwater.api.cli.backup import backup, restore
 from highwater.api.cli.bench import bench
 from highwater.api.cli.capacity import capacity
@@ -28,7 +29,6 @@ from highwater.api.cli.verify import verify
 from highwater.api.command.command import Group, run_command
 from highwater.api.dead_letters.cli_dlq import dlq
 from highwater.api.explain.cli_explain import explain
-from highwater.api.feeds.cli_backtest import backtest
 from highwater.api.jobs.cli_jobs import jobs
 from highwater.api.queries.cli_ask import ask
 

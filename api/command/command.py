@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -83,6 +83,15 @@ class Group(click.Group):
 
     command_class = Command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of that name, or a wrong use that names the nearest ones."""
+        names = self.list_commands(ctx)
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}{_nearest(args[0], names)}")
+        return super().resolve_command(ctx, args)
+
 
 Group.group_class = Group
 
@@ -90,6 +99,12 @@ Group.group_class = Group
 def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """The option `--json`, given to the command as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """What a wrong name may have been meant to be; empty where nothing is like it."""
+    near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class TopicArgument(click.ParamType):
@@ -106,8 +121,7 @@ class TopicArgument(click.ParamType):
             return value
         topic = self._topics.get(value)
         if topic is None:
-            near = difflib.get_close_matches(value, self._topics, n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(near)}?" if near else "; `highwater topics` lists those there are"
+            hint = _nearest(value, self._topics) or "; `highwater topics` lists those there are"
             self.fail(f"there is no topic {value!r}{hint}", param, ctx)
         return topic
 

@@ -15,21 +15,11 @@ from starlette.responses import HTMLResponse
 
 from highwater.api.core.access import PUBLIC, declared
 from highwater.api.core.errors import NotFoundError
-from highwater.api.core.policies import style_policy
+from highwater.api.core.plain_pages import HEADERS, framed
 from highwater.api.core.problems import BY_NAME, KINDS, ProblemKind
 
 router = APIRouter(include_in_schema=False)
 
-_STYLE = """
-:root{color-scheme:light dark;--line:#8886;--soft:#8881}
-body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:0 auto;padding:1rem}
-details{border:1px solid var(--line);border-radius:.5rem;margin:.4rem 0;padding:.4rem .8rem}
-summary{cursor:pointer;overflow-wrap:anywhere} summary b{display:inline-block;min-width:4.5rem} summary span{opacity:.75}
-code,pre{font-family:ui-monospace,monospace;font-size:.9em} pre{overflow:auto;background:var(--soft);padding:.6rem}
-table{border-collapse:collapse;width:100%} th,td{text-align:left;vertical-align:top;padding:.2rem .6rem .2rem 0}
-td{border-top:1px solid var(--line)} h2{margin-top:2rem} :focus-visible{outline:3px solid #4ea1ff}
-"""
-_HEADERS = {"Content-Security-Policy": style_policy(_STYLE), "Cache-Control": "no-cache"}
 _METHODS = ("get", "put", "post", "patch", "delete", "head", "options")
 
 
@@ -37,14 +27,14 @@ _METHODS = ("get", "put", "post", "patch", "delete", "head", "options")
 @declared(PUBLIC)
 async def docs(request: Request) -> Response:
     """The routes by subject."""
-    return HTMLResponse(page_of(request.app.openapi()), headers=_HEADERS)
+    return HTMLResponse(page_of(request.app.openapi()), headers=HEADERS)
 
 
 @router.get("/problems")
 @declared(PUBLIC)
 async def problems() -> Response:
     """Every type of problem."""
-    return HTMLResponse(_framed("Problems", "".join(map(_problem, KINDS))), headers=_HEADERS)
+    return HTMLResponse(framed("Problems", "".join(map(_problem, KINDS))), headers=HEADERS)
 
 
 @router.get("/problems/{name}")
@@ -54,7 +44,7 @@ async def problem_page(name: str) -> Response:
     kind = BY_NAME.get(name)
     if kind is None:
         raise NotFoundError(f"there is no problem {name!r}; /problems lists all of them")
-    return HTMLResponse(_framed(kind.name, _problem(kind)), headers=_HEADERS)
+    return HTMLResponse(framed(kind.name, _problem(kind)), headers=HEADERS)
 
 
 def _problem(kind: ProblemKind) -> str:
@@ -68,14 +58,6 @@ def _marked(text: str) -> str:
     """Text with what stands between backticks as code."""
     return "".join(
         f"<code>{escape(part)}</code>" if place % 2 else escape(part) for place, part in enumerate(text.split("`"))
-    )
-
-
-def _framed(title: str, body: str) -> str:
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>{body}</main></body></html>"
     )
 
 
@@ -93,7 +75,7 @@ def page_of(document: dict[str, Any]) -> str:
         f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>{_json(schema)}</details>'
         for name, schema in sorted(document.get("components", {}).get("schemas", {}).items())
     )
-    return _framed(
+    return framed(
         f"{info['title']} API",
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('summary', ''))}</p>"
         '<p>For tools: <a href="/openapi.json">/openapi.json</a>. Errors: <a href="/problems">/problems</a>.</p>'

@@ -1,4 +1,4 @@
-"""Every error of the API as RFC 9457 `application/problem+json`; nothing answers in another form.
+"""Every error of the API as RFC 9457 `application/problem+json`; a browser at a wrong address gets a page instead.
 
 The status follows the class of the error: one that is retriable is a 503 with `Retry-After`, an invalid event a 422 that
 names the field, and whatever was not foreseen a 500 that says nothing of the inside.
@@ -10,14 +10,17 @@ import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
 from starlette.routing import Match
 
+from highwater.api.core.plain_pages import HEADERS, not_found_page
 from highwater.api.core.problems import INVALID_EVENT, PROBLEM_TYPE, ProblemKind, document_of, kind_of
 from highwater.connectors.pages.reads import DocumentPendingError, NoSuchDocumentError
 from highwater.schemas.errors import HighwaterError, InvalidEventError
@@ -171,9 +174,16 @@ async def _on_validation_error(_request: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.NOT_FOUND and _is_for_a_person(request):
+        return HTMLResponse(not_found_page(unquote(request.url.path)), error.status_code, HEADERS)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(sorted(_methods_at(request)))
     return problem(error.status_code, str(error.detail), headers=headers)
+
+
+def _is_for_a_person(request: Request) -> bool:
+    """Whether a browser shows the answer: it asks for HTML, and not for a route of the API."""
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
 
 
 def _methods_at(request: Request) -> set[str]:

@@ -1,4 +1,4 @@
-"""`highwater backtest`: what the live policy and up to five others would have done, side by side.
+"""`highwater backtest`, also `backtest policies`: what the live policy and up to five others would have done, side by side.
 
 Law: nothing is changed and nothing is sent; the live policy over its recorded ticks is compared with the requests that happened,
 and a difference is an exit status of 1.
@@ -16,6 +16,7 @@ import click
 from highwater.api.command.command import FAILED, Command, CommandFailedError, json_option
 from highwater.api.command.connection import database, kafka_client, own_settings, stack_settings
 from highwater.api.command.terminal import print_json, print_table, warn
+from highwater.api.command.times import TimeOption, at_ms
 
 if TYPE_CHECKING:
     from highwater.connectors.feeds.histories import Arrivals
@@ -25,29 +26,7 @@ if TYPE_CHECKING:
 
 POLICIES_MAX = 5
 _USERS_MAX = 1_000_000
-_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGE = re.compile(r"-(\d{1,9})([smhd])")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-class TimeOption(click.ParamType):
-    """An ISO 8601 time or an age such as -30d, as milliseconds, or the age below zero."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds since 1970; an age is negative."""
-        from highwater.schemas.envelope import ms_from_iso
-
-        if isinstance(value, int):
-            return value
-        age = _AGE.fullmatch(value)
-        if age is not None:
-            return -int(age[1]) * _UNIT_MS[age[2]]
-        try:
-            return max(0, ms_from_iso(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is neither an ISO 8601 time nor an age such as -30d", param, ctx)
 
 
 class PriceOption(click.ParamType):
@@ -255,7 +234,7 @@ def _populated(
 
 
 def _at(given: int | None, now_ms: int) -> int | None:
-    return now_ms + given if given is not None and given < 0 else given
+    return None if given is None else at_ms(given, now_ms)
 
 
 def _print(document: dict[str, Any]) -> None:

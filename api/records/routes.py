@@ -152,7 +152,8 @@ async def exported(
 
     Raises:
         UnprocessableError: the search cannot be made as it was asked for.
-        UnavailableError: too many run, or Kafka or the registry does not answer.
+        TooManyRequestsError: too many run.
+        UnavailableError: Kafka or the registry does not answer.
     """
     headers = {**_HEADERS, "Content-Disposition": f'attachment; filename="{search.topic.name}.{kind}"'}
     running = begun(services, principal, search, cursor=cursor, kind=kind)

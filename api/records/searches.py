@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 
 from highwater.api.core.access import Access, Scope, Whose
 from highwater.api.core.auth import Principal, Role
-from highwater.api.core.errors import NotFoundError, UnprocessableError
+from highwater.api.core.errors import NotFoundError, TooManyRequestsError, UnprocessableError
 from highwater.api.core.services import Services
 from highwater.connectors.replay.cursors import Search
 from highwater.connectors.replay.search_task import SearchTask
-from highwater.connectors.replay.searches import RunningSearch, Searches, SearchRefusedError
+from highwater.connectors.replay.searches import RunningSearch, Searches, SearchRefusedError, TooManySearchesError
 from highwater.schemas.topics import Topic, all_topics
 from highwater.streams.identity.rate_limits import RateLimit
 
@@ -22,6 +22,8 @@ from highwater.streams.identity.rate_limits import RateLimit
 SEARCH = Access(Role.VIEWER, Scope.SYSTEM, Whose.DEPLOYMENT, limit=RateLimit.PLAN, cost=5)
 # What a person looks at before the next page; a page of records of a megabyte each is still sent.
 PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX = 50, 500
+# A page of what is at hand takes about a second; a search of everything up to a minute.
+RETRY_AFTER_SECONDS = 5
 
 _searches = Searches()
 
@@ -52,7 +54,8 @@ async def begun(
 
     Raises:
         UnprocessableError: it cannot be made as it was asked for.
-        UnavailableError: too many run, or Kafka or the registry does not answer.
+        TooManyRequestsError: too many run.
+        UnavailableError: Kafka or the registry does not answer.
     """
     settings = services.settings
     task = SearchTask(
@@ -64,3 +67,5 @@ async def begun(
             yield running
     except SearchRefusedError as error:
         raise UnprocessableError(str(error)) from error
+    except TooManySearchesError as error:
+        raise TooManyRequestsError(str(error), headers={"Retry-After": str(RETRY_AFTER_SECONDS)}) from error

@@ -75,7 +75,7 @@ ORDER BY ns
 -- The server puts these statements together, since it knows how names and texts are quoted.
 -- Indexes of namespaces with more than $1 vectors, of at most $2 numbers each, that are not there or were left half made.
 -- Of 100,000 chunks a search of 300 candidates finds .97 of its ten where 160 neighbours were weighed for each vector, and .91 where
--- 64 were (pgvector's default); building takes 1.4 times as long.
+-- 64 were (pgvector's default).
 -- name: vector_indexes_wanted
 SELECT wanted.ns, wanted.name, found.indexrelid IS NOT NULL AS is_broken,
        format('DROP INDEX CONCURRENTLY IF EXISTS %1$I', wanted.name) AS drop_statement,

@@ -19,7 +19,7 @@ from highwater.streams.clock import Clock
 from highwater.streams.jobs.args import GOOGLE_SLIDES, BrandKit, ExportArgs, parse_args
 from highwater.streams.jobs.file_names import MEDIA_TYPES, name_of_title
 from highwater.streams.jobs.jobs import Job
-from highwater.streams.jobs.layout import Deck, MissingFontError, Slide, Table, Theme, UnreadableLogoError
+from highwater.streams.jobs.layout import Deck, MissingFontError, Slide, Table, Theme, UnreadableLogoError, Written
 from highwater.streams.jobs.states import Kind
 
 if TYPE_CHECKING:
@@ -36,17 +36,17 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 class Format(NamedTuple):
     """How a format is written, and what it is."""
 
-    write: Callable[[Deck, Theme], bytes]
+    write: Callable[[Deck, Theme], Written]
     media_type: str
 
 
-def _write_pptx(deck: Deck, theme: Theme) -> bytes:
+def _write_pptx(deck: Deck, theme: Theme) -> Written:
     from highwater.connectors.jobs.pptx_file import write_pptx  # noqa: PLC0415 - its library is loaded with the first deck
 
-    return write_pptx(deck, theme)
+    return Written(write_pptx(deck, theme))
 
 
-def _write_pdf(deck: Deck, theme: Theme) -> bytes:
+def _write_pdf(deck: Deck, theme: Theme) -> Written:
     from highwater.connectors.jobs.pdf_file import write_pdf  # noqa: PLC0415 - as above
 
     return write_pdf(deck, theme)
@@ -87,11 +87,11 @@ class ExportSteps:
             return await self._to_google(job, args, deck, theme)
         form = FORMATS[args.format]
         # Half a second of CPU for a large deck; the letters of a thread's fonts are those of all.
-        content = await asyncio.to_thread(_written, form.write, deck, theme)
+        file = await asyncio.to_thread(_written, form.write, deck, theme)
         file_name = name_of_title(deck.title, args.format)
         put = await blobs.put(
             self._pool,
-            _once(content),
+            _once(file.content),
             media_type=form.media_type,
             organization_id=job.organization_id,
             now_ms=self._clock(),
@@ -106,14 +106,15 @@ class ExportSteps:
                 "presentation_id": args.presentation_id,
                 "format": args.format,
                 "file_name": file_name,
+                "symbols_left_out": len(file.left_out),
             }
         )
 
     async def _to_google(self, job: Job, args: ExportArgs, deck: Deck, theme: Theme) -> Done:
         if self._google is None:
             raise JobFailedError(NOT_CONFIGURED)
-        content = await asyncio.to_thread(_written, _write_pptx, deck, theme)
-        made = await self._google.write(job.id, deck.title, content)
+        file = await asyncio.to_thread(_written, _write_pptx, deck, theme)
+        made = await self._google.write(job.id, deck.title, file.content)
         shown = {"presentation_id": args.presentation_id, "format": args.format}
         return Done({"file_id": made.file_id, "url": made.url, **shown})
 
@@ -140,17 +141,22 @@ def _slide(slide: Mapping[str, Any]) -> Slide:
         tuple(slide["bullets"]),
         slide["notes"],
         tuple(None if source is None else _shown(source) for source in slide.get("sources", ())),
-        None if table is None else Table(tuple(table["header"]), tuple(map(tuple, table["rows"]))),
+        None if table is None else _table(table),
     )
 
 
+def _table(table: Mapping[str, Any]) -> Table:
+    """A table as it is stored; those of before say nothing of rows that were left out."""
+    return Table(tuple(table["header"]), tuple(map(tuple, table["rows"])), table.get("rows_total", 0))
+
+
 def _shown(source: Mapping[str, Any]) -> str:
-    """A source as a reader finds it: the document's name, the headings above the passage, its number from 1."""
-    name = source["name"] or f"document {source['document'][:12]}"
-    return ", ".join(filter(None, (name, source["heading"], f"passage {source['place'] + 1}")))
+    """A source as a reader finds it: the document's name, the headings above the passage, its number from 1; no word of ours."""
+    name = source["name"] or source["document"][:12]
+    return ", ".join(filter(None, (name, source["heading"], f"\u00a7 {source['place'] + 1}")))
 
 
-def _written(write: Callable[[Deck, Theme], bytes], deck: Deck, theme: Theme) -> bytes:
+def _written(write: Callable[[Deck, Theme], Written], deck: Deck, theme: Theme) -> Written:
     """The file.
 
     Raises:

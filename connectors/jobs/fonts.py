@@ -1,7 +1,7 @@
 """Letters as fonts have them: which font has a letter, and the shapes that stand for a text (HarfBuzz).
 
-Law: no text is shown as the box of a missing letter. Fonts are those of Noto that are installed as packages; a letter that
-none of them has is an error that names its script.
+Law: no text is shown as the box of a missing letter. Fonts are those of Noto that are installed as packages; a letter or digit
+that none of them has is an error that names its script, a symbol is left out and noted.
 """
 
 from __future__ import annotations
@@ -124,10 +124,11 @@ class Fonts:
 
     def __init__(self, language: str) -> None:
         self._fonts = installed_fonts(language)
-        self._of_letter: dict[str, Font] = {}
+        self._of_letter: dict[str, Font | None] = {}
+        self.left_out: set[str] = set()
 
     def runs(self, text: str, *, is_rtl: bool) -> list[Run]:
-        """A text of one direction as it is shown, from left to right.
+        """A text of one direction as it is shown, from left to right; without symbols that no font has.
 
         Raises:
             MissingFontError: no font has one of its letters.
@@ -141,6 +142,9 @@ class Fonts:
             is_mark = unicodedata.category(letter[0])[0] not in "LN"
             stays = font is not None and font.keeps_marks and is_mark and font.has(letter)
             chosen = font if stays and font is not None else self._chosen(letter, text)
+            if chosen is None:
+                self.left_out.add(letter)
+                continue
             if font is not None and chosen is not font:
                 yield font, held
                 held = ""
@@ -148,10 +152,11 @@ class Fonts:
         if font is not None:
             yield font, held
 
-    def _chosen(self, letter: str, text: str) -> Font:
+    def _chosen(self, letter: str, text: str) -> Font | None:
+        """The font that a letter is shown in; None of a symbol that none has."""
         if letter not in self._of_letter:
             found = next((font for font in self._fonts if font.has(letter)), None)
-            if found is None:
+            if found is None and any(unicodedata.category(one)[0] in "LN" for one in letter):
                 raise missing_font(text[text.index(letter) :])
             self._of_letter[letter] = found
         return self._of_letter[letter]

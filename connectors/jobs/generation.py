@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
@@ -39,8 +39,8 @@ from highwater.streams.jobs.decks import (
     as_json,
     outline_of,
     outline_prompt,
-    passages_of,
     passages_of_blocks,
+    passages_of_sections,
     read_outline,
     read_slide,
     slide_id,
@@ -253,29 +253,28 @@ class GenerationSteps:
                 raw += part
                 if len(raw) >= bytes_max:
                     break
-            return await asyncio.to_thread(_cut, blob, bytes(raw[:bytes_max]))
+            return await asyncio.to_thread(_of_text, blob, bytes(raw[:bytes_max]))
         try:
             chunked = await self._reader.read(blobs.read(self._pool, blob), blob.media_type)
         except UnreadableDocumentError as error:
             raise JobFailedError(f"the source document {blob.sha256} cannot be read: {error}") from error
         with contextlib.closing(chunked):
-            return await asyncio.to_thread(_told, blob, chunked, bytes_max)
+            sections = _sections(chunked, bytes_max)
+            return await asyncio.to_thread(passages_of_sections, blob.sha256, sections, name=blob.file_name)
 
 
-def _told(blob: blobs.Blob, chunked: Chunked, bytes_max: int) -> list[Passage]:
-    passages: list[Passage] = []
+def _sections(chunked: Chunked, bytes_max: int) -> Iterator[tuple[str, str]]:
+    """The headings above each chunk, and its text."""
     first = 0
     while first < chunked.count and bytes_max > 0:
         part = chunked.part(first, _CHUNKS)
         first += len(part)
         for chunk in part:
-            content, heading = clean_text(chunk.content), clean_text(chunk.title or "")
-            passages += passages_of(blob.sha256, content, heading, name=blob.file_name, first=len(passages))
+            yield clean_text(chunk.title or ""), clean_text(chunk.content)
             bytes_max -= len(chunk.content)
-    return passages
 
 
-def _cut(blob: blobs.Blob, raw: bytes) -> list[Passage]:
+def _of_text(blob: blobs.Blob, raw: bytes) -> list[Passage]:
     text = clean(clean_text(raw.decode("utf-8", "replace")))
     return passages_of_blocks(blob.sha256, markdown_blocks(text), name=blob.file_name)
 

@@ -41,6 +41,7 @@ from highwater.streams.jobs.layout import (
     Paragraph,
     Table,
     Theme,
+    Written,
     chart_of,
     lay_out,
     lay_out_title,
@@ -53,8 +54,8 @@ _RULE = "D5D9DF"
 _BULLET = "\u2022"
 
 
-def write_pdf(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it cannot be changed)
-    """The file of a deck: its title, then its slides.
+def write_pdf(deck: Deck, theme: Theme = Theme()) -> Written:  # noqa: B008 (it cannot be changed)
+    """The file of a deck: its title, then its slides; symbols that no font has are left out.
 
     Raises:
         UnreadableLogoError: the logo is no picture.
@@ -78,7 +79,7 @@ def write_pdf(deck: Deck, theme: Theme = Theme()) -> bytes:  # noqa: B008 (it ca
         drawn.add(page, number + 1)
     canvas.showPage()
     canvas.save()
-    return out.getvalue()
+    return Written(out.getvalue(), texts.left_out)
 
 
 def _texts(deck: Deck) -> list[str]:

@@ -74,6 +74,11 @@ class TextWriter:
         """
         return sum(map(self._width, pieces_of(text))) * size / 1000
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The symbols that no font has."""
+        return frozenset(self._fonts.left_out)
+
     def _width(self, piece: str) -> float:
         found = self._widths.get(piece)
         if found is None:

@@ -171,18 +171,28 @@ class Stages:
         )
 
     def _made(self, run: Run, stage: Stage, system: Prompt, user: str, *more_ids: int) -> Ask:
-        is_responder = stage is Stage.RESPONDER
-        call = ChatCall(
-            stage=stage,
+        call = chat_call(
+            stage,
             key=call_key(run.id, stage, run.attempt),
-            model=self._strong_model if is_responder else self._model,
+            model=self._strong_model if stage is Stage.RESPONDER else self._model,
             system=system.text,
             user=user,
-            temperature=_RESPONDER_TEMPERATURE if is_responder else 0.0,
-            tokens_max=_TOKENS[stage],
-            is_json=stage in (Stage.ANALYZER, Stage.ARCHIVIST),
         )
         return Ask(call, run, (system.prompt_id, *more_ids))
+
+
+def chat_call(stage: Stage, *, key: str, model: str, system: str, user: str) -> ChatCall:
+    """A call as its stage makes it: how long and how free its answer may be, and in which form."""
+    return ChatCall(
+        stage=stage,
+        key=key,
+        model=model,
+        system=system,
+        user=user,
+        temperature=_RESPONDER_TEMPERATURE if stage is Stage.RESPONDER else 0.0,
+        tokens_max=_TOKENS[stage],
+        is_json=stage in (Stage.ANALYZER, Stage.ARCHIVIST),
+    )
 
 
 class Concluded(NamedTuple):

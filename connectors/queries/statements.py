@@ -36,6 +36,8 @@ class Statements(TypedDict):
     run_answers_read: str
     prompts_read: str
     prompt_history_read: str
+    recorded_queries: str
+    prompts_of_ids: str
     ensure_query_users: str
     lock_query_users: str
     users_with_unreleased_runs: str

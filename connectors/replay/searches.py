@@ -19,7 +19,7 @@ from highwater.connectors.replay.processes import command, environment
 from highwater.connectors.replay.search_task import SearchTask
 from highwater.schemas.errors import HighwaterError, UnavailableError
 
-# A process takes about 130 MB and, where there is nothing better to do, a core. One caller has one page and one download.
+# A process takes 80 MB before it reads and, where nothing else wants it, a core. One caller has one page and one download.
 AT_ONCE_MAX = 4
 AT_ONCE_OF_CALLER_MAX = 2
 _PROGRAM = "from highwater.connectors.replay.search_process import main; main()"
@@ -34,10 +34,8 @@ class SearchRefusedError(HighwaterError):
     """The search cannot be made as it was asked for. Correct what the message names."""
 
 
-class TooManySearchesError(UnavailableError):
+class TooManySearchesError(HighwaterError):
     """As many searches run as this process allows. Stop one, or try again when one has ended."""
-
-    retry_after_ms = 5_000
 
 
 class SearchLostError(UnavailableError):

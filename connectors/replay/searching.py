@@ -28,14 +28,14 @@ from highwater.connectors.replay.text import base64_of, documents
 from highwater.streams.clock import monotonic_seconds
 
 # The first look is small, so that a page of what is at hand comes at once; each one after it reads twice as much of a partition,
-# up to what is read in about a second.
+# up to a round of this many offsets over all partitions, after which more is said.
 SEGMENT_OFFSETS_MIN = 1_000
 ROUND_OFFSETS_MAX = 400_000
 # What a partition holds for a page beside its number of records: a page of records of a megabyte each is not held eight times.
 HELD_BYTES_MAX = 2 << 20
 # A person sees a line that moves; more often only costs.
 PROGRESS_SECONDS = 0.25
-# A search that nobody stopped ends here and can be continued by its cursor: at 100,000 records a second six million were read.
+# A search that nobody stopped ends here, with a cursor that goes on: nobody waits for a page any longer.
 SEARCH_SECONDS_MAX = 60.0
 
 

@@ -42,8 +42,8 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 # What one answer can hold: a screen or two; more is a listing.
 RESULTS_MAX = 100
-# So many chunks are compared one by one, which is exact: of 384 numbers that takes some ms more than a search by the index of
-# 100,000 (`tests/bench/chunks_search.py --compared`).
+# So many chunks are compared one by one, which is exact: of 384 numbers that took 17 ms when a search by the index of 100,000
+# took 12 to 16, before searches looked at fewer chunks (`tests/bench/chunks_search.py --compared`).
 COMPARED_MAX = 10_000
 # How many of the nearest and how many of the most recent are looked at: first so many as settle most searches (of 100,000 chunks
 # 300 and 100 settle 60 of 100), then as many as the index gives in one go.

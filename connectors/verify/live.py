@@ -48,10 +48,14 @@ async def live_snapshot(settings: Settings) -> AsyncIterator[Any]:
 
 
 class Rows:
-    """The rows of a query in its order, a few at a time."""
+    """The rows of a query in its order, a few at a time.
 
-    def __init__(self, connection: Any, query: str) -> None:
+    `seconds_max`: how long a fetch may take, where a query reads much before its first row.
+    """
+
+    def __init__(self, connection: Any, query: str, *, seconds_max: float = STATEMENT_SECONDS_MAX) -> None:
         self._connection = connection
+        self._seconds_max = seconds_max
         self._query = query
         self._cursor: Any = None
         self._rows: Sequence[Row] = ()
@@ -62,7 +66,7 @@ class Rows:
         if self._cursor is None:
             self._cursor = await self._connection.cursor(self._query)
         if self._at == len(self._rows):
-            self._rows = [tuple(row) for row in await self._cursor.fetch(_ROWS_AT_ONCE)]
+            self._rows = [tuple(row) for row in await self._cursor.fetch(_ROWS_AT_ONCE, timeout=self._seconds_max)]
             self._at = 0
             if not self._rows:
                 return None

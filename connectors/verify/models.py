@@ -20,6 +20,7 @@ from highwater.connectors.verify.patience import Patience
 from highwater.connectors.verify.report import Checked, Difference
 from highwater.connectors.verify.shadow import Ambiguous, Shadow
 from highwater.connectors.verify.statements import QUERIES
+from highwater.connectors.verify.word_sums import verify_word_sums
 from highwater.streams.settings import Settings
 
 PART = "read models"
@@ -243,7 +244,7 @@ async def verify_models(around: Surroundings, settings: Settings, shadow: Shadow
             for model in MODELS:
                 patience.at(f"rows of {model.name}")
                 found.append(await _compared(model, live, made, shadow.ambiguous, unusable, patience))
-            return found
+            return [*found, await verify_word_sums(live, PART, patience)]
 
 
 async def _spans(

@@ -43,6 +43,7 @@ class Statements(TypedDict):
     verify_timeline: str
     verify_match_states: str
     verify_ingests: str
+    verify_chunk_words: str
 
 
 QUERIES: Final = load_statements(Path(__file__).parent, Statements)

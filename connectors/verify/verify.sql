@@ -130,3 +130,20 @@ SELECT match_id, season, kickoff, status, home, away, home_goals, away_goals, fi
 
 -- name: verify_ingests
 SELECT ingest_id, ns, slot, source_id, revision, inserted, updated, unchanged, failures, position FROM chunk_ingests
+
+-- How many chunks have each word, counted anew from their texts, beside the sums that are kept in the same snapshot; null: there is none.
+-- name: verify_chunk_words
+WITH counted AS (
+    SELECT ns, word, count(*) AS chunks, coalesce(sum(octets) FILTER (WHERE word = ''), 0)::bigint AS octets
+    FROM (SELECT ns, chunk_text_octets(title, content) AS octets,
+                 unnest(array_append(tsvector_to_array(to_tsvector('english', chunk_search_text(
+                     coalesce(title, '') || ' ' || left(content, 8000)))), '')) COLLATE "C" AS word
+          FROM chunks WHERE NOT to_delete) AS of_chunks
+    GROUP BY ns, word
+), kept AS (
+    SELECT ns, word, sum(chunks)::bigint AS chunks, sum(octets)::bigint AS octets
+    FROM chunk_words GROUP BY ns, word HAVING sum(chunks) <> 0 OR sum(octets) <> 0
+)
+SELECT ns, word, counted.chunks, counted.octets, kept.chunks, kept.octets
+FROM counted FULL JOIN kept USING (ns, word)
+ORDER BY ns COLLATE "C", word

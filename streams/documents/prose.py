@@ -45,10 +45,16 @@ _TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>|<!--.{0,2000}?-->", re.DOTALL)
 
 
 class Table(NamedTuple):
-    """A table: its header, and rows as long as it."""
+    """A table: its header, and its first rows, as long as it, of `rows_total`."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    rows_total: int
+
+    @property
+    def numbers(self) -> int:
+        """Cells with a digit behind the first column."""
+        return sum(any(map(str.isdigit, cell)) for row in self.rows for cell in row[1:])
 
 
 def unmarked(text: str) -> str:
@@ -155,7 +161,7 @@ def _table(lines: list[str]) -> Table | None:
     if width < 2:
         return None
     told = [tuple((*row, *[""] * width)[:width]) for row in rows[:ROWS_MAX]]
-    return Table(tuple(header[:width]), tuple(told))
+    return Table(tuple(header[:width]), tuple(told), len(rows))
 
 
 def _cells(line: str) -> list[str]:

@@ -26,6 +26,11 @@ HEADING_SIZE_MIN = 1.15
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*))?")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
+# What programs are told of a document, before its text, in YAML; more lines than this are text between two rules.
+_FRONT_MATTER = re.compile(
+    r"---[ \t]*\n([\w-]+:.*\n(?:[\w-]+:.*\n|[ \t].*\n|#.*\n|-[ \t].*\n|\n){0,100}?)(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
+)
+_FRONT_TITLE = re.compile(r"^title:[ \t]*(['\"]?)(\S.{0,300}?)\1[ \t]*$", re.MULTILINE)
 
 
 class UnreadableDocumentError(HighwaterError):
@@ -125,8 +130,12 @@ def _of_page(page: Sequence[tuple[str, float]], body: float, levels: Mapping[flo
 
 
 def markdown_blocks(text: str) -> list[Block]:
-    """Headings, and what stands between them: paragraphs and lists as they are written, fenced code as one."""
-    blocks: list[Block] = []
+    """Headings, and what stands between them: paragraphs and lists as they are written, fenced code as one.
+
+    Of front matter its title is the first heading; the rest no reader sees.
+    """
+    title, text = _without_front_matter(text)
+    blocks: list[Block] = [Block(title, 1)] if title else []
     held: list[str] = []
     fence = ""
 
@@ -157,6 +166,15 @@ def markdown_blocks(text: str) -> list[Block]:
             close()
     close()
     return blocks
+
+
+def _without_front_matter(text: str) -> tuple[str, str]:
+    """The title in the front matter of a document, and the document without it."""
+    front = _FRONT_MATTER.match(text)
+    if front is None:
+        return "", text
+    title = _FRONT_TITLE.search(front[1])
+    return "" if title is None else title[2], text[front.end() :]
 
 
 # What no reader sees. Not the whole head: its end may be left out.

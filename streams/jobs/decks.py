@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from math import log
@@ -29,6 +29,8 @@ POINTS_MAX, BULLETS_MAX = 8, 8
 HEADING_BETWEEN = " > "
 # Passages of a document: a paragraph or some, so that what is found is understood by itself.
 PASSAGE_CHARACTERS = 800
+# A table without its header says nothing: one of up to so many characters is a passage, longer ones are cut behind a row.
+TABLE_CHARACTERS_MAX = 6_000
 # What a call is told of the documents: some 6,000 tokens for the outline, which sees the whole, and a third for a slide.
 OUTLINE_CHARACTERS_MAX, SLIDE_CHARACTERS_MAX = 24_000, 8_000
 
@@ -53,6 +55,7 @@ table: only where a source has one that makes the point, else leave it out. The 
 
 _WORD = re.compile(r"[^\W_]+")
 _BLANK_LINES = re.compile(r"\n\s*\n")
+_TABLE_BEGINS = re.compile(r"[^\n]*\|[^\n]*\n[\s|:-]*-[\s|:-]*\n")
 _WORD_CHARACTERS_MIN = 3
 
 
@@ -217,7 +220,10 @@ def _table(found: Any) -> Mapping[str, Any] | None:
         raise BadDeckError("a row of table is not as long as its header, or not of texts")
     if not 2 <= len(header) <= COLUMNS_MAX or not 1 <= len(rows) <= ROWS_MAX:
         raise BadDeckError(f"table has not 2 to {COLUMNS_MAX} columns and 1 to {ROWS_MAX} rows")
-    return {"header": header, "rows": rows}
+    total = found.get("rows_total", len(rows))
+    if not isinstance(total, int) or total < len(rows):
+        raise BadDeckError("rows_total is not the number of rows of the whole table")
+    return {"header": header, "rows": rows, "rows_total": total}
 
 
 def outline_of(held: Mapping[str, Any]) -> Outline:
@@ -244,43 +250,51 @@ def passages_of(
             parts.append(held)
             held = ""
         held = f"{held}\n\n{block}" if held else block
-        while len(held) > PASSAGE_CHARACTERS:
-            cut = _cut_at(held)
+        bound = TABLE_CHARACTERS_MAX if _TABLE_BEGINS.match(held) else PASSAGE_CHARACTERS
+        while len(held) > bound:
+            cut = _cut_at(held, bound)
             parts.append(held[:cut].rstrip())
             held = held[cut:].lstrip()
     told = [part for part in (*parts, held) if part.strip()]
     return [Passage(document, part, heading, place, name) for place, part in enumerate(told, start=first)]
 
 
-def _cut_at(text: str) -> int:
-    """Where a text that is too long for a passage is cut: behind a line, a sentence or a word."""
+def _cut_at(text: str, bound: int) -> int:
+    """Where a text that is longer than its bound is cut: behind a line, a sentence or a word."""
     for mark in ("\n", ". ", "。", " "):
-        cut = text.rfind(mark, PASSAGE_CHARACTERS // 2, PASSAGE_CHARACTERS)
+        cut = text.rfind(mark, bound // 2, bound)
         if cut > 0:
             return cut + len(mark.rstrip(" "))
-    return PASSAGE_CHARACTERS
+    return bound
 
 
 def passages_of_blocks(document: str, blocks: Iterable[Block], *, name: str | None = None) -> list[Passage]:
     """A document of blocks (`streams/documents`), section by section."""
+    return passages_of_sections(document, _sections(blocks), name=name)
+
+
+def passages_of_sections(
+    document: str, sections: Iterable[tuple[str, str]], *, name: str | None = None
+) -> list[Passage]:
+    """A document of sections: of each the headings above it, and its text."""
     passages: list[Passage] = []
+    for heading, text in sections:
+        passages += passages_of(document, text, heading, name=name, first=len(passages))
+    return passages
+
+
+def _sections(blocks: Iterable[Block]) -> Iterator[tuple[str, str]]:
     path: list[tuple[int, str]] = []
     held: list[str] = []
-
-    def close() -> None:
-        heading = HEADING_BETWEEN.join(text for _, text in path)
-        passages.extend(passages_of(document, "\n\n".join(held), heading, name=name, first=len(passages)))
-        held.clear()
-
     for block in blocks:
         if not block.heading:
             held.append(block.text)
             continue
-        close()
+        yield HEADING_BETWEEN.join(text for _, text in path), "\n\n".join(held)
+        held.clear()
         path[:] = [one for one in path if one[0] < block.heading]
         path.append((block.heading, unmarked(block.text)[:TITLE_CHARACTERS_MAX]))
-    close()
-    return passages
+    yield HEADING_BETWEEN.join(text for _, text in path), "\n\n".join(held)
 
 
 def relevant(wanted: str, passages: Sequence[Passage], characters_max: int) -> list[Passage]:

@@ -50,10 +50,11 @@ _UNPRINTABLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a header, each as long as it."""
+    """Rows under a header, each as long as it. `rows_total`: of the whole table, where these are its first; else 0."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    rows_total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,14 @@ class Deck:
 
     title: str
     slides: tuple[Slide, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The file of a deck, and the symbols that it is without, since no font has them."""
+
+    content: bytes
+    left_out: frozenset[str] = frozenset()
 
 
 class UnreadableLogoError(HighwaterError):
@@ -186,7 +195,12 @@ def lay_out(slide: Slide, measure: Measure) -> list[Page]:
         replace(empty, paragraphs=body, body_size=size, part=part, parts=parts)
         for part, body in enumerate(bodies, start=1)
     ]
-    return pages if slide.table is None else [*pages, replace(empty, table=slide.table, part=parts, parts=parts)]
+    if slide.table is None:
+        return pages
+    shown, total = len(slide.table.rows), slide.table.rows_total
+    if total > shown:
+        foot = _foot(sources, measure, f"{shown} of {total} rows   ")
+    return [*pages, replace(empty, table=slide.table, part=parts, parts=parts, foot=foot)]
 
 
 def sources_of(slide: Slide) -> list[str]:
@@ -199,9 +213,9 @@ def _mark(slide: Slide, place: int, sources: Sequence[str]) -> str:
     return f" [{sources.index(plain(source)) + 1}]" if source else ""
 
 
-def _foot(sources: Sequence[str], measure: Measure) -> tuple[str, ...]:
-    """The sources in the lines that there are for them."""
-    text = "   ".join(f"[{number}] {source}" for number, source in enumerate(sources, start=1))
+def _foot(sources: Sequence[str], measure: Measure, note: str = "") -> tuple[str, ...]:
+    """A note and the sources, in the lines that there are for them."""
+    text = note + "   ".join(f"[{number}] {source}" for number, source in enumerate(sources, start=1))
     lines = wrap(text, FOOT_SIZE, TEXT_WIDTH - 60, measure)
     if len(lines) > FOOT_LINES:
         lines = [*lines[: FOOT_LINES - 1], lines[FOOT_LINES - 1].rstrip() + " \u2026"]

@@ -1,9 +1,10 @@
 """The built-in model for decks: what stands in for a language model when no service is configured. Law: it invents nothing.
 
 It answers in the form that the prompts of `decks` ask for. An outline has a slide for each section of the sources, named by its
-heading; where slides are more or fewer, sections are divided or put together, and a part without a heading is named by the claim
-of its first sentence. A slide quotes the sentences of its part, none that another slide quotes. Without sources it says so. No
-clock, chance or state: the same message always gets the same answer.
+heading. Where slides are more, sections are divided; where they are fewer, neighbours that one title names are put together, and
+of the rest those are left out that say least of the query. A part without a heading is named by the claim of its first sentence.
+A slide quotes the sentences of its part, none that another slide quotes. Without sources it says so. No clock, chance or state:
+the same message always gets the same answer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import orjson
 
 from highwater.streams.documents.prose import Table, sentences_of, tables_of
-from highwater.streams.jobs.decks import HEADING_BETWEEN, OUTLINE
+from highwater.streams.jobs.decks import HEADING_BETWEEN, OUTLINE, POINTS_MAX
 
 NO_SOURCES = "No document was given for this."
 # Points and bullets fill a slide and no more; what else a part says is for the speaker.
@@ -25,6 +26,11 @@ SENTENCE_CHARACTERS_MIN, SENTENCE_CHARACTERS_MAX = 20, 280
 POINT_CHARACTERS_MAX = 120
 # A title is read at a glance: some eight words.
 TITLE_CHARACTERS_MAX, TITLE_CHARACTERS_MIN = 64, 20
+# Between headings of one title: a sign, since the deck may be in any language.
+_TITLE_BETWEEN = " \u00b7 "
+_TITLE_HEADINGS_MAX = 3
+# Sections that an outline is chosen from; each is compared with all others.
+_SECTIONS_MAX = 200
 _CLAUSE_END = re.compile(
     r"[,;:(\u2013\u2014、，；：]|\s(?:because|which|that|but|while|when|where|if|since|so|after|before)\s"  # noqa: RUF001
 )
@@ -36,6 +42,14 @@ _LEANING = re.compile(
     r"(?:this|that|these|those|it|its|they|them|he|she|but|and|so|or|then|thus|hence|however|therefore|also|instead|otherwise)\b",
     re.IGNORECASE,
 )
+# Addresses, which nobody reads on a slide; `name at host.org` keeps one from robots.
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|[\w.+-]{1,64}(?:@|\sat\s)(?:[\w-]{1,64}\.){1,8}\w{2,20}")
+_EMPTY_BRACKETS = re.compile(r"\(\s*\)|\[\s*\]")
+# A line of a list of references, and a sentence that only sends elsewhere.
+_REFERENCE = re.compile(r"\[\w{1,20}\]\s")
+_POINTER = re.compile(r"(?:see|refer to|for more|for details|more details)\b.{0,100}", re.IGNORECASE)
+# Letters below which a line is a number, a mark or a name.
+_LETTERS_MIN, _LETTERS_SHARE_MIN = 10, 0.4
 # Numbers before headings: `1.`, `2.3`, `IV.`
 _HEADING_NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*[.)]?|[IVX]+\.)\s+(?=\S)")
 
@@ -47,15 +61,25 @@ class _Line:
     text: str
     source: str
     place: int
+    section: int
 
 
 @dataclass(slots=True)
 class _Part:
-    """What one slide is about. `headings`: the path of each section in it."""
+    """What one slide is about. `headings`: the path of each section; `tables`: each with the place of the line before it."""
 
     lines: list[_Line] = field(default_factory=list)
     headings: list[tuple[str, ...]] = field(default_factory=list)
     document: str = ""
+    tables: list[tuple[Table, int]] = field(default_factory=list)
+
+    @property
+    def points(self) -> list[str]:
+        """What its slide has to say: a line of each section at least, since a slide is known by its points."""
+        first = {line.section: line for line in reversed(self.lines)}
+        chosen = list(dict.fromkeys((*first.values(), *self.lines)))[: min(max(POINTS, len(first)), POINTS_MAX)]
+        lines = sorted(chosen, key=lambda line: line.place)
+        return [_cut(line.text, POINT_CHARACTERS_MAX) for line in lines]
 
 
 def local_deck_answer(stage: str, user: str) -> str:
@@ -71,21 +95,20 @@ def local_deck_answer(stage: str, user: str) -> str:
 def _outline(asked: Mapping[str, Any]) -> dict[str, Any]:
     query, count = str(asked.get("query", "")), int(asked.get("slides", 1))
     title = _cut(query, 80) or "Untitled"
-    parts = list(_padded(_divided(_merged(_sections(asked), count), count), count))
+    parts = list(_padded(_divided(_merged(_sections(asked), count, query), count), count))
     slides: list[dict[str, Any]] = []
     named = set[str]()
     for number, part in enumerate(parts, start=1):
         name = next((name for name in _names(part) if name not in named), f"{title} ({number})")
         named.add(name)
-        slides.append(
-            {"title": name, "points": [_cut(line.text, POINT_CHARACTERS_MAX) for line in part.lines[:POINTS]]}
-        )
+        slides.append({"title": name, "points": part.points})
     return {"title": title, "slides": slides}
 
 
 def _slide(asked: Mapping[str, Any]) -> dict[str, Any]:
     title = str(asked.get("title") or "Untitled")
-    lines = [line for part in _sections(asked) for line in part.lines]
+    parts = _sections(asked)
+    lines = [line for part in parts for line in part.lines]
     said = set(map(str, asked.get("said", ())))
     own = [line for line in _own(asked, lines) if line.text not in said]
     chosen = _chosen(own, title)
@@ -93,17 +116,20 @@ def _slide(asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"title": title, "bullets": [NO_SOURCES], "notes": ""}
     shown = {line.place for line in chosen}
     rest = [line.text for line in own if line.place not in shown][:NOTES]
-    table = _table_of(asked, {line.source for line in own})
+    table = _table_of(parts, own, f"{title} {asked.get('query', '')}")
     return {
         "title": title,
         "bullets": [{"text": line.text, "source": line.source} for line in chosen],
         "notes": " ".join(rest),
-        **({} if table is None else {"table": {"header": table.header, "rows": table.rows}}),
+        **({} if table is None else {"table": table._asdict()}),
     }
 
 
 def _sections(asked: Mapping[str, Any]) -> list[_Part]:
-    """The sources section by section, each sentence once; what is no sentence is left out where there are others."""
+    """The sources section by section, each sentence once; what says nothing alone is left out where there are others.
+
+    Of a section that is a table of numbers alone the header stands for it.
+    """
     parts: list[_Part] = []
     seen = set[str]()
     place = 0
@@ -112,34 +138,93 @@ def _sections(asked: Mapping[str, Any]) -> list[_Part]:
         path = tuple(filter(None, heading.split(HEADING_BETWEEN)))
         if not parts or (parts[-1].document, parts[-1].headings[0]) != (document, path):
             parts.append(_Part(headings=[path], document=document))
-        for sentence in sentences_of(str(source.get("text", ""))):
-            text = _cut(sentence, SENTENCE_CHARACTERS_MAX)
-            if text not in seen:
-                seen.add(text)
-                parts[-1].lines.append(_Line(text, str(source.get("id", f"S{number}")), place))
+        part, text, name = parts[-1], str(source.get("text", "")), str(source.get("id", f"S{number}"))
+        tables = [table for table in tables_of(text) if any(cell for row in table.rows for cell in row[1:])]
+        told = [_cut(sentence, SENTENCE_CHARACTERS_MAX) for sentence in sentences_of(text)]
+        if not told and not part.lines:
+            told = [_TITLE_BETWEEN.join(table.header) for table in tables if table.numbers]
+        for line in told:
+            if line not in seen:
+                seen.add(line)
+                part.lines.append(_Line(line, name, place, len(parts)))
                 place += 1
-    if any(len(line.text) >= SENTENCE_CHARACTERS_MIN for part in parts for line in part.lines):
+        part.tables += [(table, place - 1) for table in tables]
+    if any(_says_something(line.text) for part in parts for line in part.lines):
         for part in parts:
-            part.lines = [line for line in part.lines if len(line.text) >= SENTENCE_CHARACTERS_MIN]
+            part.lines = [line for line in part.lines if _says_something(line.text)]
     return [part for part in parts if part.lines]
 
 
-def _merged(parts: list[_Part], count: int) -> list[_Part]:
-    """At most so many parts: neighbours are put together, the smallest ones of one document first."""
-    parts = list(parts)
+def _says_something(text: str) -> bool:
+    """Whether a line can stand alone: no address, page number, reference, or mere pointer to another place."""
+    bare, addresses = _ADDRESS.subn("", text)
+    letters = sum(map(str.isalpha, bare))
+    return (
+        len(text) >= SENTENCE_CHARACTERS_MIN
+        and addresses < 2
+        and letters >= max(_LETTERS_MIN, _LETTERS_SHARE_MIN * len(bare.replace(" ", "")))
+        and not _REFERENCE.match(text)
+        and not _POINTER.fullmatch(text)
+    )
+
+
+def _merged(parts: Sequence[_Part], count: int, query: str) -> list[_Part]:
+    """At most so many parts: neighbours that one title names are put together, then those are left out that say least."""
+    wanted = set(_words(query))
+    parts = _worthiest(parts, _SECTIONS_MAX, wanted)
     while len(parts) > count:
+        span = min(_spans(parts, count), key=lambda span: _cost(parts, *span), default=None)
+        if span is None:
+            break
+        start, end = span
+        lines = [line for part in parts[start:end] for line in part.lines]
+        headings = [path for part in parts[start:end] for path in part.headings]
+        parts[start:end] = [_Part(lines, headings, parts[start].document)]
+    return _worthiest(parts, count, wanted)
 
-        def cost(place: int) -> tuple[bool, bool, int, int]:
-            first, second = parts[place], parts[place + 1]
-            is_apart = first.headings[0][:-1] != second.headings[0][:-1]
-            return first.document != second.document, is_apart, len(first.lines) + len(second.lines), place
 
-        place = min(range(len(parts) - 1), key=cost)
-        first, second = parts[place], parts[place + 1]
-        parts[place : place + 2] = [
-            _Part([*first.lines, *second.lines], [*first.headings, *second.headings], first.document)
-        ]
-    return parts
+def _worthiest(parts: Sequence[_Part], count: int, wanted: set[str]) -> list[_Part]:
+    """The parts that name most of what is wanted, longer ones first, in their order."""
+
+    def worth(place: int) -> tuple[int, int, int]:
+        part = parts[place]
+        words = {
+            word for text in (*sum(part.headings, ()), *(line.text for line in part.lines)) for word in _words(text)
+        }
+        return len(wanted & words), len(part.lines), -place
+
+    return [parts[place] for place in sorted(sorted(range(len(parts)), key=worth, reverse=True)[:count])]
+
+
+def _cost(parts: Sequence[_Part], start: int, end: int) -> tuple[bool, bool, int, int]:
+    """What is lost if parts are put together: least where they are small and stand under one heading."""
+    inside = parts[start:end]
+    is_apart = len({part.headings[0][:-1] for part in inside}) > 1
+    return len({part.document for part in inside}) > 1, is_apart, sum(len(part.lines) for part in inside), start
+
+
+def _spans(parts: Sequence[_Part], count: int) -> Iterator[tuple[int, int]]:
+    """Neighbours that may be put together, as (start, end): two that fit a title, or all under one heading."""
+    for start in range(len(parts) - 1):
+        if _joined([*parts[start].headings, *parts[start + 1].headings]) is not None:
+            yield start, start + 2
+    below: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for place, part in enumerate(parts):
+        shared = _shared(part.headings)
+        for depth in range(1, len(shared) + 1):
+            below.setdefault((part.document, shared[:depth]), []).append(place)
+    for places in below.values():
+        start, end = places[0], places[-1] + 1
+        if end - start == len(places) and 2 <= len(places) <= len(parts) - count + 1:
+            yield start, end
+
+
+def _joined(paths: Sequence[tuple[str, ...]]) -> str | None:
+    """The headings of sections as one title; empty where none has one, None where they are too many or too long for it."""
+    leaves = list(dict.fromkeys(_heading(path[-1]) for path in paths if path))
+    title = _TITLE_BETWEEN.join(leaves)
+    fits = len(leaves) == 1 or (len(leaves) <= _TITLE_HEADINGS_MAX and len(title) <= TITLE_CHARACTERS_MAX)
+    return title if fits else None
 
 
 def _divided(parts: list[_Part], count: int) -> list[_Part]:
@@ -164,18 +249,11 @@ def _padded(parts: list[_Part], count: int) -> Iterator[_Part]:
 
 
 def _names(part: _Part) -> Iterator[str]:
-    """What a part may be called, the best first: its heading, the one above its sections, or the claim of a sentence."""
-    leaves = list(dict.fromkeys(_heading(path[-1]) for path in part.headings if path))
-    if len(leaves) == 1:
-        yield leaves[0]
-    elif leaves:
-        shared = _shared(part.headings)
-        both = " and ".join(leaves) if len(leaves) == 2 else ""
-        if both and len(both) <= TITLE_CHARACTERS_MAX:
-            yield both
-        if shared:
-            yield _heading(shared[-1])
-        yield f"{_cut(leaves[0], TITLE_CHARACTERS_MAX - 10)} and more"
+    """What a part may be called, the best first: its headings, the one above its sections, or the claim of a sentence."""
+    if joined := _joined(part.headings):
+        yield joined
+    if len(part.headings) > 1 and (shared := _shared(part.headings)):
+        yield _heading(shared[-1])
     for line in part.lines:
         yield _claim(line.text)
 
@@ -192,7 +270,8 @@ def _shared(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _heading(text: str) -> str:
-    return _cut(_HEADING_NUMBER.sub("", text).rstrip(" .:"), TITLE_CHARACTERS_MAX) or text
+    bare = _EMPTY_BRACKETS.sub("", _ADDRESS.sub("", _HEADING_NUMBER.sub("", text)))
+    return _cut(bare.rstrip(" .:"), TITLE_CHARACTERS_MAX) or _cut(text, TITLE_CHARACTERS_MAX)
 
 
 def _claim(sentence: str) -> str:
@@ -206,7 +285,7 @@ def _claim(sentence: str) -> str:
 
 
 def _own(asked: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:
-    """The lines from the first point of a slide up to a point of another; all where none of its points is a line."""
+    """The lines from the first point of a slide up to another's, of its sections; all where no point of it is a line."""
     slides, number = asked.get("deck", {}).get("slides", ()), asked.get("number")
     points = {
         str(point): place
@@ -217,10 +296,11 @@ def _own(asked: Mapping[str, Any], lines: Sequence[_Line]) -> list[_Line]:
     by_point = [points.get(_cut(line.text, POINT_CHARACTERS_MAX)) for line in lines]
     if number not in by_point:
         return [line for line, of in zip(lines, by_point, strict=True) if of is None] or list(lines)
+    sections = {line.section for line, of in zip(lines, by_point, strict=True) if of == number}
     own, current = [], None
     for line, of in zip(lines, by_point, strict=True):
         current = of if of is not None else current
-        if current == number:
+        if current == number and line.section in sections:
             own.append(line)
     return own
 
@@ -237,14 +317,21 @@ def _chosen(lines: Sequence[_Line], title: str) -> list[_Line]:
     return [*lines[:1], *sorted(best, key=lambda line: line.place)]
 
 
-def _table_of(asked: Mapping[str, Any], sources: set[str]) -> Table | None:
-    """The first table of the sources that a slide quotes; one of pictures alone says nothing without them."""
-    for number, source in enumerate(asked.get("sources", ()), start=1):
-        if str(source.get("id", f"S{number}")) in sources:
-            for table in tables_of(str(source.get("text", ""))):
-                if any(cell for row in table.rows for cell in row[1:]):
-                    return table
-    return None
+def _table_of(parts: Sequence[_Part], own: Sequence[_Line], wanted: str) -> Table | None:
+    """The best table beside the lines of a slide: with numbers, then with the most words of what is wanted, then the first."""
+    places, words = {line.place for line in own}, set(_words(wanted))
+
+    def worth(table: Table) -> tuple[bool, int]:
+        cells = " ".join((*table.header, *sum(table.rows, ())))
+        return table.numbers > 0, len(words.intersection(_words(cells)))
+
+    beside = [table for part in parts for table, place in part.tables if _line_before(part, place) in places]
+    return max(beside, key=worth, default=None)
+
+
+def _line_before(part: _Part, place: int) -> int:
+    """The last line of a part up to a place, or its first."""
+    return next((line.place for line in reversed(part.lines) if line.place <= place), part.lines[0].place)
 
 
 def _words(text: str) -> list[str]:

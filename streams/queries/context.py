@@ -168,6 +168,12 @@ def draft_context(
     return _joined(head, analysed, foot, lines, records, nearest, matching)
 
 
+def with_mentor(draft: str, mentor: str) -> str:
+    """The draft with another Mentor's prompt, which is its last element; no text before it can open one (`escape`)."""
+    opening = tagged("mentor", "").partition("\n")[0]
+    return f"{draft.rpartition(opening)[0]}{tagged('mentor', mentor)}"
+
+
 def final_payload(query: str, assembled: str) -> str:
     """What the final answer is written from: the query, whole and first, and what the Assembler gave, cut to 8,000 tokens.
 

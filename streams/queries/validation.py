@@ -39,7 +39,12 @@ def _check_query(name: str, value: str) -> None:
         raise InvalidEventError("too_long", f"{name} has {tokens} tokens, at most {QUERY_TOKENS_MAX} fit", field=name)
 
 
-def _check_prompt(name: str, value: str) -> None:
+def check_prompt(name: str, value: str) -> None:
+    """A prompt is a text that is not empty and not too long.
+
+    Raises:
+        InvalidEventError: it is not.
+    """
     check_said(name, value, PROMPT_BYTES_MAX)
 
 
@@ -78,7 +83,7 @@ _FIELDS: Mapping[str, Callable[[str, Any], None]] = {
     "action": _check_action,
     "ts": check_time,
     "query": _check_query,
-    "prompt_template": _check_prompt,
+    "prompt_template": check_prompt,
 }
 
 

@@ -41,7 +41,7 @@ from highwater.streams.models.tokens import count_tokens
 from highwater.streams.queries.local_model import NOTHING_FOUND
 from highwater.streams.queries.runs import Run, captured
 from highwater.streams.queries.states import Stage, Status
-from highwater.streams.settings import Settings
+from highwater.streams.settings import environment_with_file, read_settings
 from tests import ROOT
 from tests.bench.chunks_search import _postgres
 from tests.bench.figures import Figure, figure
@@ -103,7 +103,7 @@ def judged() -> list[Judged]:
 
 
 async def _ask_all(url: str) -> list[Judged]:
-    embedder = open_embedder(Settings())
+    embedder = open_embedder(read_settings(environment_with_file()))
     async with await open_pool(url, size_max=4) as pool:
         await migrate(pool)
         texts = await _load_insights(pool, embedder)

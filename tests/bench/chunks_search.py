@@ -61,6 +61,8 @@ HALF_LIFE_DAYS, ALPHA, BETA = 30.0, 0.8, 0.2
 # Where the search compares all, by number of chunks.
 COMPARED = (1_000, 3_000, 10_000, 30_000, 100_000)
 READY_SECONDS_MAX = 60.0
+# The first free port from here on; the default is left to the product.
+PORT_FIRST = 21_000
 # So many searches in a row, then the next system: whatever else the machine does, it does to all, and each has its caches warm.
 TURN = 25
 # Efforts (`hnsw.ef_search`) of pgvector; it takes no more than the last.
@@ -206,7 +208,9 @@ def _postgres() -> Iterator[Postgres]:
     """A PostgreSQL of the benchmark's own."""
     with tempfile.TemporaryDirectory(prefix="highwater-bench-chunks-") as folder:
         Path(folder).chmod(0o755)
-        part = Postgres(Path(folder), PortBook(Path(folder)))
+        ports = PortBook(Path(folder))
+        ports.take("database", PORT_FIRST)
+        part = Postgres(Path(folder), ports)
         part.take_ports()
         part.prepare()
         part.process.start(part.command())

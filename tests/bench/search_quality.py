@@ -36,7 +36,7 @@ from highwater.connectors.postgres.pool import open_pool
 from highwater.connectors.retrieval.search import search
 from highwater.streams.chunks.scoring import Mode
 from highwater.streams.clock import to_datetime
-from highwater.streams.settings import Settings
+from highwater.streams.settings import environment_with_file, read_settings
 from tests.bench.chunks_search import BUILD_SECONDS_MAX, _postgres
 from tests.bench.figures import Figure, figure
 from tests.bench.search_corpus import pairs, texts
@@ -111,7 +111,7 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 async def _measure(url: str) -> list[Figure]:
-    embedder = open_embedder(Settings())
+    embedder = open_embedder(read_settings(environment_with_file()))
     found = []
     async with await open_pool(url, size_max=2) as pool:
         await migrate(pool)

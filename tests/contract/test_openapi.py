@@ -82,3 +82,17 @@ async def test_the_type_of_a_problem_leads_to_its_page(application: Any) -> None
 def test_a_connection_that_is_refused_is_told_the_type() -> None:
     """Before there is an application."""
     assert b'"type":"/problems/request-timeout"' in refusal_of(HTTPStatus.REQUEST_TIMEOUT)
+
+
+async def test_a_wrong_address_is_a_page_for_a_browser_and_a_problem_for_a_program(application: Any) -> None:
+    """The page says where to go on; a route of the API is a problem for both."""
+    transport = httpx.ASGITransport(app=application, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        html = {"Accept": "text/html,application/xhtml+xml"}
+        page = await http.get("/no<such", headers=html)
+        assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "/no&lt;such" in page.text
+        assert 'href="/"' in page.text
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        for path, headers in (("/no", {}), ("/api/no", html)):
+            assert (await http.get(path, headers=headers)).headers["content-type"] == "application/problem+json"

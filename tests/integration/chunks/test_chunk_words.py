@@ -11,6 +11,11 @@ import pytest
 
 from highwater.connectors.chunks.statements import QUERIES
 from highwater.connectors.postgres import vectors
+from highwater.connectors.verify.live import live_snapshot
+from highwater.connectors.verify.patience import Patience
+from highwater.connectors.verify.report import Checked
+from highwater.connectors.verify.word_sums import verify_word_sums
+from highwater.streams.settings import Settings
 from tests.conftest import Stack
 from tests.integration.chunks.chunk_rows import Rows
 from tests.integration.databases import own_database
@@ -124,3 +129,30 @@ async def test_folds_and_writers_beside_each_other(rows: Rows):
             == await counted(tx)
             == {("docs", ""): (40, 400), ("docs", "lag"): (40, 0), ("docs", "outbox"): (40, 0)}
         )
+
+
+async def test_a_verification_names_the_namespace_and_the_word(rows: Rows):
+    """Whichever way a sum is not that of the texts; chunks that are to be deleted or gone make no difference."""
+
+    async def verified() -> Checked:
+        async with live_snapshot(Settings(database=str(rows.pool._connect_args[0]))) as live:
+            return await verify_word_sums(live, "read models", Patience())
+
+    await rows.put("s", ["outbox offset", "Offsets lag"], title="Ä")
+    await rows.put("s", ["outbox"], ns="other")
+    await rows.put("s", ["leader"], first=7, to_delete=True)
+    await rows.put("s", ["leader"], first=8)
+    await rows.pool.execute("DELETE FROM chunks WHERE chunk_no = 8")
+    told = await verified()
+    # The title, three words and all chunks of the one; a word and all chunks of the other.
+    assert (told.compared, told.differences) == (7, [])
+    await rows.pool.execute("UPDATE chunk_words SET chunks = 5 WHERE ns = 'docs' AND word = 'lag'")
+    await rows.pool.execute("DELETE FROM chunk_words WHERE ns = 'other' AND word = 'outbox'")
+    await rows.pool.execute("INSERT INTO chunk_words VALUES ('docs', 'broker', 2, 0), ('other', '', 0, 3)")
+    found = [(one.key, one.field, one.expected, one.found) for one in (await verified()).differences]
+    assert found == [
+        ("docs|broker", "chunks", None, 2),
+        ("docs|lag", "chunks", 1, 5),
+        ("other|(all chunks)", "octets", 6, 9),
+        ("other|outbox", "chunks", 1, None),
+    ]

@@ -69,7 +69,7 @@ async def cut(j: Jobs, *documents: str) -> list[dict[str, Any]]:
         (b"# A\n\nOne.\n\n## B\n\nTwo.", "text/markdown; charset=utf-8", [("One.", "A"), ("Two.", "A > B")]),
         (b"<title>t</title><h1>A</h1><p>One &amp; two.<script>no()</script>", "text/html", [("One & two.", "A")]),
         (
-            write_pdf(DECK),
+            write_pdf(DECK).content,
             "application/pdf",
             [
                 ("Streams", None),
@@ -243,7 +243,7 @@ async def test_an_encrypted_pdf_is_not_read():
     """It says so, rather than give nothing."""
     import pypdf
 
-    writer = pypdf.PdfWriter(clone_from=io.BytesIO(write_pdf(DECK)))
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(write_pdf(DECK).content))
     writer.encrypt("secret", algorithm="RC4-128")
     out = io.BytesIO()
     writer.write(out)

@@ -108,7 +108,7 @@ def test_a_folder_is_published_each_file_a_source(importer, tmp_path):
         guide__md=b"# Start\n\nhere\n\n## Next\n\nthere\n",
         page__html=b"<title>no</title><h1>Page</h1><p>para</p><script>no</script>",
         deck__pptx=write_pptx(DECK),
-        deck__pdf=write_pdf(DECK),
+        deck__pdf=write_pdf(DECK).content,
         broken__pdf=b"%PDF-1.7 nothing",
         image__png=b"no document",
     )
@@ -228,7 +228,7 @@ async def stored(importer: Importer, around: Surroundings) -> tuple[list[dict[st
 
 async def test_what_the_sinks_make_of_imports(importer, stack, tmp_path):
     """Again: no row is written. In full: what a file has no longer, and a file that is gone, are marked, and nothing else is."""
-    folder = put(tmp_path / "docs", a__md=b"# A\n\none\n\n# B\n\ntwo", b__md=b"b", c__pdf=write_pdf(DECK))
+    folder = put(tmp_path / "docs", a__md=b"# A\n\none\n\n# B\n\ntwo", b__md=b"b", c__pdf=write_pdf(DECK).content)
     async with surroundings(stack) as around:
         await asyncio.to_thread(importer.run, "files", str(folder))
         first, outcomes = await stored(importer, around)

@@ -54,8 +54,14 @@ def test_every_command_has_help(path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nonsense"], "No such command"),
+        (["nonsense"], "there is no command 'nonsense'"),
+        (["toppics"], "did you mean topics?"),
+        (["keys", "lists"], "did you mean list?"),
         (["publish"], "Missing argument"),
+        (["backtest", "--policies"], "No such option"),
+        (["backtest", "prompts"], "--prompt or --model"),
+        (["backtest", "prompts", "--prompt", "Analyzer=x"], "other roles are not replayed"),
+        (["backtest", "prompts", "--prompt", "Mentor=missing"], "holds no prompt"),
         (["describe", "feeds.insight-ingestd"], "did you mean feeds.insight-ingested"),
         (["tail", "feeds.insight-ingested", "-n", "3", "--from-beginning"], "exclude each other"),
         (["publish", "feeds.insight-ingested", "no-such-file"], "does not exist"),
@@ -296,6 +302,7 @@ def test_outside_a_checkout_there_are_no_benchmarks(tmp_path):
 _OF_A_STACK = (
     ("ask", "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b", "why?"),
     ("backtest", "--from", "-1d"),
+    ("backtest", "prompts", "--model", "other"),
     ("chunks", "search", "--ns", "docs", "why?"),
     ("chunks", "lifecycle"),
     ("chunks", "show", "i1"),

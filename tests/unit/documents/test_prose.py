@@ -64,5 +64,5 @@ def test_no_letter_of_prose_is_lost(text: str) -> None:
 def test_tables_are_read() -> None:
     """As GFM has them; short rows are filled, what has no rule below its header is none."""
     text = "| A | **B** |\n|---|:-:|\n| x\\|y | 1 |\n| z |\n\n| no | rule |\n| 1 | 2 |\n| 3 | 4 |"
-    assert tables_of(text) == [Table(("A", "B"), (("x|y", "1"), ("z", "")))]
+    assert tables_of(text) == [Table(("A", "B"), (("x|y", "1"), ("z", "")), 2)]
     assert tables_of("```\n| A | B |\n|---|---|\n| 1 | 2 |\n```") == []

@@ -146,3 +146,17 @@ def test_headings_of_a_pdf():
         ("A consumer commits them.\nIt goes on.", "Offsets"),
         ("Grows.", "Offsets > Lag"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("---\nname: x\ntitle: 'A b'\n---\nText", [Block("A b", 1), Block("Text")]),
+        ("---\nname: x\ntags:\n- a\n  - b\n\n# c\n---\n\n# T\n\n---\n", [Block("T", 1), Block("---")]),
+        ("---\nno key\n---\n", [Block("---\nno key\n---")]),
+        ("text\n\n---\nname: x\n---\n", [Block("text"), Block("---\nname: x\n---")]),
+    ],
+)
+def test_front_matter_is_no_text(text: str, blocks: list[Block]):
+    """But its title is a heading; rules elsewhere, or around a sentence, are none."""
+    assert markdown_blocks(text) == blocks

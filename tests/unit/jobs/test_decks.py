@@ -31,6 +31,8 @@ from highwater.streams.jobs.decks import (
     slide_stage,
     sources_hash,
 )
+from highwater.streams.jobs.layout import BODY_BOTTOM, INDENT, PAGE_HEIGHT, TEXT_WIDTH, _height, lay_out, wide_measure
+from highwater.streams.jobs.layout import Slide as LaidOut
 from highwater.streams.jobs.local_deck import NO_SOURCES, local_deck_answer
 
 TEXT = """KRaft replaces ZooKeeper as the store of cluster metadata. The controller quorum elects a leader by Raft.
@@ -82,7 +84,7 @@ def test_a_slide_is_read():
     named = {"document": "y", "name": "y.md", "heading": "A > B", "place": 4}
     assert as_json(slide) == {
         "slide_id": "s7", "number": 7, "title": "T", "bullets": ("a", "b c", "d"), "notes": "",
-        "sources": (None, named, None), "table": table,
+        "sources": (None, named, None), "table": table | {"rows_total": 1},
     }  # fmt: skip
 
 
@@ -238,7 +240,7 @@ def test_slides_are_named_by_headings():
     assert slides[1].bullets == ("The controller quorum replaces ZooKeeper.", "Metadata is a log, see the shell.")
     assert slides[1].sources[0] == Source("d" * 64, "move.md", "Moving to KRaft > 1. What changes", 1)
     assert slides[2].table == {
-        "header": ["Cluster", "Before (s)", "After (s)"], "rows": [["small", "0.9", "0.1"], ["large", "9", "1"]],
+        "header": ["Cluster", "Before (s)", "After (s)"], "rows": [["small", "0.9", "0.1"], ["large", "9", "1"]], "rows_total": 2,
     }  # fmt: skip
 
 
@@ -266,13 +268,71 @@ def test_a_slide_shows_what_says_something_alone():
     text = (
         "A search asks for many more candidates than are shown, since age counts beside nearness, and no index knows ages.\n\n"
         "Run the server as the guide has it:\n\nThe server starts in a second.\n\n"
-        "It listens on one port.\n\nThe port of the API is 8080.\n\nA second port is for health.\n\nBoth are named in the settings.\n\n"
+        "It listens on one port.\n\nThe port of the API is 8080.\n\nA second port is for health.\n\n"
+        "Both are named in the settings.\n\n"
         "| | before | now |\n|---|---|---|\n| sink | ![](a.svg) | ![](b.svg) |\n"
     )
     (slide,) = made(text, 1)
     assert slide.title == "A search asks for many more candidates than are shown"
     assert all(not bullet.endswith(":") for bullet in slide.bullets)
     assert slide.table is None
+
+
+def test_addresses_references_and_pointers_are_no_bullets():
+    """Nor is what YAML says before a document; its title is the heading of what has none."""
+    text = (
+        "---\ntitle: Ports\nauthor: nobody\n---\nThe server listens on two ports of the machine.\n\n"
+        "- someone at mail.example.org (author)\n- See the reference of the server.\n- [RFC9110] HTTP Semantics, of June 2022.\n"
+        "- Sources are at http://a.example/b and http://c.example/d\n- Page 3 of 10 - 2022 - 11\n"
+    )
+    (slide,) = made(text, 1)
+    assert (slide.title, slide.bullets) == ("Ports", ("The server listens on two ports of the machine.",))
+
+
+def test_fewer_slides_than_sections_are_named_by_all_that_they_hold():
+    """Headings stand together in a title that they fit; a section that no title has room for is left out."""
+    names = ("Disks", "Memory", "The network between the brokers of a cluster in three zones of availability")
+    text = "# Costs\n\n" + "".join(f"## {name}\n\nWhat is paid for {name} depends on use.\n\n" for name in names)
+    assert [slide.title for slide in made(text, 2)] == [
+        "Disks \u00b7 Memory",
+        "The network between the brokers of a cluster in three zones of\u2026",
+    ]
+    (whole,) = made(text, 1)
+    assert (whole.title, len(whole.bullets)) == ("Costs", 3)
+
+
+def test_the_table_with_numbers_is_shown_whole_or_with_its_count():
+    """However long it is beside the text; of a section that is a table alone the header is what its slide says."""
+    rows = "".join(f"| bench number {n} with a long name that fills the line | {n}.5 |\n" for n in range(30))
+    text = (
+        "# Figures\n\n| Name | Kind |\n|---|---|\n| a | b |\n\n"
+        f"## Rates\n\n| What is measured | Rate (1/s) |\n|---|---|\n{rows}"
+    )
+    (slide,) = made(text, 1)
+    assert slide.table is not None
+    assert (slide.table["header"], len(slide.table["rows"]), slide.table["rows_total"]) == (
+        ["What is measured", "Rate (1/s)"], 12, 30,
+    )  # fmt: skip
+    assert slide.bullets == ("What is measured \u00b7 Rate (1/s)",)
+
+
+SIX = "Русский текст. 中文文本在这里。 עברית כאן. نص عربي هنا. हिन्दी पाठ यहाँ। ข้อความภาษาไทย "
+
+
+@pytest.mark.parametrize("text", ["word " * 1_000, "x" * (1 << 15), SIX * 60])
+def test_whatever_is_written_a_deck_fits_its_slides(text: str):
+    """One word a thousand times, one endless word, six scripts in both directions: titles, bullets and lines are bounded."""
+    slides = made(text, 3)
+    assert len(slides) == 3
+    for slide in slides:
+        assert 0 < len(slide.title) <= 80
+        assert 1 <= len(slide.bullets) <= 5
+        assert all(len(bullet) <= 280 for bullet in slide.bullets)
+        for page in lay_out(LaidOut(slide.title, slide.bullets), wide_measure):
+            lines = [line.rstrip() for one in page.paragraphs for line in one.lines]
+            height = _height(page.paragraphs, page.body_size)
+            assert all(wide_measure(line, page.body_size) <= TEXT_WIDTH - INDENT for line in lines)
+            assert height <= PAGE_HEIGHT - page.body_top - BODY_BOTTOM
 
 
 async def test_a_deck_needs_no_service():

@@ -125,8 +125,15 @@ def test_a_table_of_numbers_is_a_chart(header: tuple[str, ...], rows: tuple[tupl
     shown = pptx.Presentation(io.BytesIO(write_pptx(deck))).slides[2].shapes
     assert any(shape.has_chart for shape in shown) is is_chart
     assert any(shape.has_table for shape in shown) is not is_chart
-    words = pypdf.PdfReader(io.BytesIO(write_pdf(deck))).pages[2].extract_text()
+    words = pypdf.PdfReader(io.BytesIO(write_pdf(deck).content)).pages[2].extract_text()
     assert all(row[0] in words for row in rows)
+
+
+def test_a_table_that_is_cut_says_so():
+    """At the foot of its page, before its sources."""
+    table = Table(("k", "v"), (("a", "1"), ("b", "2")), 30)
+    first, last = lay_out(Slide("t", ("p",), "", ("a.md",), table), wide_measure)
+    assert (first.foot, last.foot) == (("[1] a.md",), ("2 of 30 rows   [1] a.md",))
 
 
 def test_letters_on_the_brand_colour_can_be_read():
@@ -157,7 +164,7 @@ def test_a_logo_keeps_its_shape(width: int, height: int, shown: tuple[float, flo
         if one.name == "Logo"
     )
     assert (picture.width.pt, picture.height.pt, picture.top.pt) == (*shown, LOGO_TOP)
-    drawn = pypdf.PdfReader(io.BytesIO(write_pdf(Deck("d", ()), theme))).pages[0].get_contents()
+    drawn = pypdf.PdfReader(io.BytesIO(write_pdf(Deck("d", ()), theme).content)).pages[0].get_contents()
     assert drawn is not None
     assert f"{shown[0]:g} 0 0 {shown[1]:g} " in drawn.get_data().decode("latin-1")
 
@@ -185,7 +192,7 @@ def test_the_same_deck_is_the_same_file(seed: str):
         "from highwater.connectors.jobs.pdf_file import write_pdf\n"
         "from highwater.connectors.jobs.pptx_file import write_pptx\n"
         f"deck = {DECK}\n"
-        "print(*(hashlib.sha256(write(deck)).hexdigest() for write in (write_pdf, write_pptx)))"
+        "print(*(hashlib.sha256(content).hexdigest() for content in (write_pdf(deck).content, write_pptx(deck))))"
     )
     from hashlib import sha256
 
@@ -197,4 +204,4 @@ def test_the_same_deck_is_the_same_file(seed: str):
         check=True,
         env={"PYTHONHASHSEED": seed, "TZ": "Asia/Tokyo"},
     ).stdout.split()
-    assert told == [sha256(write(deck)).hexdigest() for write in (write_pdf, write_pptx)]
+    assert told == [sha256(content).hexdigest() for content in (write_pdf(deck).content, write_pptx(deck))]

@@ -101,7 +101,7 @@ def test_each_script_has_letters(script: str):
 
 def test_a_file_holds_every_script():
     """All its fonts are in the file with what their glyphs stand for, so that its text can be read out of it."""
-    content = write_pdf(Deck("Σ д 日", tuple(Slide(name, (text,)) for name, text in SCRIPTS.items())))
+    content = write_pdf(Deck("Σ д 日", tuple(Slide(name, (text,)) for name, text in SCRIPTS.items()))).content
     reader = pypdf.PdfReader(io.BytesIO(content))
     for page in reader.pages:
         for name in page["/Resources"]["/Font"].values():  # type: ignore[index]
@@ -145,4 +145,16 @@ def test_fonts_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_letters_without_meaning_are_left_out():
     """Fonts fill the private places as they like: a text from a PDF may have icons there."""
-    assert pypdf.PdfReader(io.BytesIO(write_pdf(Deck("a \ue000 b", ())))).pages[0].extract_text().split() == ["a", "b"]
+    assert pypdf.PdfReader(io.BytesIO(write_pdf(Deck("a \ue000 b", ())).content)).pages[0].extract_text().split() == [
+        "a",
+        "b",
+    ]
+
+
+def test_symbols_without_a_font_are_left_out():
+    """And told; digits and letters of a script without a font are refused all the same."""
+    written = write_pdf(Deck("a \U0001d300 b", (Slide("t", ("\U000113e1x", "p \U0001d300")),)))
+    assert written.left_out == {"\U0001d300", "\U000113e1"}
+    assert pypdf.PdfReader(io.BytesIO(written.content)).pages[0].extract_text().split() == ["a", "b"]
+    with pytest.raises(MissingFontError, match="Tibetan"):
+        write_pdf(Deck("\u0f21", ()))

@@ -92,3 +92,22 @@ def test_a_time_beyond_64_bits_is_refused_with_its_field(ts: int):
 def test_a_time_beyond_the_calendar_is_shown_as_a_number():
     """What no ISO 8601 text can say is shown as it is."""
     assert event_to_json("feeds.user-active", {"user_id": "u", "ts": 2**62})["ts"] == 2**62
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "reason"),
+    [
+        ({"insight_ids": ["i"], "name": "x"}, "parts.1.name", "unknown_field"),
+        ({"label": "x"}, "parts.1.insight_ids", "missing_field"),
+        ({"insight_ids": [1]}, "parts.1.insight_ids", "wrong_type"),
+        ({"insight_ids": ["i"], "label": "\ud800"}, "parts.1.label", "invalid_utf8"),
+        ("i", "parts", "wrong_type"),
+    ],
+)
+def test_a_field_of_a_record_within_is_named_by_its_path(part: Any, field: str, reason: str):
+    """As in the answers of the API: `parts.1.label`."""
+    topic = "feeds.clusters-curated"
+    document = event_to_json(topic, next(one for one in examples(TOPICS[topic].schema) if one["parts"]))
+    with pytest.raises(InvalidEventError) as refused:
+        event_from_json(topic, {**document, "parts": [{"insight_ids": ["i"]}, part]})
+    assert (refused.value.field, refused.value.reason) == (field, reason)

@@ -172,13 +172,13 @@ def test_everything_is_exported(http: httpx.Client, mark: str):
 
 def test_searches_end_with_their_readers(http: httpx.Client, monkeypatch: pytest.MonkeyPatch):
     """Two of one caller run at once, a third is told to come again; when the readers leave, their processes end."""
-    monkeypatch.setattr(processes, "_PROGRAM", "from tests.integration.records.endless import endless; endless()")
+    monkeypatch.setattr(processes, "_PROGRAM", "from tests.integration.record_search.endless import endless; endless()")
     running = searches._searches._running
     with http.stream("GET", PATH) as one, http.stream("GET", f"{PATH}/export") as two:
         assert (one.status_code, two.status_code) == (200, 200)
         assert running.total() == AT_ONCE_OF_CALLER_MAX
         refused = http.get(PATH)
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
         started = children()
         assert len(started) == AT_ONCE_OF_CALLER_MAX
     wait_until(lambda: running.total() == 0, "the searches end")
@@ -187,11 +187,11 @@ def test_searches_end_with_their_readers(http: httpx.Client, monkeypatch: pytest
 
 def test_an_export_that_breaks_off_does_not_look_whole(http: httpx.Client, monkeypatch: pytest.MonkeyPatch):
     """A client sees that the rest is missing."""
-    monkeypatch.setattr(processes, "_PROGRAM", "from tests.integration.records.endless import broken; broken()")
+    monkeypatch.setattr(processes, "_PROGRAM", "from tests.integration.record_search.endless import broken; broken()")
     with pytest.raises(httpx.RemoteProtocolError):
         http.get(f"{PATH}/export")
 
 
 def children() -> list[psutil.Process]:
     """The processes of searches that this one has started."""
-    return [one for one in psutil.Process().children() if "records.endless" in " ".join(one.cmdline())]
+    return [one for one in psutil.Process().children() if "record_search.endless" in " ".join(one.cmdline())]

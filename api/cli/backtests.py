@@ -1,0 +1,32 @@
+"""`highwater backtest`: policies, unless prompts are named.
+
+Law: a backtest changes nothing; without a command it is the one of policies, whose options it takes.
+"""
+
+from __future__ import annotations
+
+import click
+
+from highwater.api.command.command import Group
+from highwater.api.feeds.cli_backtest import backtest as policies
+from highwater.api.queries.cli_backtest import prompts
+
+_DEFAULT = "policies"
+
+
+class _WithDefault(Group):
+    """A group whose default command needs not be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments, with the default command in front unless one is named or help is asked for."""
+        is_named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else [_DEFAULT, *args])
+
+
+@click.group(cls=_WithDefault)
+def backtest() -> None:
+    """What would have been: other policies of rebuilds (the default command), or other prompts or models for queries."""
+
+
+backtest.add_command(policies, _DEFAULT)
+backtest.add_command(prompts)

@@ -1,0 +1,37 @@
+"""Pages without a script and with nothing from elsewhere: `/docs`, `/problems`, and what a browser is told of a wrong address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+
+from highwater.api.core.policies import style_policy
+
+_STYLE = """
+:root{color-scheme:light dark;--line:#8886;--soft:#8881}
+body{font:16px/1.5 system-ui,sans-serif;max-width:70rem;margin:0 auto;padding:1rem}
+details{border:1px solid var(--line);border-radius:.5rem;margin:.4rem 0;padding:.4rem .8rem}
+summary{cursor:pointer;overflow-wrap:anywhere} summary b{display:inline-block;min-width:4.5rem} summary span{opacity:.75}
+code,pre{font-family:ui-monospace,monospace;font-size:.9em} pre{overflow:auto;background:var(--soft);padding:.6rem}
+table{border-collapse:collapse;width:100%} th,td{text-align:left;vertical-align:top;padding:.2rem .6rem .2rem 0}
+td{border-top:1px solid var(--line)} h2{margin-top:2rem} :focus-visible{outline:3px solid #4ea1ff}
+"""
+HEADERS: Mapping[str, str] = {"Content-Security-Policy": style_policy(_STYLE), "Cache-Control": "no-cache"}
+
+
+def framed(title: str, body: str) -> str:
+    """A whole page of a title and of HTML."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>{body}</main></body></html>"
+    )
+
+
+def not_found_page(path: str) -> str:
+    """What a browser is told that asks for an address that no page has."""
+    return framed(
+        "Not found",
+        f"<h1>Not found</h1><p>There is no page at <code>{escape(path)}</code>.</p>"
+        '<p><a href="/">Dashboard</a> · <a href="/docs">Routes of the API</a></p>',
+    )
