@@ -109,10 +109,9 @@ class Subscriber:
         self._told.append(ended.request_id)
 
     def offer_delta(self, request_id: str, text: str) -> bool:
-        """A piece of an answer; whether it counts as told. One without room comes again with what follows."""
+        """A piece of an answer; whether it counts as told. Half of the room is the answers', so it may have to wait for more."""
         if self.closed.done() or request_id in self._told:
             return True
-        # The half of the room is the answers': deltas never cost a slow reader its socket.
         if self.waiting.qsize() >= WAITING_MAX // 2:
             return False
         self.waiting.put_nowait(text)

@@ -69,13 +69,16 @@ class _Form(NamedTuple):
             **({"extra_body": _STREAMED} if is_streamed and self.is_streamed else {}),
         }
 
-    def after(self, refusal: str) -> _Form | None:
-        """Another form, when the refusal names a field that can be put otherwise; None: it is refused for something else."""
+    def after(self, refusal: str, *, is_streamed: bool) -> _Form | None:
+        """Another form, when the refusal names a field that can be put otherwise; None: it is refused for something else.
+
+        `is_streamed`: the answer was wanted in pieces.
+        """
         if self.limit in refusal:
             return self._replace(limit="max_tokens" if self.limit == _Form().limit else _Form().limit)
         if self.has_temperature and "temperature" in refusal:
             return self._replace(has_temperature=False)
-        if self.is_streamed and "stream" in refusal:
+        if is_streamed and self.is_streamed and "stream" in refusal:
             return self._replace(is_streamed=False)
         return None
 
@@ -163,7 +166,7 @@ class ChatEndpoint:
                 )
             except openai.APIStatusError as error:
                 is_of_form = error.status_code in (_BAD_REQUEST, _UNPROCESSABLE)
-                other = form.after(error.response.text) if is_of_form else None
+                other = form.after(error.response.text, is_streamed=is_streamed) if is_of_form else None
                 if other is None or other in tried:
                     raise (first or error) from None
                 form, first = other, first or error
